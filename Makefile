@@ -1,0 +1,57 @@
+# One target for each thing there is to do; CI calls the same. All servers they start listen on loopback only.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+
+BUF_VERSION := 1.75.0
+BUF := .tools/buf-$(BUF_VERSION)/node_modules/.bin/buf
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench proto publish-contract upgrade
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+setup: .venv/.ready  ## .venv with the pinned dependencies; does nothing when it is up to date
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or later")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(INSTALL) --constraint constraints.txt pip
+	$(INSTALL) --constraint constraints.txt --build-constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: setup  ## a local cluster replays real chat and churn, loses a node, and every message is checked
+	$(BIN)/shoal demo
+
+test: setup  ## every test
+	$(BIN)/pytest
+
+check: setup $(BUF)  ## lint, format, types, arrows between components, wire contract
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BUF) lint contract
+	$(BUF) breaking contract --against contract/published.binpb
+
+bench: setup  ## every benchmark at 100,000 queues, under a minute each
+	$(BIN)/shoal bench all --quick
+
+proto: setup  ## generated code and hash vectors, from contract/proto and contract/generate.py
+	$(BIN)/python contract/generate.py
+
+publish-contract: $(BUF)  ## with a release: what the next ones must stay compatible with
+	$(BUF) build contract --exclude-source-info --output contract/published.binpb
+
+upgrade:  ## renews constraints.txt with the newest allowed versions
+	$(PYTHON) -m venv --clear .venv
+	$(INSTALL) --upgrade pip
+	$(INSTALL) --editable '.[dev]'
+	{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --all --exclude-editable | grep -v '^setuptools='; } > .venv/constraints.txt
+	mv .venv/constraints.txt constraints.txt
+	@touch .venv/.ready
+
+$(BUF):
+	npm install --silent --no-audit --no-fund --prefix .tools/buf-$(BUF_VERSION) @bufbuild/buf@$(BUF_VERSION)
+	@touch $@

@@ -1,0 +1,87 @@
+"""Shoal for applications: group chat, presence and notices for very many queues. See ../DESIGN.md.
+
+async with shoal.connect("localhost:7400") as broker:
+    await broker.declare("inbox-anna")
+    await broker.bind("inbox-anna", "group-7")
+    await broker.publish("group-7", b"hello")
+    async with broker.consume("inbox-anna") as inbox:
+        async for message in inbox:
+            await message.ack()
+"""
+
+from shoal.broker import Broker, connect
+from shoal.inbox import Inbox
+from shoal.messages import (
+    EARLIEST,
+    NOW,
+    BindingDescription,
+    Delivery,
+    KeyDescription,
+    Last,
+    Message,
+    Offset,
+    QueueDescription,
+    Receipt,
+    Start,
+)
+from shoal_contract.errors import (
+    BadCall,
+    Conflict,
+    Corrupt,
+    CrossSlice,
+    DeadlineExceeded,
+    Fenced,
+    InvalidName,
+    Malformed,
+    NoRights,
+    NoSuchQueue,
+    NotLeader,
+    NotOwner,
+    OutcomeUnknown,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    ShoalError,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    Unroutable,
+)
+
+__all__ = [
+    "BadCall",
+    "BindingDescription",
+    "Broker",
+    "Conflict",
+    "Corrupt",
+    "CrossSlice",
+    "DeadlineExceeded",
+    "Delivery",
+    "EARLIEST",
+    "Fenced",
+    "Inbox",
+    "InvalidName",
+    "KeyDescription",
+    "Last",
+    "Malformed",
+    "Message",
+    "NOW",
+    "NoRights",
+    "NoSuchQueue",
+    "NotLeader",
+    "NotOwner",
+    "Offset",
+    "OutOfRange",
+    "OutcomeUnknown",
+    "PermissionDenied",
+    "QueueDescription",
+    "Receipt",
+    "ResourceExhausted",
+    "ShoalError",
+    "Start",
+    "TooLarge",
+    "Unauthenticated",
+    "Unavailable",
+    "Unroutable",
+    "connect",
+]

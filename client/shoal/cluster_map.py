@@ -1,0 +1,63 @@
+"""The partition map together with the addresses of the slices' leaders: immutable, built from WatchMap responses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal_contract.errors import Malformed
+from shoal_contract.partition_map import PartitionMap
+from shoal_contract.wire import redirector_pb2 as wire
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMap:
+    """`addresses[slice]` is host:port of its leader, "" while it has none. Holds every slice of `partition_map`."""
+
+    partition_map: PartitionMap
+    addresses: dict[str, str]
+
+    @property
+    def version(self) -> int:
+        return self.partition_map.version
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        return self.partition_map.slices
+
+    def owner_of(self, key: bytes) -> str:
+        return self.partition_map.owner_of(key)
+
+    def address_of(self, slice_name: str) -> str:
+        return self.addresses.get(slice_name, "")
+
+
+def first_map(response: wire.WatchMapResponse) -> ClusterMap:
+    """From the first response of a stream: the whole map. Raises Malformed."""
+    if response.partitions != len(response.owners):
+        raise Malformed(f"map of {response.partitions} partitions has {len(response.owners)} owners")
+    names = tuple(entry.slice for entry in response.slices)
+    owners = PartitionMap(response.map_version, names, tuple(response.owners))
+    return ClusterMap(owners, _addresses(response))
+
+
+def next_map(before: ClusterMap, response: wire.WatchMapResponse) -> ClusterMap:
+    """From a later response: what changed. Raises Malformed."""
+    if response.partitions:
+        return first_map(response)
+    if len(response.moved) != len(response.owners):
+        raise Malformed(f"map change moves {len(response.moved)} partitions to {len(response.owners)} owners")
+    names = tuple(entry.slice for entry in response.slices)
+    position = {name: index for index, name in enumerate(names)}
+    old = before.partition_map
+    # -1 is refused by PartitionMap: a slice may only leave the list once it owns nothing.
+    index_of = [position.get(name, -1) for name in old.slices]
+    owners = list(old.owners) if names == old.slices else [index_of[owner] for owner in old.owners]
+    for partition, owner in zip(response.moved, response.owners, strict=True):
+        if partition >= len(owners):
+            raise Malformed(f"map change moves partition {partition} of {len(owners)}")
+        owners[partition] = owner
+    return ClusterMap(PartitionMap(response.map_version, names, tuple(owners)), _addresses(response))
+
+
+def _addresses(response: wire.WatchMapResponse) -> dict[str, str]:
+    return {entry.slice: entry.address for entry in response.slices}

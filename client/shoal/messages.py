@@ -1,0 +1,254 @@
+"""What applications get back: receipts, messages, deliveries, descriptions; and where a bind may start.
+
+Names that the caller gave come back as given; names from the wire are `str` (`*_bytes` for names that are not UTF-8).
+Not here: how any of it travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from shoal.limits import DELIVERY_OVERHEAD_BYTES
+from shoal_contract.names import Name, show
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk
+
+
+class Start(NamedTuple):
+    """Where a bind begins. Use NOW, EARLIEST, Last(n) or Offset(n)."""
+
+    start: wire.Start.ValueType
+    value: int = 0
+
+
+NOW: Final = Start(wire.START_UNSPECIFIED)
+"""Only what is published after the bind."""
+
+EARLIEST: Final = Start(wire.START_EARLIEST)
+"""All that the key still keeps."""
+
+
+def Last(messages: int) -> Start:  # noqa: N802 - reads as the value it is
+    """The last `messages` (>= 0) that the key still keeps."""
+    return Start(wire.START_LAST, _natural("messages", messages))
+
+
+def Offset(offset: int) -> Start:  # noqa: N802 - reads as the value it is
+    """From `offset` (>= 0) on."""
+    return Start(wire.START_OFFSET, _natural("offset", offset))
+
+
+def _natural(what: str, value: int) -> int:
+    if not 0 <= value < 1 << 63:
+        raise ValueError(f"{what} is {value}; it needs 0 to {(1 << 63) - 1}")
+    return value
+
+
+class Receipt(NamedTuple):
+    """The answer to a publish, durable when it arrives. `offset` 0: no queue was bound and nothing was kept."""
+
+    key: Name
+    offset: int
+    """Of the first message."""
+    queues: int
+    """How many queues it was routed to."""
+    live: int
+    """How many sessions were attached at that moment."""
+    messages: int = 1
+    """How many, at consecutive offsets."""
+
+
+class Acker(Protocol):
+    """Where a delivery's acks go: the inbox's or the connection's gatherer for one slice."""
+
+    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None: ...
+
+    def queue_of(self, consumer: int | bytes) -> bytes: ...
+
+
+class Delivery:
+    """Consecutive messages of one key, once for all the queues that get them.
+
+    `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's when it was published, since 1970.
+    `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
+    """
+
+    __slots__ = (
+        "_acker",
+        "_chunk",
+        "_chunk_first",
+        "_consumers",
+        "end",
+        "first",
+        "key_bytes",
+        "redelivered",
+        "time_ms",
+    )
+
+    def __init__(
+        self, item: wire.Delivery, first: int, end: int, chunk: Chunk, consumers: Sequence[int | bytes], acker: Acker
+    ) -> None:
+        self.key_bytes = item.key
+        self.first = first
+        self.end = end
+        self.time_ms = item.time_ms
+        self.redelivered = item.redelivered
+        self._chunk = chunk
+        self._chunk_first = item.first
+        self._consumers = consumers
+        self._acker = acker
+
+    @property
+    def key(self) -> str:
+        return show(self.key_bytes)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """One for each message."""
+        return list(self._chunk.bodies[self.first - self._chunk_first : self.end - self._chunk_first])
+
+    @property
+    def queue_count(self) -> int:
+        return len(self._consumers)
+
+    @property
+    def queues(self) -> list[str]:
+        """Names of the queues that get these messages."""
+        return [show(queue) for queue in self.queues_bytes]
+
+    @property
+    def queues_bytes(self) -> list[bytes]:
+        return [self._acker.queue_of(consumer) for consumer in self._consumers]
+
+    def __len__(self) -> int:
+        """How many messages."""
+        return self.end - self.first
+
+    def messages(self) -> Iterator[Message]:
+        """Each message, once for each queue."""
+        for offset in range(self.first, self.end):
+            for consumer in self._consumers:
+                yield Message(self, consumer, offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it holds in memory: its share of the chunk, and 8 bytes a queue."""
+        share = self._chunk.ByteSize() * len(self) // len(self._chunk.bodies)
+        return share + 8 * len(self._consumers) + DELIVERY_OVERHEAD_BYTES
+
+    async def ack(self) -> None:
+        """All of it is done, for all its queues. Gathered; `flush()` waits until the slice has it."""
+        self.ack_nowait()
+
+    def ack_nowait(self) -> None:
+        """As `ack`, which never waits anyway."""
+        self._acker.ack(self, self.first, self.end, self._consumers)
+
+    def __repr__(self) -> str:
+        return f"Delivery(key={self.key!r}, first={self.first}, end={self.end}, queues={len(self._consumers)})"
+
+
+class Message:
+    """One message for one queue. (key, offset) is unique and stable."""
+
+    __slots__ = ("_consumer", "_delivery", "offset")
+
+    def __init__(self, delivery: Delivery, consumer: int | bytes, offset: int) -> None:
+        self._delivery = delivery
+        self._consumer = consumer
+        self.offset = offset
+
+    @property
+    def queue(self) -> str:
+        return show(self.queue_bytes)
+
+    @property
+    def queue_bytes(self) -> bytes:
+        return self._delivery._acker.queue_of(self._consumer)
+
+    @property
+    def key(self) -> str:
+        return show(self._delivery.key_bytes)
+
+    @property
+    def key_bytes(self) -> bytes:
+        return self._delivery.key_bytes
+
+    @property
+    def body(self) -> bytes:
+        delivery = self._delivery
+        return delivery._chunk.bodies[self.offset - delivery._chunk_first]
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """A copy; empty where the publisher gave none."""
+        delivery = self._delivery
+        headers = delivery._chunk.headers
+        return dict(headers[self.offset - delivery._chunk_first].fields) if headers else {}
+
+    @property
+    def time_ms(self) -> int:
+        """The leader's time when it was published, milliseconds since 1970."""
+        return self._delivery.time_ms
+
+    @property
+    def redelivered(self) -> int:
+        """How often it was delivered before, as far as the slice knows; 0: first time."""
+        return self._delivery.redelivered
+
+    async def ack(self) -> None:
+        """It is done for its queue. Gathered; `flush()` waits until the slice has it."""
+        self.ack_nowait()
+
+    def ack_nowait(self) -> None:
+        """As `ack`, which never waits anyway."""
+        self._delivery._acker.ack(self._delivery, self.offset, self.offset + 1, (self._consumer,))
+
+    def __repr__(self) -> str:
+        return f"Message(queue={self.queue!r}, key={self.key!r}, offset={self.offset}, {len(self.body)} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class BindingDescription:
+    """One binding: `start` <= offsets < `end` (0: still bound) are for the queue; below `cursor` all is done."""
+
+    key: str
+    start: int
+    cursor: int
+    end: int
+    messages: int
+    """Backlog."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDescription:
+    """A queue over all its slices. Counts are exact, each slice at its own moment."""
+
+    queue: Name
+    exists: bool
+    expires_after_s: int
+    """0: durable."""
+    binding_count: int
+    messages: int
+    """Backlog."""
+    body_bytes: int
+    oldest_ms: int
+    """When the oldest message of the backlog was published; 0: no backlog."""
+    attached_sessions: int
+    """On the slice that has most."""
+    bindings: tuple[BindingDescription, ...] = ()
+    """Only where asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDescription:
+    """A key: its next offset, the lowest still kept, how many queues are bound, bytes of bodies kept."""
+
+    key: Name
+    exists: bool
+    head: int
+    low: int
+    queues: int
+    body_bytes: int

@@ -1,0 +1,114 @@
+"""Those who wait: failing a future, what is left of a deadline, and bounded room for what is under way.
+
+`Room` is where backpressure begins: whoever finds it full waits in line, or is refused. Nothing here knows the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import Any
+
+from shoal_contract.errors import DeadlineExceeded, NoSuchQueue, ResourceExhausted, ShoalError
+from shoal_contract.names import show
+
+
+def fail_waiter(future: asyncio.Future[Any], error: ShoalError) -> None:
+    """Fails `future` unless it is done. An own copy of the error: a raised one collects its own traceback."""
+    if not future.done():
+        copy = type(error)(*error.args)
+        copy.__dict__.update(error.__dict__)
+        future.set_exception(copy)
+
+
+def deadline_exceeded(what: str) -> DeadlineExceeded:
+    return DeadlineExceeded(f"{what}: no answer before the call's deadline; the outcome is unknown", subject=what)
+
+
+def remaining_s(deadline: float, what: str) -> float:
+    """Seconds until `deadline` (event loop time). Raises DeadlineExceeded once it is over."""
+    left_s = deadline - asyncio.get_running_loop().time()
+    if left_s <= 0:
+        raise deadline_exceeded(what)
+    return left_s
+
+
+def no_such_queue(queue: bytes) -> NoSuchQueue:
+    name = show(queue)
+    return NoSuchQueue(f"queue {name} does not exist; declare it first", subject=name)
+
+
+class Room:
+    """A bounded number of bytes, given in order of asking. One item may exceed the bound if it is alone."""
+
+    def __init__(self, name: str, bytes_max: int) -> None:
+        self._name = name
+        self._bytes_max = bytes_max
+        self._used_bytes = 0
+        self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Who waits; each a task of the application's own, so bounded by what it starts."""
+        self._closed: ShoalError | None = None
+
+    def take_nowait(self, count_bytes: int) -> None:
+        """Raises ResourceExhausted when full."""
+        if self._closed is not None:
+            raise self._closed
+        if self._line or not self._fits(count_bytes):
+            raise ResourceExhausted(
+                f"{self._name}: {self._used_bytes} bytes wait for answers; the limit is {self._bytes_max}",
+                subject=self._name,
+                limit=self._bytes_max,
+                value=self._used_bytes + count_bytes,
+            )
+        self._used_bytes += count_bytes
+
+    async def take(self, count_bytes: int, deadline: float) -> None:
+        """Waits for room. Raises DeadlineExceeded (nothing was sent)."""
+        if not self._line and self._fits(count_bytes):
+            self._used_bytes += count_bytes
+            return
+        if self._closed is not None:
+            raise self._closed
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (count_bytes, future)
+        self._line.append(entry)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await future
+        except BaseException as error:
+            self._leave(entry)
+            if isinstance(error, TimeoutError):
+                raise DeadlineExceeded(f"{self._name}: no room before the call's deadline; nothing was sent") from None
+            raise
+
+    def give(self, count_bytes: int) -> None:
+        """Room that was taken is free again."""
+        self._used_bytes -= count_bytes
+        assert self._used_bytes >= 0, "room given back twice"
+        self._admit()
+
+    def close(self, error: ShoalError) -> None:
+        """Refuses all who wait, and who come."""
+        self._closed = error
+        while self._line:
+            fail_waiter(self._line.popleft()[1], error)
+
+    def _fits(self, count_bytes: int) -> bool:
+        return self._closed is None and (self._used_bytes == 0 or self._used_bytes + count_bytes <= self._bytes_max)
+
+    def _admit(self) -> None:
+        while self._line and (self._line[0][1].done() or self._fits(self._line[0][0])):
+            count_bytes, future = self._line.popleft()
+            if not future.done():
+                self._used_bytes += count_bytes
+                future.set_result(None)
+
+    def _leave(self, entry: tuple[int, asyncio.Future[None]]) -> None:
+        count_bytes, future = entry
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self.give(count_bytes)
+            return
+        with contextlib.suppress(ValueError):
+            self._line.remove(entry)
+        self._admit()

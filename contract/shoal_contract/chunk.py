@@ -1,0 +1,62 @@
+"""Chunks: what one publisher sends to one key in one go (`shoal.v1.Chunk`). Stored and delivered as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from google.protobuf.message import DecodeError
+
+from shoal_contract.errors import Malformed, TooLarge
+from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
+from shoal_contract.wire.common_pb2 import Chunk, Headers
+
+
+def encode_chunk(bodies: Sequence[bytes], headers: Sequence[Mapping[str, bytes] | None] = ()) -> bytes:
+    """Serialized chunk. `headers`: empty, or one (or None) for each body. Raises TooLarge, Malformed."""
+    chunk = Chunk(bodies=bodies)
+    if any(headers):
+        chunk.headers.extend(Headers(fields=dict(fields or {})) for fields in headers)
+    data = chunk.SerializeToString()
+    check_chunk(chunk, len(data))
+    return data
+
+
+def parse_chunk(data: bytes) -> Chunk:
+    """Raises Malformed if `data` is not a chunk, TooLarge if it breaks a limit."""
+    try:
+        chunk = Chunk.FromString(data)
+    except DecodeError:
+        raise Malformed(f"chunk of {len(data)} bytes cannot be read", subject="chunk") from None
+    check_chunk(chunk, len(data))
+    return chunk
+
+
+def measure_chunk(data: bytes) -> tuple[int, int]:
+    """(messages, body bytes) of a serialized chunk: `parse_chunk` for who only stores it. Raises the same."""
+    try:
+        chunk = Chunk.FromString(data)
+    except DecodeError:
+        raise Malformed(f"chunk of {len(data)} bytes cannot be read", subject="chunk") from None
+    bodies = chunk.bodies
+    if len(bodies) != 1 or chunk.headers or len(data) > BODY_BYTES_MAX:
+        check_chunk(chunk, len(data))
+        return len(bodies), sum(map(len, bodies))
+    return 1, len(bodies[0])
+
+
+def check_chunk(chunk: Chunk, chunk_bytes: int) -> None:
+    """Raises TooLarge or Malformed; names the limit."""
+    count = len(chunk.bodies)
+    if count == 0:
+        raise Malformed("chunk has no messages; it needs at least 1", subject="chunk")
+    if chunk.headers and len(chunk.headers) != count:
+        raise Malformed(f"chunk has {count} messages but {len(chunk.headers)} headers", subject="chunk")
+    _check("chunk messages", count, CHUNK_MESSAGES_MAX)
+    _check("chunk bytes", chunk_bytes, CHUNK_BYTES_MAX)
+    if chunk_bytes > BODY_BYTES_MAX:
+        _check("body bytes", max(map(len, chunk.bodies)), BODY_BYTES_MAX)
+
+
+def _check(what: str, value: int, limit: int) -> None:
+    if value > limit:
+        raise TooLarge(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)

@@ -1,0 +1,172 @@
+"""Typed errors, grouped by what the caller should do (MODEL.md), and their wire form.
+
+Every error names the thing and the limit. The wire form is `shoal.v1.Error`: inline in sessions, in the trailing
+metadata `shoal-error-bin` of unary calls. Servers and the client raise and catch only these.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from shoal_contract.wire import common_pb2 as wire
+
+METADATA_KEY = "shoal-error-bin"
+
+
+class ShoalError(Exception):
+    """Base of all. `subject`: the key, queue, limit or file it is about. Fields as in `shoal.v1.Error`."""
+
+    code: ClassVar[wire.ErrorCode.ValueType] = wire.ERROR_CODE_UNSPECIFIED
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        subject: str = "",
+        limit: int = 0,
+        value: int = 0,
+        map_version: int = 0,
+        owner: str = "",
+        leader: str = "",
+        position: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.subject = subject
+        self.limit = limit
+        self.value = value
+        self.map_version = map_version
+        self.owner = owner
+        self.leader = leader
+        self.position = position
+
+    def to_wire(self) -> wire.Error:
+        return wire.Error(
+            code=self.code,
+            message=self.message,
+            subject=self.subject,
+            limit=self.limit,
+            value=self.value,
+            map_version=self.map_version,
+            owner=self.owner,
+            leader=self.leader,
+            position=self.position,
+        )
+
+
+class MapOrLeaderChanged(ShoalError):
+    """Refresh the map or the leader and repeat; the library does."""
+
+
+class NotOwner(MapOrLeaderChanged):
+    code = wire.ERROR_CODE_NOT_OWNER
+
+
+class NotLeader(MapOrLeaderChanged):
+    code = wire.ERROR_CODE_NOT_LEADER
+
+
+class OutcomeUnknown(ShoalError):
+    """Repeat with the same producer number; the library does."""
+
+
+class Unavailable(OutcomeUnknown):
+    code = wire.ERROR_CODE_UNAVAILABLE
+
+
+class Fenced(OutcomeUnknown):
+    code = wire.ERROR_CODE_FENCED
+
+
+class DeadlineExceeded(OutcomeUnknown):
+    code = wire.ERROR_CODE_DEADLINE_EXCEEDED
+
+
+class ResourceExhausted(ShoalError):
+    """Slow down; `subject` is the limit's name, `limit` and `value` its figures."""
+
+    code = wire.ERROR_CODE_RESOURCE_EXHAUSTED
+
+
+class BadCall(ShoalError):
+    """Fix the call."""
+
+
+class InvalidName(BadCall):
+    code = wire.ERROR_CODE_INVALID_NAME
+
+
+class TooLarge(BadCall):
+    code = wire.ERROR_CODE_TOO_LARGE
+
+
+class Unroutable(BadCall):
+    code = wire.ERROR_CODE_UNROUTABLE
+
+
+class NoSuchQueue(BadCall):
+    code = wire.ERROR_CODE_NO_SUCH_QUEUE
+
+
+class Conflict(BadCall):
+    code = wire.ERROR_CODE_CONFLICT
+
+
+class CrossSlice(BadCall):
+    code = wire.ERROR_CODE_CROSS_SLICE
+
+
+class OutOfRange(BadCall):
+    code = wire.ERROR_CODE_OUT_OF_RANGE
+
+
+class Malformed(BadCall):
+    """Not a frame, chunk or file of this form."""
+
+    code = wire.ERROR_CODE_MALFORMED
+
+
+class NoRights(ShoalError):
+    """Get rights."""
+
+
+class Unauthenticated(NoRights):
+    code = wire.ERROR_CODE_UNAUTHENTICATED
+
+
+class PermissionDenied(NoRights):
+    code = wire.ERROR_CODE_PERMISSION_DENIED
+
+
+class Corrupt(ShoalError):
+    """Call an operator. `subject` is the file, `position` the byte in it."""
+
+    code = wire.ERROR_CODE_CORRUPT
+
+
+def _leaves(base: type[ShoalError]) -> list[type[ShoalError]]:
+    below = base.__subclasses__()
+    return [base] if not below else [leaf for cls in below for leaf in _leaves(cls)]
+
+
+_BY_CODE = {cls.code: cls for cls in _leaves(ShoalError)}
+
+
+def from_wire(error: wire.Error) -> ShoalError:
+    """The typed error of a wire error. An unknown code (a newer server) becomes a plain ShoalError."""
+    cls: type[ShoalError] = _BY_CODE.get(error.code, ShoalError)
+    return cls(
+        error.message,
+        subject=error.subject,
+        limit=error.limit,
+        value=error.value,
+        map_version=error.map_version,
+        owner=error.owner,
+        leader=error.leader,
+        position=error.position,
+    )
+
+
+def from_wire_bytes(data: bytes) -> ShoalError:
+    """As `from_wire`, from serialized bytes (the metadata form)."""
+    return from_wire(wire.Error.FromString(data))

@@ -1,0 +1,98 @@
+"""Typed errors across gRPC: a unary call's or stream's failure carries `shoal.v1.Error` in its trailing metadata.
+
+Belongs here: ShoalError <-> gRPC status. Does not: errors inside session frames (errors.py), other services' errors
+(the adapter that met them).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from shoal_contract import errors
+from shoal_contract.errors import METADATA_KEY, ShoalError
+from shoal_contract.limits import ERROR_TEXT_BYTES_MAX, STATUS_TEXT_BYTES_MAX
+from shoal_contract.wire import common_pb2 as wire
+
+_STATUS: Final[dict[wire.ErrorCode.ValueType, grpc.StatusCode]] = {
+    wire.ERROR_CODE_NOT_OWNER: grpc.StatusCode.FAILED_PRECONDITION,
+    wire.ERROR_CODE_NOT_LEADER: grpc.StatusCode.FAILED_PRECONDITION,
+    wire.ERROR_CODE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    wire.ERROR_CODE_FENCED: grpc.StatusCode.ABORTED,
+    wire.ERROR_CODE_DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
+    wire.ERROR_CODE_RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    wire.ERROR_CODE_INVALID_NAME: grpc.StatusCode.INVALID_ARGUMENT,
+    wire.ERROR_CODE_TOO_LARGE: grpc.StatusCode.INVALID_ARGUMENT,
+    wire.ERROR_CODE_UNROUTABLE: grpc.StatusCode.NOT_FOUND,
+    wire.ERROR_CODE_NO_SUCH_QUEUE: grpc.StatusCode.NOT_FOUND,
+    wire.ERROR_CODE_CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
+    wire.ERROR_CODE_CROSS_SLICE: grpc.StatusCode.INVALID_ARGUMENT,
+    wire.ERROR_CODE_OUT_OF_RANGE: grpc.StatusCode.OUT_OF_RANGE,
+    wire.ERROR_CODE_MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
+    wire.ERROR_CODE_UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+    wire.ERROR_CODE_PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
+    wire.ERROR_CODE_CORRUPT: grpc.StatusCode.DATA_LOSS,
+}
+
+# Where a status comes without our metadata: from gRPC itself, or from something between client and server.
+_FALLBACK: Final[dict[grpc.StatusCode, type[ShoalError]]] = {
+    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+    grpc.StatusCode.CANCELLED: errors.Unavailable,
+    grpc.StatusCode.ABORTED: errors.Unavailable,
+    grpc.StatusCode.INTERNAL: errors.Unavailable,
+    grpc.StatusCode.UNKNOWN: errors.Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.Malformed,
+    grpc.StatusCode.UNIMPLEMENTED: errors.Malformed,
+    grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
+    grpc.StatusCode.ALREADY_EXISTS: errors.Conflict,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
+}
+
+
+def status_of(error: ShoalError) -> grpc.StatusCode:
+    """The gRPC status that goes with an error; UNKNOWN for the bare base class."""
+    return _STATUS.get(error.code, grpc.StatusCode.UNKNOWN)
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError) -> NoReturn:
+    """Ends the call with the error's status and metadata. Raises grpc's own AbortError, which must not be caught."""
+    # gRPC drops a call whose trailers exceed 8 KiB, and with it the error: so the texts are cut.
+    sent = error.to_wire()
+    sent.message = _cut(sent.message, ERROR_TEXT_BYTES_MAX)
+    sent.subject = _cut(sent.subject, ERROR_TEXT_BYTES_MAX)
+    text = _cut(sent.message, STATUS_TEXT_BYTES_MAX)
+    await context.abort(status_of(error), text, ((METADATA_KEY, sent.SerializeToString()),))
+    raise AssertionError("abort returned")
+
+
+def from_rpc_error(error: grpc.RpcError) -> ShoalError:
+    """The typed error of a failed call, sync or aio. Without our metadata, by status; the status is in the message."""
+    for key, value in _trailing_metadata(error):
+        if key == METADATA_KEY and isinstance(value, bytes):
+            try:
+                return errors.from_wire_bytes(value)
+            except DecodeError:
+                break
+    code = error.code() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else grpc.StatusCode.UNKNOWN
+    cls = _FALLBACK.get(code, errors.Unavailable)
+    return cls(f"{code.name}: {_details(error)}")
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
+
+
+def _trailing_metadata(error: grpc.RpcError) -> list[tuple[str, str | bytes]]:
+    if not isinstance(error, grpc.Call | grpc.aio.AioRpcError):
+        return []
+    return [(pair[0], pair[1]) for pair in error.trailing_metadata() or ()]
+
+
+def _details(error: grpc.RpcError) -> str:
+    details = error.details() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else str(error)
+    return details or "no details"

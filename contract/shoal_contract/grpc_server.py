@@ -1,0 +1,46 @@
+"""A grpc.aio server as every Shoal process runs it: Shoal's frame size, keepalive, a port chosen or free.
+
+Belongs here: options and binding. Does not: services, TLS material (each `main.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import grpc
+
+from shoal_contract.limits import FRAME_BYTES_MAX
+
+OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
+    ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
+    ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+    # Two processes must never share a port by accident: the second one fails to start.
+    ("grpc.so_reuseport", 0),
+    # A client that is gone without a word is noticed within 30 s; clients may ping as often as every 5 s.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+def new_server(*, calls_max: int) -> grpc.aio.Server:
+    """A server that takes at most `calls_max` calls and streams at a time; further ones get RESOURCE_EXHAUSTED."""
+    return grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=calls_max)
+
+
+def listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
+    """Binds `host:port` before the server starts; port 0 takes a free one. Returns the real `host:port`.
+
+    Plain text without credentials. Raises OSError if the address cannot be bound.
+    """
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: {error}") from None
+    if port == 0:
+        raise OSError(f"cannot listen on {address}")
+    return f"{address.rpartition(':')[0]}:{port}"

@@ -1,0 +1,46 @@
+"""Bounds that every side of the contract shares. Each with its unit and its reason; a server may set lower ones."""
+
+from typing import Final
+
+NAME_BYTES_MAX: Final = 255
+"""Keys and queues. Fits LMDB's 511-byte row keys beside a partition prefix, and one length byte."""
+
+BODY_BYTES_MAX: Final = 1 << 20
+"""One message body: MODEL.md's default."""
+
+CHUNK_BYTES_MAX: Final = 2 << 20
+"""One serialized chunk: a largest body with its headers, and still one frame."""
+
+CHUNK_MESSAGES_MAX: Final = 4096
+"""Messages in one chunk: bounds what a consumer must decode at once."""
+
+FRAME_BYTES_MAX: Final = 4 << 20
+"""One gRPC message, either way: gRPC's own default."""
+
+FRAME_OPERATIONS_MAX: Final = 10_000
+"""Keys in one frame, over all of its steps: about 50 ms of a slice's time."""
+
+LOCATE_KEYS_MAX: Final = 10_000
+"""Keys in one Locate."""
+
+PRODUCER_BYTES: Final = 16
+"""A producer id: random, so unique without coordination."""
+
+PARTITIONS_DEFAULT: Final = 4096
+PARTITIONS_MAX: Final = 32_768
+"""Partition numbers fit 15 bits: a key id starts with its partition in 16."""
+
+ERROR_TEXT_BYTES_MAX: Final = 1500
+"""An error's message, and its subject, in gRPC trailers. A name of 255 escaped bytes is 1,020."""
+
+STATUS_TEXT_BYTES_MAX: Final = 500
+"""gRPC's own status text, percent-encoded on the wire. It and both error texts stay below the 8 KiB of trailers that
+every gRPC peer takes."""
+
+FIRST_OFFSET: Final = 1
+"""Offsets begin at 1, so that 0 can mean none."""
+
+assert CHUNK_BYTES_MAX > BODY_BYTES_MAX
+assert FRAME_BYTES_MAX >= CHUNK_BYTES_MAX + (64 << 10)
+assert 2 * ERROR_TEXT_BYTES_MAX * 4 // 3 + 3 * STATUS_TEXT_BYTES_MAX < 7 << 10
+assert PARTITIONS_DEFAULT <= PARTITIONS_MAX

@@ -1,0 +1,51 @@
+"""Names of keys and queues: 1-255 bytes, `str` is UTF-8. Keys beginning with `@` are direct keys."""
+
+from __future__ import annotations
+
+from shoal_contract.errors import InvalidName
+from shoal_contract.limits import NAME_BYTES_MAX
+
+Name = str | bytes
+DIRECT_PREFIX = b"@"
+
+
+def show(name: bytes) -> str:
+    """A name as a person reads it; bytes that are not UTF-8 are escaped."""
+    return name.decode("utf-8", "backslashreplace")
+
+
+def encode_name(name: Name, what: str) -> bytes:
+    """The bytes of a name. `what` ("key", "queue") is for the message. Raises InvalidName, TypeError."""
+    if isinstance(name, str):
+        try:
+            data = name.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidName(f"{what} name {name!r} is not valid Unicode: {error.reason}", subject=what) from None
+    elif isinstance(name, bytes):
+        data = name
+    else:
+        raise TypeError(f"{what} name must be str or bytes, not {type(name).__name__}")
+    check_name(data, what)
+    return data
+
+
+def check_name(data: bytes, what: str) -> None:
+    """Raises InvalidName unless `data` is 1-255 bytes."""
+    if not 0 < len(data) <= NAME_BYTES_MAX:
+        shown = show(data[:NAME_BYTES_MAX])
+        raise InvalidName(name_problem(data, what), subject=shown, limit=NAME_BYTES_MAX, value=len(data))
+
+
+def name_problem(data: bytes, what: str) -> str:
+    """The sentence for a bad name."""
+    if not data:
+        return f"{what} name is empty; it needs 1 to {NAME_BYTES_MAX} bytes"
+    return f"{what} name is {len(data)} bytes; the limit is {NAME_BYTES_MAX}"
+
+
+def direct_key(queue: bytes) -> bytes:
+    """The key that `send(queue)` publishes to. Its slice is the queue's home.
+
+    A queue name of 255 bytes has no room for the prefix: its direct key may be 256 bytes, one more than other keys.
+    """
+    return DIRECT_PREFIX + queue

@@ -1,0 +1,70 @@
+"""Tasks: the one way to start an asyncio task (STYLE.md rule 11). Names them, keeps them, reports their failure.
+
+Belongs here: the lifetime of background tasks, for servers and the client alike. Does not: retries, timeouts, threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+OnFailure = Callable[[str, BaseException], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Tasks:
+    """The background tasks of one owner. Use as `async with Tasks("redirector") as tasks:`, or call `close`.
+
+    A task that fails is logged with its traceback, and `on_failure(name, error)` is called, from the event loop, once.
+    A cancelled task has not failed.
+    """
+
+    def __init__(self, owner: str, on_failure: OnFailure | None = None) -> None:
+        self._owner = owner
+        self._on_failure = on_failure
+        self._running: set[asyncio.Task[Any]] = set()
+        """Every task started and not done: the event loop itself keeps only weak references."""
+        self._closed = False
+
+    def start(self, name: str, coroutine: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Starts a task called `owner/name`. Raises RuntimeError once closed."""
+        if self._closed:
+            coroutine.close()
+            raise RuntimeError(f"{self._owner} is closed; it cannot start {name}")
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._owner}/{name}")
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def __len__(self) -> int:
+        """How many run now."""
+        return len(self._running)
+
+    async def close(self) -> None:
+        """Cancels all tasks and waits until each has ended. The calling task, if one of them, is left alone."""
+        self._closed = True
+        others = self._running - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def __aenter__(self) -> Tasks:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        _log.error("task %s failed: %s", task.get_name(), error, exc_info=error)
+        if self._on_failure is not None:
+            self._on_failure(task.get_name(), error)

@@ -1,0 +1,1 @@
+# Generated from contract/proto by `make proto`; do not edit.

@@ -1,0 +1,78 @@
+"""Making a cluster, and changing its partition map: one value each, by compare-and-swap."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from shoal_contract.errors import Conflict, OutOfRange
+from shoal_contract.limits import PARTITIONS_DEFAULT, PARTITIONS_MAX
+from shoal_contract.partition_map import PartitionMap
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.entries import Get, Put, absent, mod_revision_is
+from shoal_coordination.keys import ClusterKeys, check_record_name
+from shoal_coordination.records import ClusterConfig, decode_record, encode_record
+
+
+async def create_cluster(
+    client: EtcdClient, cluster: str, slices: Sequence[str], partitions: int = PARTITIONS_DEFAULT
+) -> ClusterConfig:
+    """Writes the config and an even map over `slices`, unless the cluster exists. Returns the config that holds.
+
+    Repeating it changes nothing, also after partitions moved. Raises Conflict if the cluster exists with another P or
+    without one of these slices; InvalidName, OutOfRange; what EtcdClient raises (then repeat it).
+    """
+    keys = ClusterKeys(cluster)
+    _check(slices, partitions)
+    config = ClusterConfig(cluster, partitions, time.time_ns() // 1_000_000)
+    even = PartitionMap.even(slices, partitions)
+    done = await client.transact(
+        [absent(keys.config), absent(keys.map)],
+        [Put(keys.config, encode_record(config)), Put(keys.map, even.encode())],
+        [Get(keys.config), Get(keys.map)],
+    )
+    if done.succeeded:
+        return config
+    if not all(done.reads):
+        raise Conflict(f"cluster {cluster} has only one of config and map: its records are damaged", subject=cluster)
+    existing, held = decode_record(done.reads[0][0], ClusterConfig), PartitionMap.decode(done.reads[1][0].value)
+    if existing.partitions != partitions:
+        raise Conflict(
+            f"cluster {cluster} exists with {existing.partitions} partitions, not {partitions}",
+            subject=cluster, limit=existing.partitions, value=partitions,
+        )  # fmt: skip
+    if missing := sorted(set(slices) - set(held.slices)):
+        raise Conflict(f"cluster {cluster} exists without slices {', '.join(missing)}", subject=cluster)
+    return existing
+
+
+async def replace_map(client: EtcdClient, cluster: str, current: PartitionMap, following: PartitionMap) -> None:
+    """Stores `following` (see PartitionMap.moved) if the map is still at `current`'s version; else raises Conflict."""
+    assert following.version == current.version + 1
+    assert following.partitions == current.partitions
+    key = ClusterKeys(cluster).map
+    entry = await client.get(key)
+    held = PartitionMap.decode(entry.value).version if entry else 0
+    if entry is not None and held == current.version:
+        done = await client.transact([mod_revision_is(key, entry.mod_revision)], [Put(key, following.encode())])
+        if done.succeeded:
+            return
+    raise Conflict(
+        f"the map of cluster {cluster} has changed since version {current.version}",
+        subject=cluster, map_version=max(held, current.version),
+    )  # fmt: skip
+
+
+def _check(slices: Sequence[str], partitions: int) -> None:
+    for name in slices:
+        check_record_name(name, "slice")
+    if not 0 < partitions <= PARTITIONS_MAX:
+        raise OutOfRange(
+            f"{partitions} partitions asked for; a cluster has 1 to {PARTITIONS_MAX}",
+            subject="partitions", limit=PARTITIONS_MAX, value=max(0, partitions),
+        )  # fmt: skip
+    if not 0 < len(slices) <= partitions or len(set(slices)) < len(slices):
+        raise OutOfRange(
+            f"{len(slices)} slices given; it needs 1 to {partitions} different ones",
+            subject="slices", limit=partitions, value=len(slices),
+        )  # fmt: skip

@@ -1,0 +1,33 @@
+"""`python -m shoal_coordination.end_with_parent PID COMMAND...`: becomes COMMAND, which gets SIGTERM when PID dies.
+
+For the children of a local cluster, so that a starter killed with -9 leaves nothing behind. The kernel's parent-death
+signal (prctl(2), PR_SET_PDEATHSIG) outlives exec. Where there is none (not Linux) COMMAND just runs. A program of its
+own rather than a function between fork and exec, which is unsafe in a process with threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def tied_command(*command: str) -> list[str]:
+    """`command`, to be started by this process and to end with it."""
+    return [sys.executable, "-m", __name__, str(os.getpid()), *command]
+
+
+def main() -> None:
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:
+            sys.exit(f"process {parent} ended before {command[0]} began")
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

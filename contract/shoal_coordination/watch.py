@@ -1,0 +1,192 @@
+"""Watches a prefix of etcd for as long as it is wanted: all entries first, then every change, none lost, none twice.
+
+After any disconnect it goes on from the revision it had. If that is compacted away, or the store is older than what
+was seen (restored from a backup), it re-reads and yields a Snapshot again. A member cut off from its leader ends the
+stream (`hasleader`); one that falls silent is left after SILENCE_S_MAX.
+
+Belongs here: the watch. Does not: what the entries mean (cluster_view.py). Etcd's guarantees used: the events of one
+revision come in one response, responses in order of revision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import grpc
+
+from shoal_contract.errors import OutcomeUnknown, PermissionDenied, ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.tasks import Tasks
+from shoal_coordination import limits
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.connection import Endpoint
+from shoal_coordination.entries import Entry, entry_from_wire, prefix_end
+from shoal_coordination.etcd_errors import token_is_stale, translate
+from shoal_coordination.wire import kv_pb2
+from shoal_coordination.wire import rpc_pb2 as wire
+
+_log = logging.getLogger(__name__)
+
+OnLink = Callable[[bool], None]
+"""Told True when etcd is heard, False when it is not; only at changes. Called from the event loop."""
+
+_LINKED = ("hasleader", "true")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Every entry of the prefix at `revision`: replaces all that was known."""
+
+    revision: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed up to `revision`, in order. A deleted entry has only its key and the revision of its deletion."""
+
+    revision: int
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    entry: Entry
+    deleted: bool
+
+
+class _Compacted(Exception):
+    """The revision asked for is gone, or the store is older than it: only a full read helps."""
+
+
+async def watch_prefix(
+    client: EtcdClient, prefix: bytes, on_link: OnLink = lambda linked: None
+) -> AsyncGenerator[Snapshot | Changes, None]:
+    """Yields a Snapshot, then Changes, without end. Close it (`contextlib.aclosing`) to end it.
+
+    Raises PermissionDenied, Unauthenticated; what may pass is waited for.
+    """
+    link = _Link(on_link)
+    seen = 0
+    """Everything up to this revision was yielded; 0: nothing yet."""
+    while True:
+        try:
+            if not seen:
+                found = await client.range_prefix(prefix)
+                seen = found.revision
+                link.heard()
+                yield Snapshot(seen, found.entries)
+            async with aclosing(_responses(client, prefix, seen + 1)) as responses:
+                async for response in responses:
+                    link.heard()
+                    changes = tuple(_change(event) for event in response.events if event.kv.mod_revision > seen)
+                    if changes:
+                        seen = changes[-1].entry.mod_revision
+                        yield Changes(seen, changes)
+        except _Compacted:
+            _log.info("the watch of %s re-reads: revision %d is gone", prefix.decode(), seen)
+            seen = 0
+        except PermissionDenied as error:
+            await link.refused(error)
+        except (OutcomeUnknown, ResourceExhausted) as error:
+            await link.lost(error)
+
+
+class _Link:
+    """Whether etcd is heard, and how long to pause before the next attempt."""
+
+    def __init__(self, on_link: OnLink) -> None:
+        self._on_link = on_link
+        self._linked: bool | None = None
+        self._pause_s = limits.PAUSE_S_MIN
+        self._refused = False
+
+    def heard(self) -> None:
+        self._pause_s = limits.PAUSE_S_MIN
+        self._refused = False
+        self._set(True)
+
+    async def refused(self, error: PermissionDenied) -> None:
+        """Raises the error if it is the second in a row: a watch is refused in the same words for a stale login."""
+        if self._refused:
+            raise error
+        self._refused = True
+        await self.lost(error)
+
+    async def lost(self, error: ShoalError) -> None:
+        if self._linked is not False:
+            _log.warning("the watch lost etcd: %s", error)
+        self._set(False)
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, limits.PAUSE_S_MAX)
+
+    def _set(self, linked: bool) -> None:
+        if self._linked is not linked:
+            self._linked = linked
+            self._on_link(linked)
+
+
+async def _responses(client: EtcdClient, prefix: bytes, revision: int) -> AsyncGenerator[wire.WatchResponse, None]:
+    """The responses of one stream that starts at `revision`. Raises _Compacted, ShoalError; never ends by itself."""
+    async with client.use() as endpoint, Tasks("watch") as tasks:
+        try:
+            stream = endpoint.watch.Watch(metadata=(*await endpoint.metadata(), _LINKED))
+        except grpc.aio.AioRpcError as error:
+            raise translate(error, endpoint.address) from error
+        try:
+            create = wire.WatchCreateRequest(key=prefix, range_end=prefix_end(prefix), start_revision=revision)
+            await stream.write(wire.WatchRequest(create_request=create))
+            tasks.start("heartbeat", _beat(stream))
+            while True:
+                async with asyncio.timeout(limits.SILENCE_S_MAX):
+                    response = await stream.read()
+                if not isinstance(response, wire.WatchResponse):
+                    raise Unavailable(f"etcd at {endpoint.address} ended a watch", subject=endpoint.address)
+                _check(response, endpoint, revision)
+                yield response
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
+            await client.leave(endpoint)
+            raise _failure(error, endpoint) from error
+        finally:
+            stream.cancel()
+
+
+async def _beat(stream: grpc.aio.StreamStreamCall[wire.WatchRequest, wire.WatchResponse]) -> None:
+    """Asks for a sign of life until the stream ends; the reader sees why it ended."""
+    try:
+        while True:
+            await asyncio.sleep(limits.HEARTBEAT_S)
+            await stream.write(wire.WatchRequest(progress_request=wire.WatchProgressRequest()))
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        pass
+
+
+def _check(response: wire.WatchResponse, endpoint: Endpoint, revision: int) -> None:
+    """Raises what a response that ends the watch means."""
+    if response.compact_revision or (response.created and response.header.revision < revision - 1):
+        raise _Compacted
+    if not response.canceled:
+        return
+    reason = f"etcd at {endpoint.address} ended a watch: {response.cancel_reason}"
+    if "permission denied" in response.cancel_reason:
+        endpoint.forget_token()
+        raise PermissionDenied(reason, subject=endpoint.address)
+    raise Unavailable(reason, subject=endpoint.address)
+
+
+def _failure(error: Exception, endpoint: Endpoint) -> ShoalError:
+    if isinstance(error, grpc.aio.AioRpcError):
+        if token_is_stale(error):
+            endpoint.forget_token()
+            return Unavailable(f"etcd at {endpoint.address} wants a new login", subject=endpoint.address)
+        return translate(error, endpoint.address)
+    if isinstance(error, TimeoutError):
+        return Unavailable(f"etcd at {endpoint.address} was silent for {limits.SILENCE_S_MAX:g} s")
+    return Unavailable(f"etcd at {endpoint.address} ended a watch", subject=endpoint.address)
+
+
+def _change(event: kv_pb2.Event) -> Change:
+    return Change(entry_from_wire(event.kv), event.type == kv_pb2.Event.DELETE)

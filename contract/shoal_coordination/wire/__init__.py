@@ -1,0 +1,1 @@
+# Generated from contract/proto_etcd by `make proto`; do not edit.

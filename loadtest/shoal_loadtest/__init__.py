@@ -1,0 +1,1 @@
+"""Benchmarks over real processes. See ../DESIGN.md."""

@@ -1,0 +1,126 @@
+"""Bounds and settings of the benchmarks. Each with its unit and its reason."""
+
+from typing import Final
+
+from shoal_contract.limits import FRAME_OPERATIONS_MAX
+
+QUEUES_DEFAULT: Final = 1_000_000
+QUEUES_QUICK: Final = 100_000
+"""The population that the published figures are for, and what fits a minute."""
+
+QUEUES_MIN: Final = 2_000
+QUEUES_MAX: Final = 100_000_000
+"""Below, a queue would meet the largest group twice (population.py); above, a run no longer fits a disk like ours."""
+
+MEMBERSHIPS_PER_QUEUE: Final = 9
+"""The evaluation's 9.3 groups per resident: one login is nine binds."""
+
+GROUP_SIZE_MEAN: Final = 4.8
+GROUP_SIZE_DEVIATION: Final = 13.1
+GROUP_SIZE_MAX: Final = 785
+"""Group sizes as measured there. A lognormal of this mean and deviation has its largest of 132,000 just there, too."""
+
+POPULATE_QUEUES_PER_FRAME: Final = 100
+"""A declare and nine binds each: 1,000 operations."""
+
+POPULATE_FRAMES_IN_FLIGHT: Final = 8
+"""Enough to fill the next group commit while one is applied."""
+
+CHURN_SESSIONS: Final = 4
+CHURN_FRAMES_IN_FLIGHT: Final = 3
+"""Per session. Twelve frames are some 40 ms of a slice's work: a batch being synced while another is applied."""
+
+CHURN_QUEUES_PER_FRAME: Final = 40
+"""Half of them log out, half log in: 360 operations, as a gateway that gathers for a few milliseconds would send."""
+
+CHURN_AWAY_SHARE: Final = 0.1
+"""Of the queues are logged out at any time. Back within one checkpoint, a queue's rows would cancel out in memory."""
+
+CHURN_PREBUILT_OPS_PER_S: Final = 160_000
+"""Frames are built before the clock starts, for this rate; a faster slice makes the generator build as it goes."""
+
+SECONDS_DEFAULT: Final = {"churn": 30.0, "publish": 5.0, "fanout": 5.0, "latency": 20.0, "idle": 8.0, "restart": 5.0}
+SECONDS_QUICK: Final = {"churn": 5.0, "publish": 1.0, "fanout": 1.5, "latency": 3.0, "idle": 4.0, "restart": 1.0}
+"""Of steady load: dozens of checkpoints in churn; idle outlasts the node's own pause before it lets go of memory."""
+
+SECONDS_MAX: Final = 3600.0
+"""Every run ends."""
+
+WARM_UP_SHARE: Final = 0.1
+"""Of the seconds, before counting starts: the first checkpoint has begun."""
+
+NODE_READY_S_MAX: Final = 120.0
+NODE_STOP_S_MAX: Final = 300.0
+"""A start replays a journal tail; a clean stop writes a last checkpoint. Longer is a failure worth reporting."""
+
+CHECKPOINTER_QUIET_S: Final = 0.5
+"""Without CPU for so long, the checkpointer has nothing under way: many times its longest wait for the disk."""
+
+ANSWER_S_MAX: Final = 60.0
+"""A frame not answered by then fails the run."""
+
+MACHINE_PROBE_S: Final = 0.5
+MACHINE_PUT_ROWS: Final = 200_000
+"""How long, and with how many rows, the machine itself is measured: short beside every run."""
+
+assert POPULATE_QUEUES_PER_FRAME * (MEMBERSHIPS_PER_QUEUE + 1) <= FRAME_OPERATIONS_MAX
+# Eight golden-ratio steps come as near as 5.5% of the whole.
+assert QUEUES_MIN * MEMBERSHIPS_PER_QUEUE * 0.055 > GROUP_SIZE_MAX
+
+CHECKED_QUEUES: Final = 400
+"""Queues whose memberships are compared after a run, and again as many of those logged out: one Describe."""
+
+PUBLISH_SIZES_BYTES: Final = (1, 128, 1024, 128 << 10)
+PUBLISH_BODY_BYTES: Final = 128
+"""The evaluation's sizes, and the one that the figures are for."""
+
+PUBLISH_MESSAGES_PER_CHUNK: Final = 500
+PUBLISH_MESSAGES_PER_FRAME: Final = 300
+"""To one key in one chunk; to as many keys in one frame."""
+
+PUBLISH_FRAME_BYTES: Final = 1 << 20
+"""Larger bodies come fewer in a frame."""
+
+PUBLISH_FRAMES_IN_FLIGHT: Final = 16
+PUBLISH_BYTES_IN_FLIGHT: Final = 8 << 20
+"""Whichever is reached first: half of what a slice reads ahead."""
+
+PUBLISH_KEYS: Final = 20_000
+PUBLISH_KEYS_PER_QUEUE: Final = 1_000
+"""The keys of single messages: far more than a frame has; bound in frames of 1,000."""
+
+CONSUMER_WINDOW_MESSAGES: Final = 10_000
+CONSUMER_WINDOW_BYTES: Final = 16 << 20
+"""Unacked per queue, and under way per session: a few hundred milliseconds at full speed, so that acks never wait."""
+
+FANOUT_QUEUES: Final = GROUP_SIZE_MAX
+FANOUT_SESSIONS: Final = 8
+FANOUT_BODY_BYTES: Final = 128
+"""The largest group, over as many connections as a small tier of gateways has."""
+
+FANOUT_MESSAGES_PER_CHUNK: Final = 100
+FANOUT_CHUNKS_IN_FLIGHT: Final = 8
+FANOUT_CHUNKS_AHEAD: Final = 40
+"""Batched: publishes without a receipt, and those not yet consumed by everyone. Above either the publisher waits."""
+
+FANOUT_SINGLES_IN_FLIGHT: Final = 2
+FANOUT_SINGLES_AHEAD: Final = 40
+"""Singly: the same. Peers were measured with two publishes in flight."""
+
+LATENCY_OPS_PER_S: Final = 2_600
+LATENCY_PUBLISHES_PER_S: Final = 100
+"""Ten times the evaluation's membership churn, twelve times its messages."""
+
+LATENCY_CONSUMERS: Final = 400
+LATENCY_SESSIONS: Final = 4
+"""Queues attached, and over how many connections."""
+
+LATENCY_BODY_BYTES: Final = 128
+"""As in the other benches."""
+
+LATENCY_AWAY_QUEUES: Final = 1_000
+"""Queues logged out before the first comes back: a few seconds."""
+
+assert PUBLISH_KEYS % PUBLISH_KEYS_PER_QUEUE == 0
+assert FANOUT_CHUNKS_AHEAD * FANOUT_MESSAGES_PER_CHUNK < CONSUMER_WINDOW_MESSAGES
+assert LATENCY_CONSUMERS < QUEUES_MIN // 2

@@ -1,0 +1,132 @@
+"""One raw session to a slice: frames out, answers matched to who waits for them, deliveries to a callback.
+
+Deliberately thinner than the client library: a benchmark measures the slice. Not here: what frames say (frames.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from shoal_contract.limits import FRAME_BYTES_MAX, PRODUCER_BYTES
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_loadtest.failure import BenchFailed
+from shoal_loadtest.frames import Frame, numbered
+from shoal_loadtest.limits import ANSWER_S_MAX
+
+Answered = Callable[[wire.Answer], None]
+OnDeliveries = Callable[[Sequence[wire.Delivery]], None]
+_METHOD = "/shoal.v1.SliceService/Session"
+_OPTIONS = (
+    ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
+    ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+    # A connection of its own, as a client process would have.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class LoadSession:
+    """Use as `async with LoadSession(address) as session:`. An answer that is an error fails the whole session."""
+
+    def __init__(self, address: str, on_deliveries: OnDeliveries | None = None, window_bytes: int = 0) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._on_deliveries = on_deliveries
+        self._window_bytes = window_bytes
+        self._waiting: dict[int, Answered] = {}
+        """By sequence, in the order sent: bounded by the frames that the bench keeps in flight."""
+        self._sequence = 0
+        self._failure: BaseException | None = None
+
+    async def __aenter__(self) -> LoadSession:
+        method: Any = self._channel.stream_stream(_METHOD, None, wire.SessionResponse.FromString)
+        self._call = method(wait_for_ready=True)
+        opened = wire.Open(producer=os.urandom(PRODUCER_BYTES), window_bytes=self._window_bytes)
+        await self._call.write(wire.SessionRequest(open=opened).SerializeToString())
+        self._reader = asyncio.create_task(self._read(), name="load session/read")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+        self._call.cancel()
+        await self._channel.close()
+
+    async def send(self, frame: Frame, answered: Answered) -> None:
+        """Returns when the transport has the frame. Raises BenchFailed if the session is over."""
+        if self._failure is not None:
+            raise BenchFailed(f"session ended: {self._failure}") from self._failure
+        self._sequence += 1
+        sequence = self._sequence
+        settled = next(iter(self._waiting), sequence) - 1
+        self._waiting[sequence] = answered
+        try:
+            await self._call.write(numbered(frame, sequence, settled))
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            raise BenchFailed(f"session ended: {self._failure or error}") from error
+
+    async def ask(self, frame: Frame) -> wire.Answer:
+        """Sends and waits. Raises BenchFailed if there is no answer in time, or an error."""
+        answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+        await self.send(frame, answer.set_result)
+        either: set[asyncio.Future[Any]] = {answer, self._reader}
+        done, _ = await asyncio.wait(either, timeout=ANSWER_S_MAX, return_when=asyncio.FIRST_COMPLETED)
+        if answer not in done:
+            raise BenchFailed(f"no answer within {ANSWER_S_MAX} s: {self._failure or 'the slice is silent'}")
+        return answer.result()
+
+    async def room(self, free: asyncio.Semaphore) -> None:
+        """Takes one from `free`. Raises BenchFailed if the session ends first, or nothing is answered in time."""
+        if not free.locked():
+            await free.acquire()
+            return
+        taking = asyncio.create_task(free.acquire(), name="load session/room")
+        try:
+            await asyncio.wait({taking, self._reader}, timeout=ANSWER_S_MAX, return_when=asyncio.FIRST_COMPLETED)
+            if not taking.done():
+                raise BenchFailed(f"no answer within {ANSWER_S_MAX} s: {self._failure or 'the slice is silent'}")
+        finally:
+            taking.cancel()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the session ended, if it did."""
+        return self._failure
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                response = await self._call.read()
+                if response is grpc.aio.EOF:
+                    raise BenchFailed("the slice ended the session")
+                for answer in response.answers:
+                    if answer.HasField("error"):
+                        raise BenchFailed(f"frame {answer.sequence} was refused: {answer.error.message}")
+                    self._waiting.pop(answer.sequence)(answer)
+                if self._on_deliveries is not None and response.deliveries:
+                    self._on_deliveries(response.deliveries)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._failure = error
+
+
+def checked_outcome(answer: wire.Answer) -> wire.Outcome:
+    """Raises BenchFailed for any refusal, and for any item without an offset."""
+    outcome = wire.Outcome.FromString(answer.outcome)
+    for step in outcome.steps:
+        if step.refusals:
+            raise BenchFailed(f"{len(step.refusals)} requests refused: {step.refusals[0].error.message}")
+        if 0 in step.offsets:
+            raise BenchFailed("an item was answered without an offset")
+    return outcome

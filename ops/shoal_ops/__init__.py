@@ -1,0 +1,1 @@
+"""Command line, local cluster, replay and checks. See ../DESIGN.md."""

@@ -1,0 +1,78 @@
+"""`shoal check` and `shoal inspect`: the files of a slice node, without a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from shoal_contract.errors import BadCall, Conflict
+from shoal_ops import output
+from shoal_ops.exits import DONE, FOUND
+from shoal_slice_node.adapters.journal_reader import inspect_journal
+from shoal_slice_node.adapters.offline import JOURNAL_FOLDER, STORE_FOLDER, check_path
+from shoal_slice_node.adapters.store_inspection import inspect_store
+
+
+def check(path: Path, as_json: bool) -> int:
+    """A node's folder, or a local cluster's with all its nodes. Returns the exit code: FOUND if anything is wrong."""
+    try:
+        reports = {str(node): check_path(node) for node in _nodes(path)}
+    except Conflict as error:
+        raise Conflict(f"{error.message}: stop it first", subject=error.subject) from None
+    for name, report in reports.items():
+        if as_json:
+            output.say_json({"path": name, "sound": report.sound, **asdict(report)})
+            continue
+        rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items())
+        output.say(
+            f"{name}: checkpoint at LSN {report.checkpoint_lsn:,}, journal to {report.last_lsn:,}"
+            f" ({report.replayed:,} replayed); rows: {rows}"
+        )
+        for problem in report.problems:
+            output.say(f"{name}: PROBLEM {problem}")
+    sound = all(report.sound for report in reports.values())
+    if not as_json:
+        output.say("every invariant holds" if sound else "not every invariant holds: keep the files as they are")
+    return DONE if sound else FOUND
+
+
+def journal(path: Path, as_json: bool) -> int:
+    """Returns the exit code: FOUND if a segment is damaged."""
+    segments = list(inspect_journal(_below(path, JOURNAL_FOLDER)))
+    if as_json:
+        output.say_json({"segments": [asdict(segment) for segment in segments]})
+    else:
+        rows = [
+            (one.name, one.first_lsn, one.last_lsn, one.records, one.batches, one.end_position, one.state)
+            for one in segments
+        ]
+        output.table(("segment", "first LSN", "last LSN", "records", "batches", "bytes used", "state"), rows)
+    return FOUND if any(segment.state == "damaged" for segment in segments) else DONE
+
+
+def store(path: Path, as_json: bool) -> None:
+    found = inspect_store(_below(path, STORE_FOLDER))
+    if as_json:
+        output.say_json(asdict(found))
+        return
+    output.facts(
+        {"format": found.format, "checkpoint LSN": found.checkpoint_lsn}
+        | {"page bytes": found.page_bytes, "used bytes": found.used_bytes, "file bytes": found.file_bytes}
+    )
+    rows = [(one.name, one.rows, one.pages, one.bytes, one.depth) for one in found.tables]
+    output.table(("table", "rows", "pages", "bytes", "depth"), rows)
+
+
+def _nodes(path: Path) -> list[Path]:
+    nodes = [path] if (path / STORE_FOLDER).is_dir() else sorted(one.parent for one in path.glob(f"*/{STORE_FOLDER}"))
+    if not nodes:
+        raise BadCall(f"{path} has no slice node's data: a node's folder has a {STORE_FOLDER} and a {JOURNAL_FOLDER}")
+    return nodes
+
+
+def _below(path: Path, name: str) -> Path:
+    """A node's folder may be given, or the one that is meant."""
+    found = path / name if (path / name).is_dir() else path
+    if not found.is_dir():
+        raise BadCall(f"{path} is not a folder")
+    return found

@@ -1,0 +1,126 @@
+"""The verbs of the broker, one short function each: over the client, told as text or JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import shoal
+from shoal_ops import output
+from shoal_ops.limits import TAIL_QUEUES_MAX, VERB_DEADLINE_S
+
+
+def _connect(at: str) -> shoal.Broker:
+    return shoal.connect(*at.split(","), deadline_s=VERB_DEADLINE_S)
+
+
+async def declare(at: str, queues: Sequence[str], expires_after_s: int, as_json: bool) -> None:
+    async with _connect(at) as broker:
+        await broker.declare(queues, expires_after_s=expires_after_s)
+    if as_json:
+        output.say_json({"declared": list(queues)})
+
+
+async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_json: bool) -> None:
+    async with _connect(at) as broker:
+        offsets = await broker.bind(queue, keys, start=start)
+    _tell_offsets(queue, {output.shown(key): offset for key, offset in offsets.items()}, "from offset", as_json)
+
+
+async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_json: bool) -> None:
+    async with _connect(at) as broker:
+        offsets = await broker.unbind(queue, keys, discard=discard)
+    _tell_offsets(queue, {output.shown(key): offset for key, offset in offsets.items()}, "up to offset", as_json)
+
+
+async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json: bool) -> None:
+    """`body` None: standard input, all of it."""
+    data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
+    async with _connect(at) as broker:
+        receipt = await broker.publish(key, data, mandatory=mandatory)
+    if as_json:
+        output.say_json(receipt._asdict())
+    else:
+        output.say(f"offset {receipt.offset}, to {receipt.queues} queues, {receipt.live} live now")
+
+
+async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
+    """Told before they are acked: what is lost with a broken pipe is given again."""
+    async with _connect(at) as broker:
+        found = await (broker.peek if peek else broker.pull)(queue, messages)
+        for message in found:
+            _tell_message(message, as_json)
+        if not peek:
+            await broker.ack(*found)
+            await broker.flush()
+
+
+async def tail(at: str, queues: Sequence[str], messages: int, ack: bool, as_json: bool) -> None:
+    """Until `messages` came (0: for ever)."""
+    if len(queues) > TAIL_QUEUES_MAX:
+        raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
+    async with _connect(at) as broker, broker.consume(queues) as inbox:
+        seen = 0
+        async for message in inbox:
+            _tell_message(message, as_json)
+            if ack:
+                await message.ack()
+            seen += 1
+            if seen == messages:
+                return
+
+
+async def describe(at: str, queue: str, as_json: bool) -> None:
+    async with _connect(at) as broker:
+        found = await broker.describe(queue, bindings=True)
+    if not found.exists:
+        raise shoal.NoSuchQueue(f"there is no queue {queue}; declare it first", subject=queue)
+    if as_json:
+        output.say_json(asdict(found))
+        return
+    told = {"queue": queue, "expires after": f"{found.expires_after_s} s" if found.expires_after_s else "never"}
+    output.facts(
+        told
+        | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}
+        | {"attached sessions": found.attached_sessions, "bindings": found.binding_count}
+    )
+    rows = [(one.key, one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
+    if rows:
+        output.table(("key", "start", "cursor", "end", "backlog"), rows)
+
+
+async def describe_key(at: str, key: str, as_json: bool) -> None:
+    async with _connect(at) as broker:
+        found = await broker.describe_key(key)
+    if as_json:
+        output.say_json(asdict(found))
+    elif not found.exists:
+        output.say(f"key {key} keeps nothing")
+    else:
+        output.facts(asdict(found))
+
+
+async def drop(at: str, queues: Sequence[str], as_json: bool) -> None:
+    async with _connect(at) as broker:
+        for queue in queues:
+            await broker.drop(queue)
+    if as_json:
+        output.say_json({"dropped": list(queues)})
+
+
+def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool) -> None:
+    if as_json:
+        output.say_json({"queue": queue, "offsets": offsets})
+        return
+    for key, offset in offsets.items():
+        output.say(f"{key}: {what} {offset}" if offset else f"{key}: was not bound")
+
+
+def _tell_message(message: shoal.Message, as_json: bool) -> None:
+    if not as_json:
+        output.say(f"{message.queue} {message.key} {message.offset} {message.body.decode(errors='backslashreplace')}")
+        return
+    found = {"queue": message.queue, "key": message.key, "offset": message.offset, "time_ms": message.time_ms}
+    output.say_json(found | {"redelivered": message.redelivered} | output.body_json(message.body))

@@ -1,0 +1,1 @@
+"""Spark jobs over journal archives and snapshots. See ../DESIGN.md."""

@@ -1,0 +1,1 @@
+"""Where the redirector meets gRPC, HTTP and etcd. Only these await."""

@@ -1,0 +1,36 @@
+"""Follows the cluster in etcd and keeps the board up to date. What is shown stays shown while etcd is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import NoReturn
+
+from shoal_contract.errors import ShoalError
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.cluster_view import ClusterView
+from shoal_coordination.cluster_watch import watch_cluster
+from shoal_redirector import limits
+from shoal_redirector.adapters.board import Board
+from shoal_redirector.core.directory import Directory, SliceAddress, directory_of
+
+_log = logging.getLogger(__name__)
+
+
+async def follow(client: EtcdClient, cluster: str, board: Board) -> NoReturn:
+    """Runs until cancelled. A record that cannot be read is logged and tried again every REWATCH_S."""
+    while True:
+        try:
+            async with aclosing(watch_cluster(client, cluster, board.link)) as views:
+                async for view in views:
+                    board.show(directory_in(view))
+        except ShoalError as error:
+            _log.error("the watch of cluster %s failed: %s", cluster, error)
+        board.link(False)
+        await asyncio.sleep(limits.REWATCH_S)
+
+
+def directory_in(view: ClusterView) -> Directory:
+    known = {name: SliceAddress(name, record.leader_address, record.epoch) for name, record in view.slices.items()}
+    return directory_of(view.map, known)

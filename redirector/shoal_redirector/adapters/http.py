@@ -1,0 +1,55 @@
+"""HTTP: `GET /v1/locate?key=`, `/healthz`, `/readyz`."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote_to_bytes
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from shoal_contract.errors import Malformed, ShoalError
+from shoal_contract.names import show
+from shoal_redirector import limits
+from shoal_redirector.adapters.board import Board
+from shoal_redirector.adapters.problem import answer_error, answer_http_exception
+from shoal_redirector.core.directory import check_keys, locate
+
+
+def new_application(board: Board) -> Starlette:
+    """The ASGI application. Errors are problem+json (problem.py)."""
+
+    async def locate_keys(request: Request) -> JSONResponse:
+        """{"map_version", "age_ms", "keys": [{"key", "partition", "slice", "address", "epoch"}]}, as asked in order."""
+        keys = _keys_in(request.scope["query_string"])
+        check_keys(keys, limits.HTTP_KEYS_MAX)
+        directory = board.newest()
+        found = []
+        for key, partition, owner in zip(keys, *locate(directory, keys), strict=True):
+            at = directory.slices[owner]
+            place = {"partition": partition, "slice": at.slice, "address": at.address, "epoch": at.epoch}
+            found.append({"key": show(key), **place})
+        return JSONResponse({"map_version": directory.map.version, "age_ms": board.age_ms, "keys": found})
+
+    async def healthz(request: Request) -> JSONResponse:
+        """The process runs."""
+        return JSONResponse({"healthy": True})
+
+    async def readyz(request: Request) -> JSONResponse:
+        """It has a map to answer from; 503 before."""
+        return JSONResponse({"ready": True, "map_version": board.newest().map.version, "age_ms": board.age_ms})
+
+    routes = [Route("/v1/locate", locate_keys), Route("/healthz", healthz), Route("/readyz", readyz)]
+    handlers = {ShoalError: answer_error, HTTPException: answer_http_exception}
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+def _keys_in(query: bytes) -> list[bytes]:
+    """Values of `key`, percent-decoded to bytes: a key need not be UTF-8. Raises Malformed without any."""
+    fields = [field.partition(b"=") for field in query.split(b"&")]
+    keys = [unquote_to_bytes(value.replace(b"+", b" ")) for name, _, value in fields if name == b"key"]
+    if not keys:
+        raise Malformed("no key to locate: ask with ?key=..., repeated for more keys", subject="key")
+    return keys

@@ -1,0 +1,76 @@
+"""What a redirector knows: the partition map, and where each of its slices is reached. Answers who owns a key.
+
+Belongs here: locating and checking keys, the difference of two directories. Does not: where a directory comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shoal_contract.errors import TooLarge
+from shoal_contract.names import DIRECT_PREFIX, check_name
+from shoal_contract.partition_hash import partition_of
+from shoal_contract.partition_map import PartitionMap
+
+
+@dataclass(frozen=True, slots=True)
+class SliceAddress:
+    """`address`: host:port of the slice's leader, "" while it has none."""
+
+    slice: str
+    address: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """`slices[i]` is where `map.slices[i]` is reached; further slices own no partition yet."""
+
+    map: PartitionMap
+    slices: tuple[SliceAddress, ...]
+
+    def __post_init__(self) -> None:
+        assert tuple(each.slice for each in self.slices[: len(self.map.slices)]) == self.map.slices
+
+
+def directory_of(partition_map: PartitionMap, known: Mapping[str, SliceAddress]) -> Directory:
+    """Slices in the map's order, those without partitions after them by name."""
+    further = sorted(known.keys() - set(partition_map.slices))
+    names = (*partition_map.slices, *further)
+    return Directory(partition_map, tuple(known.get(name, SliceAddress(name)) for name in names))
+
+
+def locate(directory: Directory, keys: Iterable[bytes]) -> tuple[list[int], list[int]]:
+    """(partitions, owners), one of each for every key, in order; an owner is an index into `directory.slices`."""
+    held = directory.map
+    partitions = [partition_of(key, held.partitions) for key in keys]
+    return partitions, [held.owners[partition] for partition in partitions]
+
+
+def check_keys(keys: Sequence[bytes], keys_max: int) -> None:
+    """Raises TooLarge for too many keys, InvalidName for a bad one. The direct key of a queue is a key too."""
+    if len(keys) > keys_max:
+        raise TooLarge(
+            f"{len(keys)} keys to locate in one call; the limit is {keys_max}",
+            subject="keys", limit=keys_max, value=len(keys),
+        )  # fmt: skip
+    for key in keys:
+        # A direct key has one byte more than its queue's name may have.
+        check_name(key.removeprefix(DIRECT_PREFIX) if len(key) > 1 else key, "key")
+
+
+def moved(before: Directory, after: Directory) -> tuple[list[int], list[int]] | None:
+    """(partitions whose owner changed, their owners as indices into `after.slices`), ascending.
+
+    None if the maps cannot be compared, because P differs: the cluster was made anew.
+    """
+    old, new = before.map, after.map
+    if old.partitions != new.partitions:
+        return None
+    if old.slices == new.slices:
+        changed = [p for p, (was, now) in enumerate(zip(old.owners, new.owners, strict=True)) if was != now]
+    else:
+        names = zip(old.owners, new.owners, strict=True)
+        changed = [p for p, (was, now) in enumerate(names) if old.slices[was] != new.slices[now]]
+    return changed, [new.owners[partition] for partition in changed]

@@ -1,0 +1,95 @@
+"""Wires the redirector: arguments and environment, etcd, gRPC, HTTP. Nobody else reads either.
+
+`python -m shoal_redirector --listen HOST:PORT --http HOST:PORT --etcd HOST:PORT[,HOST:PORT] --cluster NAME`
+Ready (listening, and a map seen) it prints one line: {"ready": true, "grpc": "host:port", "http": "host:port"}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal_contract import grpc_server, server_process
+from shoal_contract.errors import ShoalError
+from shoal_contract.tasks import Tasks
+from shoal_contract.wire.redirector_pb2_grpc import add_RedirectorServiceServicer_to_server
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.keys import check_record_name
+from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
+from shoal_redirector import limits
+from shoal_redirector.adapters.board import Board
+from shoal_redirector.adapters.etcd import follow
+from shoal_redirector.adapters.grpc import RedirectorService
+from shoal_redirector.adapters.http import new_application
+from shoal_redirector.adapters.http_server import HttpServer
+
+PASSWORD_VARIABLE = "SHOAL_ETCD_PASSWORD"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    listen: str
+    http: str
+    cluster: str
+    etcd: EtcdOptions
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code; argparse exits with 2 for bad arguments."""
+    settings = _settings(arguments)
+    return server_process.run(lambda stop: serve(settings, stop), "redirector")
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    """Serves until `stop`. Raises OSError if an address cannot be bound."""
+    board = Board()
+    server = grpc_server.new_server(calls_max=limits.CALLS_MAX)
+    add_RedirectorServiceServicer_to_server(RedirectorService(board), server)
+    grpc_address = grpc_server.listen(server, settings.listen)
+    http = HttpServer(new_application(board), settings.http)
+    async with EtcdClient(settings.etcd) as client, Tasks("redirector", lambda name, error: stop.set()) as tasks:
+        tasks.start("etcd", follow(client, settings.cluster, board))
+        serving = tasks.start("http", http.run_until_stopped())
+        await server.start()
+        tasks.start("ready", _say_ready(board, grpc_address, http))
+        await stop.wait()
+        http.stop()
+        await server.stop(limits.STOP_S)
+        await asyncio.wait([serving], timeout=2 * limits.STOP_S)
+
+
+async def _say_ready(board: Board, grpc_address: str, http: HttpServer) -> None:
+    await http.serving.wait()
+    await board.after(None)
+    server_process.say_ready(grpc=grpc_address, http=http.address)
+
+
+def _settings(arguments: Sequence[str] | None) -> Settings:
+    parser = argparse.ArgumentParser(prog="shoal_redirector", description=__doc__)
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="gRPC; port 0 takes a free one")
+    parser.add_argument("--http", required=True, metavar="HOST:PORT", help="HTTP; port 0 takes a free one")
+    parser.add_argument("--etcd", required=True, metavar="HOST:PORT,...", help="etcd's endpoints")
+    parser.add_argument("--cluster", required=True, metavar="NAME")
+    parser.add_argument("--etcd-ca", type=Path, metavar="PEM", help="speak TLS to etcd, and trust this authority")
+    parser.add_argument("--etcd-certificate", type=Path, metavar="PEM", help="this client's own, with --etcd-key")
+    parser.add_argument("--etcd-key", type=Path, metavar="PEM")
+    parser.add_argument("--etcd-user", default="", metavar="NAME", help=f"its password is in {PASSWORD_VARIABLE}")
+    given = parser.parse_args(arguments)
+    try:
+        check_record_name(given.cluster, "cluster")
+        password = os.environ.get(PASSWORD_VARIABLE, "")
+        etcd = EtcdOptions(parse_endpoints(given.etcd), _tls(given), given.etcd_user, password)
+    except (ShoalError, OSError) as error:
+        parser.error(str(error))
+    return Settings(given.listen, given.http, given.cluster, etcd)
+
+
+def _tls(given: argparse.Namespace) -> Tls | None:
+    if given.etcd_ca is None:
+        return None
+    certificate, key = (path.read_bytes() if path else None for path in (given.etcd_certificate, given.etcd_key))
+    return Tls(given.etcd_ca.read_bytes(), certificate, key)

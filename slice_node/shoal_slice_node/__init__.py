@@ -1,0 +1,1 @@
+"""The slice node: the broker. See ../DESIGN.md."""

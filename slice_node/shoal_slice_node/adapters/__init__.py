@@ -1,0 +1,1 @@
+"""Where the core meets gRPC, etcd, LMDB, the disk and processes."""

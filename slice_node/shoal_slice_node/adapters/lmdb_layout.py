@@ -1,0 +1,93 @@
+"""The checkpoint's form: one LMDB environment, one named database per table.
+
+    rows tables       key -> value
+    binding, ended    group -> members of 8 bytes        DUPSORT, DUPFIXED
+    log               key id (8) | first offset (8, big-endian) | part (2, big-endian) -> up to LOG_PART_BYTES_MAX bytes
+    store             b"format" -> b"1"      b"lsn" -> checkpoint LSN (8, big-endian)
+
+A log row is its parts 0, 1, ... joined. LMDB keeps a value above about 2 KB on pages of its own, and looks long for
+several free pages in a row; parts of one page each need no look.
+
+Belongs here: names, how an environment is opened, what foreign errors mean. Not here: reading (lmdb_tables), writing
+(checkpoint_writer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final
+
+import lmdb
+
+from shoal_contract.errors import Conflict, Corrupt, ResourceExhausted, ShoalError
+from shoal_slice_node.adapters.mapped_memory import fits_memory
+from shoal_slice_node.core.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES
+from shoal_slice_node.limits import STORE_BYTES_MAX
+
+FORMAT: Final = b"1"
+STORE: Final = "store"
+FORMAT_ROW: Final = b"format"
+LSN_ROW: Final = b"lsn"
+DATA_FILE: Final = "data.mdb"
+LOG_KEY: Final = Struct(">8sQH")
+LOG_START: Final = Struct(">8sQ")
+TABLES: Final = (*ROW_TABLES, *GROUP_TABLES, LOG_TABLE, STORE)
+
+
+def open_environment(folder: Path, readonly: bool) -> Any:
+    """lmdb.Environment. One per folder and process. Raises Corrupt, ResourceExhausted."""
+    with errors_translated(folder):
+        return lmdb.open(
+            str(folder),
+            map_size=STORE_BYTES_MAX,
+            max_dbs=len(TABLES),
+            readonly=readonly,
+            create=not readonly,
+            readahead=fits_memory(folder / DATA_FILE),  # 16 neighbours a fault, and a cold store warms quickly
+            meminit=False,
+            max_readers=126,
+        )
+
+
+def open_table(environment: Any, table: str, create: bool) -> Any:
+    """The named database of `table`."""
+    groups = table in GROUP_TABLES
+    return environment.open_db(table.encode(), create=create, dupsort=groups, dupfixed=groups)
+
+
+def check_format(found: bytes | None, folder: Path) -> None:
+    """Raises Conflict for another format, Corrupt for none."""
+    if found is None:
+        raise Corrupt(f"{folder} is not a Shoal store: it names no format", subject=str(folder))
+    if found != FORMAT:
+        shown = found.decode("ascii", "replace")
+        raise Conflict(
+            f"store {folder} has format {shown}; this version reads format {FORMAT.decode()}", subject="format"
+        )
+
+
+@contextmanager
+def errors_translated(folder: Path) -> Iterator[None]:
+    """LMDB's errors as typed ones."""
+    try:
+        yield
+    except lmdb.MapFullError:
+        raise ResourceExhausted(
+            f"store {folder} is full: its limit is {STORE_BYTES_MAX} bytes",
+            subject="store bytes",
+            limit=STORE_BYTES_MAX,
+        ) from None
+    except lmdb.Error as error:
+        raise _typed(error, folder) from error
+    except OSError as error:
+        raise _typed(error, folder) from error
+
+
+def _typed(error: Exception, folder: Path) -> ShoalError:
+    text = f"store {folder}: {error}"
+    if "No space left" in text or "quota" in text:
+        return ResourceExhausted(text, subject="disk bytes")
+    return Corrupt(text, subject=str(folder / DATA_FILE))

@@ -1,0 +1,115 @@
+"""The store: one folder with a checkpoint, the delta over it, and the process that brings the one into the other.
+
+Belongs here: their common life. Not here: the journal (journal_files), when to freeze (its owner knows the LSN).
+The store is right at every moment of a crash: its LSN and its rows are of one LMDB transaction; the journal above that
+LSN gives back the delta.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from shoal_slice_node.adapters.checkpointer import Checkpointer
+from shoal_slice_node.adapters.folder_lock import lock_folder
+from shoal_slice_node.adapters.lmdb_tables import LmdbBase
+from shoal_slice_node.core.delta import Delta
+from shoal_slice_node.limits import DELTA_ROWS_MAX
+
+
+class Store:
+    """Use from one event loop. `tables` is the delta: synchronous, for the core."""
+
+    def __init__(
+        self, folder: Path, lock_fd: int, checkpointer: Checkpointer, base: LmdbBase, delta_rows_max: int
+    ) -> None:
+        self._folder = folder
+        self._lock_fd = lock_fd
+        self._checkpointer = checkpointer
+        self._base = base
+        self._frozen_lsn: int | None = None
+        self.tables = Delta(base)
+        self.checkpoint_lsn = base.lsn
+        self.delta_rows_max = delta_rows_max
+
+    @classmethod
+    async def open(cls, folder: Path, delta_rows_max: int = DELTA_ROWS_MAX) -> Store:
+        """Makes the folder and an empty store if there is none; with so many rows changed its owner should freeze the
+        delta. Raises Conflict (another process has it, another
+        format), Corrupt, ResourceExhausted."""
+        lock_fd = await lock_folder(folder)
+        try:
+            checkpointer = await Checkpointer.start(folder, lock_fd)
+            try:
+                base = LmdbBase(folder)
+            except BaseException:
+                await checkpointer.close()
+                raise
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        return cls(folder, lock_fd, checkpointer, base, delta_rows_max)
+
+    @property
+    def delta_rows(self) -> int:
+        """Rows changed since the last freeze."""
+        return self.tables.rows_active
+
+    @property
+    def delta_bytes(self) -> int:
+        """Memory they take, about."""
+        return self.tables.bytes_active
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of the checkpoint."""
+        return self._base.disk_bytes
+
+    @property
+    def checkpointer_pid(self) -> int:
+        return self._checkpointer.pid
+
+    @property
+    def freezing(self) -> bool:
+        """From `freeze` until `checkpoint` has returned."""
+        return self._frozen_lsn is not None
+
+    def freeze(self, lsn: int) -> None:
+        """The delta holds everything up to `lsn`, and nothing above. O(1). Not while `freezing`."""
+        assert not self.freezing, "the last frozen delta is not checkpointed yet"
+        assert lsn >= self.checkpoint_lsn
+        self.tables.freeze()
+        self._frozen_lsn = lsn
+
+    async def checkpoint(self) -> dict[str, Any]:
+        """Writes the frozen delta; figures. Other work goes on meanwhile. Raises Unavailable if the checkpointer died,
+        ResourceExhausted, Corrupt: then nothing has changed, and calling again sends the same delta again (to a
+        fresh checkpointer if need be)."""
+        assert self._frozen_lsn is not None, "nothing is frozen"
+        if self._checkpointer.dead:
+            await self._checkpointer.close()
+            self._checkpointer = await Checkpointer.start(self._folder, self._lock_fd)
+        figures = await self._checkpointer.write(self.tables.pieces(), self._frozen_lsn)
+        self._base.renew()
+        self.tables.drop_frozen()
+        self.checkpoint_lsn = self._frozen_lsn
+        while self.tables.free():  # noqa: ASYNC110 - not waiting: others get their turn
+            await asyncio.sleep(0)
+        self._frozen_lsn = None
+        return figures
+
+    def warm(self) -> None:
+        """After a start: the checkpoint is read into the page cache ahead of its rows. Blocks: call it in a thread."""
+        self._base.warm()
+
+    def let_go_of_memory(self) -> int:
+        """When idle: what was read of the checkpoint leaves the resident memory (not the page cache). Bytes freed."""
+        return self._base.let_go_of_memory()
+
+    async def close(self) -> None:
+        """Without a checkpoint: what is in the delta is in the journal."""
+        self._base.close()
+        await self._checkpointer.close()
+        os.close(self._lock_fd)

@@ -1,0 +1,218 @@
+"""Declare, bind and unbind. Each request is all or nothing: names are checked before anything changes."""
+
+from __future__ import annotations
+
+from shoal_contract.errors import Conflict, NoSuchQueue, OutOfRange, ResourceExhausted
+from shoal_contract.names import check_name, show
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.effects import Bound, Unbound
+from shoal_slice_node.core.queues import Queue
+from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, detail_key, encode_detail
+from shoal_slice_node.core.rows.key_row import decode_key, head_of
+from shoal_slice_node.core.state import State
+from shoal_slice_node.limits import BINDINGS_PER_QUEUE_MAX
+
+
+def declare(state: State, name: bytes, expires_after_s: int) -> None:
+    """Raises InvalidName; Conflict if the queue exists with other options."""
+    check_name(name, "queue")
+    queue = state.load_queue(name)
+    if queue is None:
+        state.create_queue(name, expires_after_s)
+    elif queue.expires_after_s != expires_after_s:
+        raise Conflict(
+            f"queue {show(name)} exists with expires_after_s={queue.expires_after_s}, not {expires_after_s}",
+            subject=show(name),
+            limit=queue.expires_after_s,
+            value=expires_after_s,
+        )
+
+
+def existing_queue(state: State, name: bytes) -> Queue:
+    """Raises NoSuchQueue."""
+    queue = state.load_queue(name)
+    if queue is None:
+        raise NoSuchQueue(f"queue {show(name)} is not declared on this slice", subject=show(name))
+    return queue
+
+
+def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> list[int]:
+    """The offset for each key from which messages will be seen; the same again for what was bound before.
+
+    Raises NoSuchQueue, InvalidName, NotOwner, ResourceExhausted, OutOfRange.
+    """
+    queue = existing_queue(state, name)
+    full_names = state.bindable_names(keys)
+    if queue.bindings + len(keys) > BINDINGS_PER_QUEUE_MAX:
+        _refuse_bindings(queue, len(keys))
+    if start == wire.START_OFFSET:
+        _check_offsets(state, queue, full_names, start_value)
+    return bind_resolved(state, queue, full_names, start, start_value)
+
+
+def bind_resolved(
+    state: State, queue: Queue, full_names: list[bytes], start: int = wire.START_UNSPECIFIED, start_value: int = 0
+) -> list[int]:
+    """As `bind`, everything checked."""
+    key_get, add, queue_id = state.tables.key.get, state.add_member, queue.id
+    watched = queue_id in state.watch.queues
+    plain = start == wire.START_UNSPECIFIED
+    offsets: list[int] = []
+    added = 0
+    for full_name in full_names:
+        row = key_get(full_name)
+        if row is None:
+            row = state.create_key(full_name)
+        key_id = row[:8]
+        bucket = queue.bucket(key_id)
+        offset = bucket.starts.get(key_id)
+        if offset is None:
+            offset = head_of(row) if plain else _start(row, start, start_value)
+            bucket.starts[key_id] = offset
+            if queue.details:
+                _rebind(state, queue, key_id, offset)
+            if bucket.cursor(key_id) < head_of(row):
+                state.bound_back(key_id)
+            add(key_id, queue_id)
+            added += 1
+            if watched:
+                state.effects.events.append(Bound(queue_id, key_id, full_name[2:], offset))
+        offsets.append(offset)
+    if added:
+        queue.bindings += added
+        queue.save()
+    return offsets
+
+
+def _refuse_bindings(queue: Queue, added: int) -> None:
+    value, limit = queue.bindings + added, BINDINGS_PER_QUEUE_MAX
+    raise ResourceExhausted(
+        f"queue {show(queue.name)} would have up to {value} bindings on this slice; the limit is {limit}",
+        subject="bindings per queue",
+        limit=limit,
+        value=value,
+    )
+
+
+def _check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int) -> None:
+    """What is bound already stays as it is, whatever the key still keeps."""
+    for full_name in full_names:
+        row = state.tables.key.get(full_name)
+        key = None if row is None else decode_key(row)
+        if key and key.id in queue.bucket(key.id).starts:
+            continue
+        low, head = (key.low, key.head) if key else (0, 0)
+        if key is None or not low <= offset <= head:
+            kept = f"{low} to {head}" if key else "none: the key has no messages"
+            raise OutOfRange(
+                f"key {show(full_name[2:])}: offset {offset} asked for; there are {kept}",
+                subject=show(full_name[2:]),
+                limit=head if offset > head else low,
+                value=offset,
+            )
+
+
+def _start(row: bytes, start: int, value: int) -> int:
+    key = decode_key(row)
+    if start == wire.START_EARLIEST:
+        return key.low
+    if start == wire.START_LAST:
+        return max(key.low, key.head - value)
+    return value
+
+
+def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
+    """Live again, from `start`, besides what it still had to get: the time away is a done range."""
+    row = state.tables.detail.get(detail_key(queue.id, key_id))
+    if row is None:
+        return
+    detail = decode_detail(row)
+    assert detail.ended, "a binding that is not in its bucket has ended"
+    state.tables.ended.remove(key_id, queue.id)
+    cursor = min(detail.cursor, start)
+    if start >= detail.end:
+        detail.done.add(detail.end, start)
+    queue.bucket(key_id).put(key_id, start, cursor)
+    save_detail(state, queue, key_id, Detail(start, cursor, 0, detail.done))
+
+
+def save_detail(state: State, queue: Queue, key_id: bytes, detail: Detail) -> None:
+    """Writes a detail row that exists, or deletes it where a live binding needs none. The caller saves the queue."""
+    if detail.ended or detail.done:
+        state.tables.detail.put(detail_key(queue.id, key_id), encode_detail(detail))
+    else:
+        state.tables.detail.delete(detail_key(queue.id, key_id))
+        queue.details -= 1
+
+
+def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> list[int]:
+    """For each key the first offset that will not be seen; 0 if it was not bound.
+
+    Raises NoSuchQueue, InvalidName, NotOwner.
+    """
+    queue = existing_queue(state, name)
+    full_names = state.bindable_names(keys)
+    key_get = state.tables.key.get
+    offsets: list[int] = []
+    removed, details = 0, queue.details
+    for full_name in full_names:
+        row = key_get(full_name)
+        if row is None:
+            offsets.append(0)
+            continue
+        key_id = row[:8]
+        if key_id in queue.bucket(key_id).starts:
+            offsets.append(end_binding(state, queue, key_id, row, discard))
+            removed += 1
+        else:
+            offsets.append(0)
+            if discard and queue.details:
+                discard_ended(state, queue, key_id)
+    if removed or details != queue.details:
+        queue.bindings -= removed
+        queue.save()
+    return offsets
+
+
+def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, discard: bool) -> int:
+    """Takes one binding out of its bucket; keeps its backlog as an ended one. Returns its end. The caller saves."""
+    bucket = queue.bucket(key_id)
+    start, cursor, head = bucket.starts[key_id], bucket.cursor(key_id), head_of(key_row)
+    bucket.pop(key_id)
+    state.remove_member(key_id, queue.id)
+    detail = None
+    if queue.details:
+        row = state.tables.detail.get(detail_key(queue.id, key_id))
+        detail = None if row is None else decode_detail(row)
+    keeps = cursor < head and not discard
+    if keeps:
+        if detail is None:
+            detail = Detail(start, cursor)
+            queue.details += 1
+        detail.start, detail.cursor, detail.end = start, cursor, head
+        save_detail(state, queue, key_id, detail)
+        state.tables.ended.add(key_id, queue.id)
+    elif detail is not None:
+        _delete_detail(state, queue, key_id)
+    if cursor < head:
+        state.effects.moved.append(key_id)
+    if queue.id in state.watch.queues:
+        state.effects.events.append(Unbound(queue.id, key_id, head if keeps else 0))
+    return head
+
+
+def _delete_detail(state: State, queue: Queue, key_id: bytes) -> None:
+    state.tables.detail.delete(detail_key(queue.id, key_id))
+    queue.details -= 1
+
+
+def discard_ended(state: State, queue: Queue, key_id: bytes) -> None:
+    """Drops the backlog of an ended binding, if there is one."""
+    row = state.tables.detail.get(detail_key(queue.id, key_id))
+    if row is None:
+        return
+    _delete_detail(state, queue, key_id)
+    state.remove_ended(key_id, queue.id)
+    state.effects.moved.append(key_id)
+    if queue.id in state.watch.queues:
+        state.effects.events.append(Unbound(queue.id, key_id, 0))

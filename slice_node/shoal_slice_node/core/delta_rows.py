@@ -1,0 +1,214 @@
+"""Rows over a base: what changed since the last checkpoint, in up to two layers. Reads: active, frozen, base.
+
+    _inserted  key -> value          the layers below lack the key: deleting it leaves no trace
+    _changed   key -> value or b""   b"" is a tombstone: the layers below may have the key
+
+Belongs here: the row shape. Not here: groups and logs (their own modules), when to freeze (the store's user).
+Speed is the point of this module: `get` runs several times for every bind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Protocol
+
+from shoal_slice_node.core.delta_piece import OVERHEAD_BYTES, Piece, rows_piece
+from shoal_slice_node.core.key_order import KeyOrder
+
+
+class BaseRows(Protocol):
+    """What a delta of rows needs below it."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class _Layer:
+    """One delta. `index`: first bytes of a key -> its keys here, for tables that are scanned by such a prefix."""
+
+    __slots__ = ("bytes_about", "changed", "index", "inserted", "order")
+
+    def __init__(self) -> None:
+        self.inserted: dict[bytes, bytes] = {}
+        self.changed: dict[bytes, bytes] = {}
+        self.index: dict[bytes, bytes | dict[bytes, None]] = {}  # one key, or an ordered set of several
+        self.order: KeyOrder | None = None
+        self.bytes_about = 0
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.inserted or key in self.changed
+
+    def __len__(self) -> int:
+        return len(self.inserted) + len(self.changed)
+
+    def get(self, key: bytes) -> bytes | None:
+        value = self.inserted.get(key)
+        return self.changed.get(key) if value is None else value
+
+
+class DeltaRows:
+    """See tables.Rows. `index_bytes`: the length of prefix that scans of this table begin with; 0: no such."""
+
+    def __init__(self, base: BaseRows, index_bytes: int = 0) -> None:
+        self._base = base
+        self._index_bytes = index_bytes
+        self._layer = _Layer()
+        self._frozen = _Layer()
+        self._garbage = _Layer()
+        self._bind()
+
+    def _bind(self) -> None:
+        """The dicts of the layers, one look-up nearer; and the base's `get`, which a renewal replaces."""
+        self._base_get = self._base.get
+        self._inserted = self._layer.inserted
+        self._changed = self._layer.changed
+        self._frozen_inserted = self._frozen.inserted
+        self._frozen_changed = self._frozen.changed
+
+    def get(self, key: bytes) -> bytes | None:
+        value = self._inserted.get(key)
+        if value is not None:
+            return value
+        value = self._changed.get(key)
+        if value is None:
+            value = self._frozen_inserted.get(key)
+            if value is None:
+                value = self._frozen_changed.get(key)
+                if value is None:
+                    return self._base_get(key)
+        return value or None
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if key in self._inserted:
+            self._inserted[key] = value
+            return
+        changed = self._changed
+        before = len(changed)
+        changed[key] = value
+        if len(changed) != before:
+            self._note(key, len(value))
+
+    def insert(self, key: bytes, value: bytes) -> None:
+        if key in self._changed:  # a tombstone: the layers below have it
+            self._changed[key] = value
+            return
+        self._inserted[key] = value
+        self._note(key, len(value))
+
+    def delete(self, key: bytes) -> None:
+        value = self._inserted.pop(key, None)
+        if value is None:
+            self.put(key, b"")
+            return
+        layer = self._layer
+        layer.bytes_about -= len(key) + len(value) + OVERHEAD_BYTES
+        if self._index_bytes:
+            prefix = key[: self._index_bytes]
+            keys = layer.index[prefix]
+            if isinstance(keys, bytes) or len(keys) == 1:
+                del layer.index[prefix]
+            else:
+                del keys[key]
+
+    def _note(self, key: bytes, value_bytes: int) -> None:
+        """A key is new in the active layer. Its bytes are those of its first value: about right, and cheap."""
+        layer = self._layer
+        layer.bytes_about += len(key) + value_bytes + OVERHEAD_BYTES
+        if self._index_bytes:
+            prefix = key[: self._index_bytes]
+            keys = layer.index.get(prefix)
+            if keys is None:
+                layer.index[prefix] = key
+            elif isinstance(keys, bytes):
+                layer.index[prefix] = {keys: None, key: None}
+            else:
+                keys[key] = None
+        elif layer.order is not None:
+            layer.order.note(key)
+            if len(layer.order) > 2 * len(layer) + 4096:  # mostly keys that came and went: sort anew when scanned
+                layer.order = None
+
+    def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        start = max(start, prefix)
+        base = self._base.scan(prefix, start)
+        older = _overlay(self._frozen, base, self._keys(self._frozen, prefix, start))
+        for key, value in _overlay(self._layer, older, self._keys(self._layer, prefix, start)):
+            if value:
+                yield key, value
+
+    def _keys(self, layer: _Layer, prefix: bytes, start: bytes) -> Iterator[bytes]:
+        width = self._index_bytes
+        if width and len(prefix) >= width:
+            found = layer.index.get(prefix[:width], ())
+            keys = (found,) if isinstance(found, bytes) else found
+            return iter(sorted(key for key in keys if key >= start and key.startswith(prefix)))
+        if width:
+            return iter(sorted(key for key in _both(layer) if key >= start and key.startswith(prefix)))
+        if not layer:
+            return iter(())
+        if layer.order is None:
+            layer.order = KeyOrder(_both(layer))
+        return layer.order.between(start, prefix, layer)
+
+    @property
+    def rows(self) -> int:
+        """Rows in the active layer."""
+        return len(self._layer)
+
+    @property
+    def bytes_about(self) -> int:
+        """Memory of the active layer, about."""
+        return self._layer.bytes_about
+
+    def freeze(self) -> None:
+        assert not self._frozen and not self._garbage, "the last frozen delta is not dropped yet"
+        self._frozen, self._layer = self._layer, _Layer()
+        self._bind()
+
+    def pieces(self, table: str, rows_max: int) -> Iterator[Piece]:
+        """The frozen layer in pieces of up to rows_max rows. It does not change meanwhile."""
+        frozen = self._frozen
+        items = chain(frozen.inserted.items(), frozen.changed.items())
+        while piece := list(chain.from_iterable(islice(items, rows_max))):
+            yield rows_piece(table, piece)
+
+    def drop_frozen(self) -> None:
+        """The base now has it. Call together with the base's renewal, then `free` until False."""
+        self._garbage, self._frozen = self._frozen, _Layer()
+        self._bind()
+
+    def free(self, rows_max: int) -> bool:
+        """Frees up to rows_max rows of what was dropped; False when nothing is left."""
+        garbage = self._garbage
+        for layer in (garbage.index, garbage.inserted, garbage.changed):
+            if layer:
+                for _ in range(min(rows_max, len(layer))):
+                    layer.popitem()
+                return True
+        garbage.order = None
+        return False
+
+
+def _both(layer: _Layer) -> Iterator[bytes]:
+    return chain(layer.inserted, layer.changed)
+
+
+def _overlay(
+    layer: _Layer, below: Iterator[tuple[bytes, bytes]], keys: Iterator[bytes]
+) -> Iterator[tuple[bytes, bytes]]:
+    """`below` with the layer's rows on top; tombstones come as b""."""
+    mine = next(keys, None)
+    for key, value in below:
+        while mine is not None and mine < key:
+            yield mine, layer.get(mine) or b""
+            mine = next(keys, None)
+        if mine == key:
+            yield key, layer.get(key) or b""
+            mine = next(keys, None)
+        else:
+            yield key, value
+    while mine is not None:
+        yield mine, layer.get(mine) or b""
+        mine = next(keys, None)

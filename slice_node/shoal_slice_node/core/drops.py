@@ -1,0 +1,89 @@
+"""Drop, and the reclaim that follows it in bounded steps.
+
+A dropped queue's name is free at once. A queue of one bucket, the usual case, gives up its bindings in the same step:
+a constant bound. A larger one waits in `reclaim`, one bucket a turn; until then receipts still count it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from shoal_contract.names import DIRECT_PREFIX
+from shoal_slice_node.core.binds import discard_ended, end_binding, existing_queue
+from shoal_slice_node.core.producers import forget_producer
+from shoal_slice_node.core.queues import Queue
+from shoal_slice_node.core.records import decode_reclaim
+from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
+from shoal_slice_node.core.state import State
+from shoal_slice_node.limits import BUCKET_ENTRIES_MEAN
+
+
+def drop(state: State, name: bytes) -> None:
+    """Raises NoSuchQueue."""
+    queue = existing_queue(state, name)
+    tables = state.tables
+    tables.queue_by_name.delete(name)
+    tables.queue.delete(queue.id)
+    if queue.id in state.watch.queues:
+        state.effects.dropped.append(queue.id)
+    _end_direct(state, queue)
+    if not _reclaim_step(state, queue):
+        state.put_reclaim(RECLAIM_QUEUE + queue.id, queue.encode())
+
+
+def _end_direct(state: State, queue: Queue) -> None:
+    """At once, however many others wait: the next queue of this name gets what is sent to it."""
+    full_name = state.unchecked_name(DIRECT_PREFIX + queue.name)
+    row = state.tables.key.get(full_name)
+    if row is not None and row[:8] in queue.bucket(row[:8]).starts:
+        end_binding(state, queue, row[:8], row, discard=True)
+        queue.bindings -= 1
+        queue.save_bucket(row[:8])
+
+
+def _reclaim_step(state: State, queue: Queue) -> bool:
+    """Ends the bindings of the last bucket and some that had ended before. True: nothing is left."""
+    tables = state.tables
+    bucket = queue.last_bucket()
+    for key_id in list(bucket.starts):
+        full_name = tables.key_name.get(key_id)
+        assert full_name is not None, f"key {key_id.hex()} is bound but has no name"
+        row = tables.key.get(full_name)
+        assert row is not None
+        end_binding(state, queue, key_id, row, discard=True)
+        queue.bindings -= 1
+    for row_key, _ in list(islice(tables.detail.scan(queue.id), BUCKET_ENTRIES_MEAN)) if queue.details else ():
+        discard_ended_or_live(state, queue, row_key[8:])
+    if queue.extra_buckets:
+        queue.drop_last_bucket()
+        return False
+    return not queue.details
+
+
+def discard_ended_or_live(state: State, queue: Queue, key_id: bytes) -> None:
+    """A detail row of a live binding goes with its binding, in a later step."""
+    if key_id not in queue.bucket(key_id).starts:
+        discard_ended(state, queue, key_id)
+
+
+def reclaim(state: State, payload: bytes) -> None:
+    """One turn: each named row is taken one step further."""
+    for row_key in decode_reclaim(payload):
+        kind, subject = row_key[:1], row_key[1:]
+        if kind == RECLAIM_PRODUCER:
+            forget_producer(state, subject)
+            continue
+        row = state.tables.reclaim.get(row_key)
+        if kind == RECLAIM_KEY:
+            # Candidates are hints: which node has their rows depends on its checkpoints, what the record does must not.
+            if row is not None:
+                state.tables.reclaim.delete(row_key)
+            found = state.key_by_id(subject)
+            if found is not None:
+                state.vanish_if_empty(*found)
+        elif kind == RECLAIM_QUEUE and row is not None:
+            queue = Queue.decode(state.tables, subject, row)
+            if _reclaim_step(state, queue):
+                state.tables.reclaim.delete(row_key)
+            else:
+                state.put_reclaim(row_key, queue.encode())

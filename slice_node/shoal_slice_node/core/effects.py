@@ -1,0 +1,53 @@
+"""What applying a record means outside of the tables. Filled by the core, read by dispatch and adapters."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Grown(NamedTuple):
+    """A chunk was appended to a watched key."""
+
+    key_id: bytes
+    key: bytes
+    first: int
+    messages: int
+    body_bytes: int
+    time_ms: int
+    chunk: bytes
+
+
+class Bound(NamedTuple):
+    """A watched queue got a binding: it sees offsets from `start`."""
+
+    queue_id: bytes
+    key_id: bytes
+    key: bytes
+    start: int
+
+
+class Unbound(NamedTuple):
+    """A watched queue lost one. What lies below `end` stays to be consumed, unless `end` is 0."""
+
+    queue_id: bytes
+    key_id: bytes
+    end: int
+
+
+class Effects:
+    """Of one record. `published`: key id for each publish, in order, None where nothing was kept."""
+
+    __slots__ = ("created", "dropped", "events", "moved", "outcome", "published", "reclaim", "refused")
+
+    def __init__(self) -> None:
+        self.outcome: bytes | None = None
+        self.refused: Exception | None = None
+        self.published: list[bytes | None] = []
+        # In the order in which they happened: consumers must see them so.
+        self.events: list[Grown | Bound | Unbound] = []
+        self.created: list[tuple[bytes, bytes]] = []
+        self.dropped: list[bytes] = []
+        # Keys with a log where a binding advanced or went: their low may rise.
+        self.moved: list[bytes] = []
+        # Rows put into `reclaim` for background work.
+        self.reclaim: list[bytes] = []

@@ -1,0 +1,59 @@
+"""The sorted keys of a changing dict: a few sorted runs, merged as they grow (a small log-structured merge in memory).
+
+Belongs here: the order. Not here: values, layers (delta_rows). A run is at most RUN_KEYS_MAX long, so that neither a
+merge nor a free is ever a pause; a look-up bisects every run.
+Method: O'Neil et al., The Log-Structured Merge-Tree, Acta Informatica 33 (1996), in its simplest form.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+
+RUN_KEYS_MAX = 32_768
+"""Keys in a merged run: merging two halves of it takes about 1 ms."""
+
+
+class KeyOrder:
+    """Keys may be noted twice and may have vanished since: `between` asks `live`."""
+
+    __slots__ = ("_recent", "_runs", "note", "noted")
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self._runs: list[list[bytes]] = [sorted(keys)]
+        self._recent: list[bytes] = []  # not sorted yet
+        self.note = self._recent.append  # a key came
+        self.noted = len(self._runs[0])
+
+    def __len__(self) -> int:
+        return self.noted + len(self._recent)
+
+    def between(self, start: bytes, prefix: bytes, live: Container[bytes]) -> Iterator[bytes]:
+        """Keys >= start that begin with prefix and are in `live`, ascending, each once."""
+        self._settle()
+        previous = None
+        for key in merge(*(_slice(run, start, prefix) for run in self._runs)):
+            if key != previous and key in live:
+                yield key
+            previous = key
+
+    def _settle(self) -> None:
+        if not self._recent:
+            return
+        runs = self._runs
+        run = sorted(self._recent)
+        self.noted += len(run)
+        self._recent.clear()
+        while runs and len(runs[-1]) <= 2 * len(run) and len(runs[-1]) + len(run) <= RUN_KEYS_MAX:
+            run = runs.pop() + run
+            run.sort()
+        runs.append(run)
+
+
+def _slice(run: list[bytes], start: bytes, prefix: bytes) -> Iterator[bytes]:
+    for key in islice(run, bisect_left(run, start), None):
+        if not key.startswith(prefix):
+            return
+        yield key

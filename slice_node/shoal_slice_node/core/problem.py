@@ -1,0 +1,16 @@
+"""What a check found wrong: pure data, for reports and tests."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Problem(NamedTuple):
+    """`subject`: the row's key, in hex where it is not a name."""
+
+    table: str
+    subject: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.subject}: {self.text}"

@@ -1,0 +1,49 @@
+"""Publish: one row in the key's log, however many queues are bound."""
+
+from __future__ import annotations
+
+from shoal_contract.chunk import measure_chunk
+from shoal_contract.errors import Unroutable
+from shoal_contract.names import DIRECT_PREFIX, show
+from shoal_slice_node.core.binds import bind_resolved
+from shoal_slice_node.core.effects import Grown
+from shoal_slice_node.core.rows.key_row import grown
+from shoal_slice_node.core.rows.log_row import encode_log
+from shoal_slice_node.core.state import State
+
+
+def publish(state: State, key: bytes, chunk: bytes, mandatory: bool, time_ms: int) -> tuple[int, int]:
+    """(first offset, queues it was routed to); (0, 0) where nothing is bound, and then nothing is kept.
+
+    Raises InvalidName, NotOwner, Malformed, TooLarge; Unroutable if mandatory and nothing is bound.
+    """
+    full_name = state.full_name(key)
+    messages, body_bytes = measure_chunk(chunk)
+    row = state.tables.key.get(full_name)
+    queues = 0 if row is None else state.tables.binding.count(row[:8])
+    if not queues and key[:1] == DIRECT_PREFIX:
+        queues = _bind_direct(state, full_name)
+        row = state.tables.key.get(full_name)
+    if row is None or not queues:
+        if mandatory:
+            raise Unroutable(f"key {show(key)} has no bindings and the publish was mandatory", subject=show(key))
+        state.effects.published.append(None)
+        return 0, 0
+    first, before, row = grown(row, messages, body_bytes)
+    key_id = row[:8]
+    state.tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))
+    state.tables.key.put(full_name, row)
+    effects = state.effects
+    effects.published.append(key_id)
+    if key_id in state.watch.keys:
+        effects.events.append(Grown(key_id, full_name[2:], first, messages, body_bytes, time_ms, chunk))
+    return first, queues
+
+
+def _bind_direct(state: State, full_name: bytes) -> int:
+    """A queue is bound to its direct key when that is first used. Returns how many bindings that made."""
+    queue = state.load_queue(full_name[3:])
+    if queue is None:
+        return 0
+    bind_resolved(state, queue, [full_name])
+    return 1

@@ -1,0 +1,62 @@
+"""Sorted disjoint half-open ranges of offsets: done ranges. Few per binding, so a list beats a tree."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+
+class Ranges:
+    """Invariant: _from[i] < _to[i] < _from[i + 1] (touching ranges are one)."""
+
+    __slots__ = ("_from", "_to")
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        self._from: list[int] = []
+        self._to: list[int] = []
+        for first, to in pairs:
+            self.add(first, to)
+
+    def __len__(self) -> int:
+        return len(self._from)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ranges) and self._from == other._from and self._to == other._to
+
+    def __repr__(self) -> str:
+        return f"Ranges({self.pairs()})"
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return list(zip(self._from, self._to, strict=True))
+
+    def offsets(self) -> int:
+        """How many offsets they hold."""
+        return sum(self._to) - sum(self._from)
+
+    def add(self, first: int, to: int) -> None:
+        """An empty range changes nothing."""
+        if first >= to:
+            return
+        left = bisect_left(self._to, first)
+        right = bisect_right(self._from, to)
+        if left < right:
+            first, to = min(first, self._from[left]), max(to, self._to[right - 1])
+        self._from[left:right] = [first]
+        self._to[left:right] = [to]
+
+    def end_of(self, offset: int) -> int:
+        """The end of the range that holds `offset`, else `offset`: the first offset from there that is not in."""
+        index = bisect_right(self._from, offset) - 1
+        return self._to[index] if index >= 0 and offset < self._to[index] else offset
+
+    def next_from(self, offset: int) -> int | None:
+        """Where the first range at or above `offset` begins."""
+        index = bisect_left(self._from, offset)
+        return self._from[index] if index < len(self._from) else None
+
+    def cut_below(self, offset: int) -> None:
+        """Forget everything below `offset`."""
+        count = bisect_right(self._to, offset)
+        del self._from[:count], self._to[:count]
+        if self._from and self._from[0] < offset:
+            self._from[0] = offset

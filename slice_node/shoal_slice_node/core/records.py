@@ -1,0 +1,103 @@
+"""What journal records say: their kinds and payloads. The frame around them is shoal_contract.journal_record.
+
+CHANGE     producer 16 | sequence u64 | settled u64 | serialized Change, as the client sent it
+ACKS       (queue id 8 | key id 8 | from u64 | to u64)*     from <= done < to, by queue
+TRIM       (key id 8 | low u64 | lsn u64 when the look for low began)*
+RECLAIM    (length u8 | key of a reclaim row)*
+OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from shoal_contract.limits import PRODUCER_BYTES
+
+
+class Kind(IntEnum):
+    """0 is the journal's own. Never renumber: the journal and the archive hold them."""
+
+    CHANGE = 1
+    ACKS = 2
+    TRIM = 3
+    RECLAIM = 4
+    OWNERSHIP = 5
+
+
+class ChangeHead(NamedTuple):
+    """`producer` all zeros: unnumbered, never repeated."""
+
+    producer: bytes
+    sequence: int
+    settled: int
+
+
+class Acked(NamedTuple):
+    queue_id: bytes
+    key_id: bytes
+    first: int
+    to: int
+
+
+class Trim(NamedTuple):
+    key_id: bytes
+    low: int
+    looked_at_lsn: int
+
+
+NO_PRODUCER = bytes(PRODUCER_BYTES)
+_CHANGE = Struct(f">{PRODUCER_BYTES}sQQ")
+_ACKED = Struct(">8s8sQQ")
+_TRIM = Struct(">8sQQ")
+_OWNERSHIP = Struct(">QI")
+
+
+def encode_change(head: ChangeHead, change: bytes) -> bytes:
+    return _CHANGE.pack(*head) + change
+
+
+def decode_change(payload: bytes) -> tuple[ChangeHead, bytes]:
+    return ChangeHead._make(_CHANGE.unpack_from(payload)), payload[_CHANGE.size :]
+
+
+def encode_acks(acks: Iterable[Acked]) -> bytes:
+    return b"".join(_ACKED.pack(*ack) for ack in acks)
+
+
+def decode_acks(payload: bytes) -> Iterator[Acked]:
+    return map(Acked._make, _ACKED.iter_unpack(payload))
+
+
+def encode_trims(trims: Iterable[Trim]) -> bytes:
+    return b"".join(_TRIM.pack(*trim) for trim in trims)
+
+
+def decode_trims(payload: bytes) -> Iterator[Trim]:
+    return map(Trim._make, _TRIM.iter_unpack(payload))
+
+
+def encode_reclaim(keys: Iterable[bytes]) -> bytes:
+    return b"".join(bytes((len(key),)) + key for key in keys)
+
+
+def decode_reclaim(payload: bytes) -> Iterator[bytes]:
+    position = 0
+    while position < len(payload):
+        end = position + 1 + payload[position]
+        yield payload[position + 1 : end]
+        position = end
+
+
+def encode_ownership(map_version: int, owned: bytes) -> bytes:
+    """`owned`: one byte for each partition of the cluster."""
+    return _OWNERSHIP.pack(map_version, len(owned)) + owned
+
+
+def decode_ownership(payload: bytes) -> tuple[int, bytes]:
+    version, partitions = _OWNERSHIP.unpack_from(payload)
+    owned = payload[_OWNERSHIP.size :]
+    assert len(owned) == partitions
+    return version, owned

@@ -1,0 +1,1 @@
+"""Row layouts: one module a table, its layout drawn on top. All integers big-endian, so that keys sort."""

@@ -1,0 +1,47 @@
+"""Table `detail`: queue id | key id -> what few bindings have: an end (unbound with backlog), done ranges.
+
+0   state u8: 0 live (start and cursor stand in the queue's bucket), 1 ended
+1   start u64 · 9 cursor u64 · 17 end u64 (0 while live)
+25  done ranges, u64 from | u64 to each, ascending, disjoint, above the cursor
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+
+from shoal_slice_node.core.ranges import Ranges
+
+_HEADER = Struct(">BQQQ")
+
+
+@dataclass(slots=True)
+class Detail:
+    """`end` 0: live."""
+
+    start: int
+    cursor: int
+    end: int = 0
+    done: Ranges = field(default_factory=Ranges)
+
+    @property
+    def ended(self) -> bool:
+        return self.end != 0
+
+
+def detail_key(queue_id: bytes, key_id: bytes) -> bytes:
+    return queue_id + key_id
+
+
+def encode_detail(detail: Detail) -> bytes:
+    pairs = detail.done.pairs()
+    flat = [offset for pair in pairs for offset in pair]
+    head = _HEADER.pack(detail.ended, detail.start, detail.cursor, detail.end)
+    return head + Struct(f">{len(flat)}Q").pack(*flat)
+
+
+def decode_detail(row: bytes) -> Detail:
+    _, start, cursor, end = _HEADER.unpack_from(row)
+    count = (len(row) - _HEADER.size) // 8
+    flat = Struct(f">{count}Q").unpack_from(row, _HEADER.size)
+    return Detail(start, cursor, end, Ranges(zip(flat[::2], flat[1::2], strict=True)))

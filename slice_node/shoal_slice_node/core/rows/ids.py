@@ -1,0 +1,23 @@
+"""Ids: 8 bytes, dense, never used again.
+
+    key id     0  partition u16    2  number in its partition u48
+    queue id   0  number u64
+
+A key id starts with its partition, so that a partition's rows lie together.
+"""
+
+from typing import Final
+
+ID_BYTES: Final = 8
+
+
+def key_id(partition: int, number: int) -> bytes:
+    return ((partition << 48) | number).to_bytes(ID_BYTES, "big")
+
+
+def partition_of_id(key: bytes) -> int:
+    return int.from_bytes(key[:2], "big")
+
+
+def queue_id(number: int) -> bytes:
+    return number.to_bytes(ID_BYTES, "big")

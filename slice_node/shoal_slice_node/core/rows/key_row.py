@@ -1,0 +1,59 @@
+"""Tables `key` and `key_name`.
+
+    key        partition u16 | name       ->  one of three forms, told apart by length:
+        8   id                            nothing was ever published: head = low = 1
+        16  id | head u64                 nothing is kept: low = head
+        32  id | head u64 | low u64 | body bytes u64
+    key_name   id                         ->  partition u16 | name
+
+Body bytes count all bodies since the log was last empty. The row is under the name and not under the id, so that a
+bind reads one row (DESIGN.md, trade-offs).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from shoal_contract.limits import FIRST_OFFSET
+
+_HEAD = Struct(">8sQ")
+_FULL = Struct(">8sQQQ")
+
+
+class KeyRow(NamedTuple):
+    """`head`: the next offset. `low`: the lowest kept, low <= head."""
+
+    id: bytes
+    head: int
+    low: int
+    body_bytes: int
+
+
+def decode_key(row: bytes) -> KeyRow:
+    if len(row) == 32:
+        return KeyRow._make(_FULL.unpack(row))
+    head = head_of(row)
+    return KeyRow(row[:8], head, head, 0)
+
+
+def head_of(row: bytes) -> int:
+    """Only the head: what a bind needs."""
+    return FIRST_OFFSET if len(row) == 8 else int.from_bytes(row[8:16], "big")
+
+
+def grown(row: bytes, messages: int, body_bytes: int) -> tuple[int, int, bytes]:
+    """(first offset, body bytes before, the row after) of an append: the hot path of publishes."""
+    if len(row) == 32:
+        key_id, head, low, before = _FULL.unpack(row)
+    else:
+        key_id, head, before = row[:8], head_of(row), 0
+        low = head
+    return head, before, _FULL.pack(key_id, head + messages, low, before + body_bytes)
+
+
+def encode_key(key: KeyRow) -> bytes:
+    assert key.low <= key.head, key
+    if key.low < key.head:
+        return _FULL.pack(*key)
+    return key.id if key.head == FIRST_OFFSET else _HEAD.pack(key.id, key.head)

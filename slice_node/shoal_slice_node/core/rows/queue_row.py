@@ -1,0 +1,117 @@
+"""Tables `queue_by_name`, `queue` and `membership`.
+
+    queue_by_name   name                    ->  queue id
+    queue           queue id                ->  header | name | bucket 0
+    membership      queue id | bucket u32   ->  u16 count | u8 form | bucket
+
+    header   0 form u8 · 1 name length u8 · 2 entries in bucket 0 u16 · 4 further buckets u32 · 8 bindings u32
+             12 detail rows u32 · 16 expires_after_s u32
+    bucket   key ids 8 each | starts | cursors
+    form     low 4 bits: bytes of each start and cursor: 0 (all are 1), 4, 8; bit 7: cursors are there (else = starts)
+
+A queue of few keys is one row, so that a login is one row. With more, its entries spread over buckets by linear
+hashing (Litwin 1980) of the key id: a bind still reads one bucket, and growing moves one bucket at a time.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from struct import Struct
+from zlib import crc32
+
+from shoal_contract.limits import FIRST_OFFSET
+
+HEADER = Struct(">BBHIIII")
+_BUCKET_HEADER = Struct(">HB")
+CURSORS = 0x80
+
+
+class Bucket:
+    """Live bindings. `starts`: key id -> start; `cursors`: key id -> cursor, only where it is not the start."""
+
+    __slots__ = ("cursors", "starts")
+
+    def __init__(self, starts: dict[bytes, int], cursors: dict[bytes, int]) -> None:
+        self.starts = starts
+        self.cursors = cursors
+
+    def cursor(self, key_id: bytes) -> int:
+        """KeyError if the key is not bound."""
+        cursor = self.cursors.get(key_id)
+        return self.starts[key_id] if cursor is None else cursor
+
+    def put(self, key_id: bytes, start: int, cursor: int) -> None:
+        self.starts[key_id] = start
+        if cursor == start:
+            self.cursors.pop(key_id, None)
+        else:
+            self.cursors[key_id] = cursor
+
+    def pop(self, key_id: bytes) -> None:
+        del self.starts[key_id]
+        self.cursors.pop(key_id, None)
+
+
+@cache
+def _layout(count: int, form: int) -> Struct:
+    item = {0: "", 4: "I", 8: "Q"}[form & 15] * count
+    return Struct(">" + "8s" * count + item * (2 if form & CURSORS else 1))
+
+
+def decode_bucket(row: bytes, position: int, count: int, form: int) -> Bucket:
+    items = _layout(count, form).unpack_from(row, position)
+    if form == 0:
+        return Bucket(dict.fromkeys(items, FIRST_OFFSET), {})
+    ids, starts = items[:count], items[count : 2 * count]
+    if not form & CURSORS:
+        return Bucket(dict(zip(ids, starts, strict=True)), {})
+    pairs = zip(ids, starts, items[2 * count :], strict=True)
+    return Bucket(dict(zip(ids, starts, strict=True)), {key: cursor for key, start, cursor in pairs if cursor != start})
+
+
+def encode_bucket(bucket: Bucket) -> tuple[int, bytes]:
+    """Form and bytes."""
+    starts = bucket.starts
+    count = len(starts)
+    if not starts:
+        return 0, b""
+    offsets = list(starts.values())
+    form = 0
+    if bucket.cursors:
+        form = CURSORS
+        cursors = bucket.cursors
+        offsets += [cursors.get(key, start) for key, start in starts.items()]
+    top = max(offsets)
+    if top == FIRST_OFFSET and not form:
+        return 0, _layout(count, 0).pack(*starts)
+    form |= 4 if top < 1 << 32 else 8
+    return form, _layout(count, form).pack(*starts, *offsets)
+
+
+def encode_bucket_row(bucket: Bucket) -> bytes:
+    form, data = encode_bucket(bucket)
+    return _BUCKET_HEADER.pack(len(bucket.starts), form) + data
+
+
+def decode_bucket_row(row: bytes) -> Bucket:
+    count, form = _BUCKET_HEADER.unpack_from(row)
+    return decode_bucket(row, _BUCKET_HEADER.size, count, form)
+
+
+def bucket_key(queue_id: bytes, number: int) -> bytes:
+    return queue_id + number.to_bytes(4, "big")
+
+
+def bucket_number(key_id: bytes, buckets: int) -> int:
+    """Which of `buckets` >= 1 an entry is in: linear hashing."""
+    if buckets == 1:
+        return 0
+    level = 1 << (buckets.bit_length() - 1)
+    value = crc32(key_id)
+    number = value & (2 * level - 1)
+    return number if number < buckets else value & (level - 1)
+
+
+def split_source(buckets: int) -> int:
+    """The bucket whose entries divide when bucket number `buckets` is added; where they return when it goes."""
+    return buckets - (1 << (buckets.bit_length() - 1))

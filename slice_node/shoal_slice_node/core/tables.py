@@ -1,0 +1,98 @@
+"""The tables that the core reads and changes: three small shapes, each an interface with several implementations.
+
+Belongs here: the interfaces. Not here: what a row means (core/rows), how rows are kept (memory_tables, delta; adapters
+for LMDB). All ids are 8 bytes, big-endian, so that they sort; they stay `bytes` everywhere, never `int`.
+A scan may not be advanced after the table changed: take a bounded slice, then scan again from its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class Rows(Protocol):
+    """bytes -> bytes, ordered by key. A value is never empty."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def put(self, key: bytes, value: bytes) -> None: ...
+
+    def insert(self, key: bytes, value: bytes) -> None:
+        """As `put`; the caller knows that the key is absent, so a delete before the next checkpoint leaves no trace."""
+
+    def delete(self, key: bytes) -> None:
+        """A key that is absent is left so."""
+
+    def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Rows with key >= start whose key begins with prefix, ascending."""
+
+
+class Groups(Protocol):
+    """Group id -> set of member ids (8 bytes each)."""
+
+    def add(self, group: bytes, member: bytes) -> None:
+        """The caller knows that it is absent."""
+
+    def remove(self, group: bytes, member: bytes) -> bool:
+        """The caller knows that it is present. True: this undid an add that no checkpoint has seen, and the group may
+        now be empty without a checkpoint ever noticing."""
+
+    def count(self, group: bytes) -> int:
+        """Members of the group: exact, O(1)."""
+
+    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
+        """Up to `limit` members above `after`, ascending."""
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every (group, member), ascending."""
+
+
+class Logs(Protocol):
+    """(key id, first offset) -> row. Grows at the head, is trimmed at the low end; rows are never changed."""
+
+    def append(self, key_id: bytes, first: int, row: bytes) -> None:
+        """`first` is above every row of this key."""
+
+    def read(self, key_id: bytes, low: int, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Rows with first >= low, ascending, from the last with first <= offset (else from the first)."""
+
+    def trim(self, key_id: bytes, low: int, new_low: int) -> None:
+        """Rows with low <= first < new_low are gone. `new_low` is the first of a row, or the head."""
+
+    def scan(self) -> Iterator[tuple[bytes, int, bytes]]:
+        """Every (key id, first, row), ascending."""
+
+
+class Tables(Protocol):
+    """One slice's state. Layouts stand on top of each module in core/rows."""
+
+    key: Rows
+    key_name: Rows
+    queue_by_name: Rows
+    queue: Rows
+    membership: Rows
+    detail: Rows
+    producer: Rows
+    reclaim: Rows
+    partition: Rows
+    meta: Rows
+    binding: Groups
+    ended: Groups
+    log: Logs
+
+
+ROW_TABLES = (
+    "key",
+    "key_name",
+    "queue_by_name",
+    "queue",
+    "membership",
+    "detail",
+    "producer",
+    "reclaim",
+    "partition",
+    "meta",
+)
+GROUP_TABLES = ("binding", "ended")
+LOG_TABLE = "log"

@@ -1,0 +1,158 @@
+"""Wires the slice node: arguments and environment, etcd, broker, gRPC. Nobody else reads either.
+
+`python -m shoal_slice_node --slice s01 --node n01 --listen HOST:PORT --data DIR --etcd HOST:PORT[,...] --cluster NAME`
+or, alone and owning every partition, with `--standalone` in place of the last two.
+Ready it prints one line: {"ready": true, "address": "host:port", "slice": ..., "lsn": ...}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from shoal_contract import grpc_server, server_process
+from shoal_contract.errors import ShoalError
+from shoal_contract.limits import PARTITIONS_DEFAULT
+from shoal_contract.tasks import OnFailure, Tasks
+from shoal_contract.wire.slice_pb2_grpc import add_SliceServiceServicer_to_server
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.keys import check_record_name
+from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
+from shoal_coordination.records import NodeRecord
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.membership import follow_map, lead_slice
+from shoal_slice_node.adapters.slice_service import SliceService
+from shoal_slice_node.limits import DELTA_ROWS_MAX, GC_THRESHOLDS, SESSIONS_MAX, STOP_S
+
+PASSWORD_VARIABLE = "SHOAL_ETCD_PASSWORD"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`etcd` None: standalone."""
+
+    slice: str
+    node: str
+    listen: str
+    data: Path
+    cluster: str
+    etcd: EtcdOptions | None
+    delta_rows: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code; argparse exits with 2 for bad arguments."""
+    settings = _settings(arguments)
+    return server_process.run(lambda stop: serve(settings, stop), f"slice {settings.slice}")
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    """Serves until `stop`, or until something fails for good: then raises it."""
+    failures: list[BaseException] = []
+
+    def failed(_: str, error: BaseException) -> None:
+        failures.append(error)
+        stop.set()
+
+    settings.data.mkdir(parents=True, exist_ok=True)
+    server = grpc_server.new_server(calls_max=SESSIONS_MAX)
+    address = grpc_server.listen(server, settings.listen)
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(Tasks(settings.slice, failed))
+        if settings.etcd is None:
+            broker = await Broker.open(settings.data, 1, failed, settings.delta_rows)
+            broker.start()
+            await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
+        else:
+            client = await stack.enter_async_context(EtcdClient(settings.etcd))
+            broker = await _join(settings, client, address, stack, tasks, failed)
+        await _serve(settings, broker, server, address, stop)
+        await broker.stop(checkpoint=not failures)
+    if failures:
+        raise failures[0]
+
+
+async def _join(
+    settings: Settings,
+    client: EtcdClient,
+    address: str,
+    stack: AsyncExitStack,
+    tasks: Tasks,
+    failed: OnFailure,
+) -> Broker:
+    def lost() -> None:
+        failed("lease", ShoalError(f"node {settings.node} lost its lease: it may no longer serve"))
+
+    record = NodeRecord(settings.node, address, settings.slice)
+    registration, slice_record = await lead_slice(client, settings.cluster, record, lost)
+    stack.push_async_callback(registration.end)
+    broker = await Broker.open(settings.data, slice_record.epoch, failed, settings.delta_rows)
+    broker.start()
+    known = asyncio.Event()
+    tasks.start("map", follow_map(client, settings.cluster, settings.slice, broker, known))
+    await known.wait()
+    return broker
+
+
+async def _serve(
+    settings: Settings, broker: Broker, server: grpc.aio.Server, address: str, stop: asyncio.Event
+) -> None:
+    add_SliceServiceServicer_to_server(SliceService(broker), server)
+    # What was loaded lives on: the collector need not look at it again. What comes is freed by counting, mostly.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    await server.start()
+    server_process.say_ready(address=address, slice=settings.slice, node=settings.node, lsn=broker.commit.applied_lsn)
+    await stop.wait()
+    await server.stop(STOP_S)
+
+
+def _settings(arguments: Sequence[str] | None) -> Settings:
+    parser = argparse.ArgumentParser(prog="shoal_slice_node", description=__doc__)
+    parser.add_argument("--slice", required=True, metavar="NAME")
+    parser.add_argument("--node", required=True, metavar="NAME")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 takes a free one")
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="journal and store")
+    parser.add_argument("--cluster", default="", metavar="NAME")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--etcd", metavar="HOST:PORT,...", help="etcd's endpoints")
+    where.add_argument("--standalone", action="store_true", help="no cluster: own every partition")
+    parser.add_argument("--etcd-ca", type=Path, metavar="PEM", help="speak TLS to etcd, and trust this authority")
+    parser.add_argument("--etcd-certificate", type=Path, metavar="PEM", help="this node's own, with --etcd-key")
+    parser.add_argument("--etcd-key", type=Path, metavar="PEM")
+    parser.add_argument("--etcd-user", default="", metavar="NAME", help=f"its password is in {PASSWORD_VARIABLE}")
+    parser.add_argument(
+        "--delta-rows",
+        type=int,
+        default=DELTA_ROWS_MAX,
+        metavar="N",
+        help="rows changed before a checkpoint begins (default %(default)s)",
+    )
+    given = parser.parse_args(arguments)
+    try:
+        for name, what in ((given.slice, "slice"), (given.node, "node")):
+            check_record_name(name, what)
+        etcd = None if given.standalone else _etcd(given)
+    except (ShoalError, OSError) as error:
+        parser.error(str(error))
+    return Settings(given.slice, given.node, given.listen, given.data, given.cluster, etcd, given.delta_rows)
+
+
+def _etcd(given: argparse.Namespace) -> EtcdOptions:
+    check_record_name(given.cluster, "cluster")
+    tls = None
+    if given.etcd_ca is not None:
+        certificate, key = (path.read_bytes() if path else None for path in (given.etcd_certificate, given.etcd_key))
+        tls = Tls(given.etcd_ca.read_bytes(), certificate, key)
+    return EtcdOptions(parse_endpoints(given.etcd), tls, given.etcd_user, os.environ.get(PASSWORD_VARIABLE, ""))

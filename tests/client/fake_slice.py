@@ -1,0 +1,150 @@
+"""A slice in memory behind a real gRPC server on loopback: sessions, deliveries, and faults on demand.
+
+It can be cut (streams end, state stays), held (answers wait), stopped and started on its port. Not here: what changes
+do (fake_state.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc.aio
+
+from shoal_contract.errors import ShoalError
+from shoal_contract.grpc_server import listen, new_server
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceServicer, add_SliceServiceServicer_to_server
+from tests.client.fake_state import FakeState
+
+WINDOW_MESSAGES = 1000
+
+
+class FakeSession:
+    """One stream: its handles, and what it still has to be sent."""
+
+    def __init__(self) -> None:
+        self.producer = b""
+        self.queues: dict[int, bytes] = {}
+        self.windows: dict[int, int] = {}
+        self.outbox: asyncio.Queue[wire.SessionResponse | None] = asyncio.Queue()
+
+
+class FakeSlice(SliceServiceServicer):
+    def __init__(self, name: str, owner_of: Callable[[bytes], str], version: Callable[[], int]) -> None:
+        self.state = FakeState(name, owner_of, version)
+        self.name = name
+        self.address = "127.0.0.1:0"
+        self.frames: list[wire.SessionRequest] = []
+        """Everything received, for tests to look at."""
+        self.opens: list[wire.Open] = []
+        self.answering = asyncio.Event()
+        self.answering.set()
+        """Cleared: changes are applied, but nothing is answered."""
+        self.refuse_frames: list[ShoalError] = []
+        """Whole frames refused with these, one each, unapplied."""
+        self._sessions: list[FakeSession] = []
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = new_server(calls_max=1000)
+        add_SliceServiceServicer_to_server(self, self._server)
+        self.address = listen(self._server, self.address)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        self.cut()
+        if self._server is not None:
+            await self._server.stop(grace=0)
+
+    def cut(self) -> None:
+        """Ends all streams without another word."""
+        for session in self._sessions:
+            session.outbox.put_nowait(None)
+
+    @property
+    def session_count(self) -> int:
+        return len(self._sessions)
+
+    async def Session(  # noqa: N802 - gRPC's name
+        self, requests: AsyncIterator[wire.SessionRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[wire.SessionResponse]:
+        session = FakeSession()
+        self._sessions.append(session)
+        reader = asyncio.create_task(self._read(session, requests))
+        try:
+            while (response := await session.outbox.get()) is not None:
+                await self.answering.wait()
+                yield response
+        finally:
+            reader.cancel()
+            self._sessions.remove(session)
+            self.state.release(session)
+            self.pump()
+
+    async def _read(self, session: FakeSession, requests: AsyncIterator[wire.SessionRequest]) -> None:
+        async for request in requests:
+            if request.HasField("open"):
+                session.producer = request.open.producer
+                self.opens.append(request.open)
+                continue
+            self.frames.append(request)
+            answer = self._answer(session, request)
+            session.outbox.put_nowait(wire.SessionResponse(answers=[answer]))
+            self.pump()
+
+    def _answer(self, session: FakeSession, request: wire.SessionRequest) -> wire.Answer:
+        answer = wire.Answer(sequence=request.sequence)
+        if self.refuse_frames:
+            answer.error.CopyFrom(self.refuse_frames.pop(0).to_wire())
+            return answer
+        kind = request.WhichOneof("frame")
+        if kind == "change":
+            sequence, settled = request.sequence, request.settled
+            answer.outcome = self.state.change(session.producer, sequence, settled, request.change)
+        elif kind == "attach":
+            answer.attached.absent.extend(self._attach(session, request.attach))
+        elif kind == "detach":
+            for handle in request.detach.handles:
+                self.state.release(session, session.queues.pop(handle))
+        elif kind == "acks":
+            self._ack(session, request.acks)
+        elif kind == "pull":
+            pull = request.pull
+            taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek))
+            answer.pulled.deliveries.extend(_delivery(given, []) for given in taken)
+        elif kind == "describe":
+            answer.description.CopyFrom(self.state.describe(request.describe))
+        return answer
+
+    def _attach(self, session: FakeSession, attach: wire.Attach) -> list[int]:
+        for queue, handle in zip(attach.queues, attach.handles, strict=True):
+            session.queues[handle] = queue
+            session.windows[handle] = attach.window_messages or WINDOW_MESSAGES
+        return [handle for handle in attach.handles if session.queues[handle] not in self.state.queues]
+
+    def _ack(self, session: FakeSession, acks: wire.Acks) -> None:
+        for ack in acks.acks:
+            for queue in (*ack.queues, *(session.queues[handle] for handle in ack.handles)):
+                self.state.ack(queue, ack, session)
+
+    def pump(self) -> None:
+        """Gives attached sessions what their windows allow: one delivery for all queues of a session that get it."""
+        for session in self._sessions:
+            together: dict[Any, list[int]] = {}
+            for handle, queue in session.queues.items():
+                room = session.windows[handle] - self.state.unacked(queue, session)
+                for given in self.state.take(queue, session, room):
+                    together.setdefault(given, []).append(handle)
+            if together:
+                deliveries = [_delivery(given, handles) for given, handles in together.items()]
+                session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries))
+
+
+def _delivery(given: Any, handles: list[int]) -> wire.Delivery:
+    key, first, start, stop, chunk, again = given
+    delivery = wire.Delivery(key=key, first=first, to=stop, chunk=chunk, handles=handles, redelivered=again)
+    delivery.low = start
+    delivery.time_ms = 1_700_000_000_000 + start
+    return delivery

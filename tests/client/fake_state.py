@@ -1,0 +1,243 @@
+"""What a fake slice keeps: queues, keys, bindings, producers, in plain dictionaries. The contract's words, no speed.
+
+Belongs here: what changes do, what may be given to whom. Not here: streams (fake_slice.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from shoal_contract.chunk import parse_chunk
+from shoal_contract.errors import Conflict, NoSuchQueue, NotOwner, ShoalError, Unroutable
+from shoal_contract.limits import FIRST_OFFSET
+from shoal_contract.names import DIRECT_PREFIX, direct_key, show
+from shoal_contract.wire import slice_pb2 as wire
+
+
+@dataclass
+class Binding:
+    start: int
+    end: int = 0
+    done: set[int] = field(default_factory=set)
+    given: dict[int, object] = field(default_factory=dict)
+    """Offset -> the session that has it."""
+    times_given: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Key:
+    head: int = FIRST_OFFSET
+    chunks: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """first, end, serialized chunk."""
+    bindings: dict[bytes, Binding] = field(default_factory=dict)
+
+
+Given = tuple[bytes, int, int, int, bytes, int]
+"""key, first of the chunk, from, to, chunk, redelivered."""
+
+
+class FakeState:
+    """`owner_of` and `version` are the map as this slice sees it."""
+
+    def __init__(self, name: str, owner_of: Callable[[bytes], str], version: Callable[[], int]) -> None:
+        self.name = name
+        self.queues: dict[bytes, int] = {}
+        self.keys: dict[bytes, Key] = {}
+        self.answers: dict[tuple[bytes, int], bytes] = {}
+        self.last_sequence: dict[bytes, int] = {}
+        self.applied = 0
+        """Changes applied; repeats are not."""
+        self._owner_of = owner_of
+        self._version = version
+
+    def change(self, producer: bytes, sequence: int, settled: int, data: bytes) -> bytes:
+        """The serialized Outcome; a repeat gets the first one."""
+        if sequence <= self.last_sequence.get(producer, 0):
+            return self.answers[producer, sequence]
+        outcome = wire.Outcome(steps=[self._step(step) for step in wire.Change.FromString(data).steps])
+        self.applied += 1
+        self.last_sequence[producer] = sequence
+        self.answers[producer, sequence] = outcome.SerializeToString()
+        for old in [entry for entry in self.answers if entry[0] == producer and entry[1] <= settled]:
+            del self.answers[old]
+        return outcome.SerializeToString()
+
+    def _step(self, step: wire.Step) -> wire.StepOutcome:
+        outcome = wire.StepOutcome()
+        for index, (count, request) in enumerate(self._requests(step)):
+            try:
+                offsets, queues = request()
+            except ShoalError as error:
+                offsets, queues = [0] * count, [0] * count
+                outcome.refusals.append(wire.Refusal(request=index, error=error.to_wire()))
+            outcome.offsets.extend(offsets)
+            outcome.queues.extend(queues if step.HasField("publishes") else [])
+        return outcome
+
+    def _requests(self, step: wire.Step) -> Iterator[tuple[int, Callable[[], tuple[list[int], list[int]]]]]:
+        if step.HasField("declares"):
+            for queue in step.declares.queues:
+                yield 0, partial(self._declare, queue, step.declares.options.expires_after_s)
+        elif step.HasField("drops"):
+            for queue in step.drops.queues:
+                yield 0, partial(self._drop, queue)
+        elif step.HasField("publishes"):
+            published = step.publishes
+            for key, chunk in zip(published.keys, published.chunks, strict=True):
+                yield 1, partial(self._publish, key, chunk, published.mandatory)
+        else:
+            binds = step.binds if step.HasField("binds") else step.unbinds
+            position = 0
+            for queue, count in zip(binds.queues, binds.key_counts or [1] * len(binds.keys), strict=True):
+                keys = binds.keys[position : position + count]
+                position += count
+                yield count, partial(self._change_binding, queue, keys, binds)
+
+    def _change_binding(
+        self, queue: bytes, keys: Sequence[bytes], step: wire.Binds | wire.Unbinds
+    ) -> tuple[list[int], list[int]]:
+        self._check_owner(*keys)
+        self._check_queue(queue)
+        if isinstance(step, wire.Binds):
+            return [self._bind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
+        return [self._unbind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
+
+    def _declare(self, queue: bytes, expires_after_s: int) -> tuple[list[int], list[int]]:
+        if self.queues.setdefault(queue, expires_after_s) != expires_after_s:
+            raise Conflict(f"queue {show(queue)} exists with other options", subject=show(queue))
+        if self._owner_of(direct_key(queue)) == self.name:
+            key = self.keys.setdefault(direct_key(queue), Key())
+            key.bindings.setdefault(queue, Binding(key.head))
+        return [], []
+
+    def _drop(self, queue: bytes) -> tuple[list[int], list[int]]:
+        self._check_queue(queue)
+        del self.queues[queue]
+        for key in self.keys.values():
+            key.bindings.pop(queue, None)
+        return [], []
+
+    def _bind_one(self, queue: bytes, key: Key, step: wire.Binds) -> int:
+        binding = key.bindings.get(queue)
+        if binding is None:
+            low = key.chunks[0][0] if key.chunks else key.head
+            starts = {
+                wire.START_EARLIEST: low,
+                wire.START_LAST: max(low, key.head - step.start_value),
+                wire.START_OFFSET: step.start_value,
+            }
+            binding = key.bindings[queue] = Binding(starts.get(step.start, key.head))
+        elif binding.end:
+            binding.done.update(range(binding.end, key.head))
+            binding.end = 0
+        return binding.start
+
+    def _unbind_one(self, queue: bytes, key: Key, step: wire.Unbinds) -> int:
+        bound = key.bindings.get(queue)
+        end = key.head if bound is not None and not bound.end else 0
+        if step.discard:
+            key.bindings.pop(queue, None)
+        elif queue in key.bindings:
+            key.bindings[queue].end = key.head
+        return end
+
+    def _publish(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
+        self._check_owner(name)
+        key = self.keys.setdefault(name, Key())
+        bound = sum(not binding.end for binding in key.bindings.values())
+        if not bound:
+            if mandatory:
+                raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
+            return [0], [0]
+        first = key.head
+        key.head += len(parse_chunk(chunk).bodies)
+        key.chunks.append((first, key.head, chunk))
+        return [first], [bound]
+
+    def _check_queue(self, queue: bytes) -> None:
+        if queue not in self.queues:
+            raise NoSuchQueue(f"queue {show(queue)} has no part here", subject=show(queue))
+
+    def _check_owner(self, *keys: bytes) -> None:
+        for key in keys:
+            if not key.startswith(DIRECT_PREFIX) and self._owner_of(key) != self.name:
+                owner, version = self._owner_of(key), self._version()
+                raise NotOwner(f"key {show(key)} is of slice {owner}", map_version=version, owner=owner)
+
+    def take(self, queue: bytes, session: object, messages_max: int, peek: bool = False) -> Iterator[Given]:
+        """What may be given of a queue now, in order of each key; it is the session's then."""
+        for name, key in self.keys.items():
+            binding = key.bindings.get(queue)
+            if binding is None:
+                continue
+            for first, end, chunk in key.chunks:
+                low, high = max(first, binding.start), min(end, binding.end or end)
+                for start, stop in _runs(low, high, binding):
+                    stop = min(stop, start + messages_max)
+                    if start >= stop:
+                        continue
+                    messages_max -= stop - start
+                    again = binding.times_given.get(start, 0)
+                    if not peek:
+                        for offset in range(start, stop):
+                            binding.given[offset] = session
+                            binding.times_given[offset] = again + 1
+                    yield name, first, start, stop, chunk, again
+
+    def ack(self, queue: bytes, ack: wire.Ack, session: object) -> None:
+        binding = self.keys.get(ack.key, Key()).bindings.get(queue)
+        if binding is not None:
+            low: int = ack.low
+            offsets = list(binding.given) if low == 0 else range(low, ack.to)
+            for offset in offsets:
+                if low or (binding.given[offset] is session and offset < ack.to):
+                    binding.done.add(offset)
+                    binding.given.pop(offset, None)
+
+    def unacked(self, queue: bytes, session: object) -> int:
+        bindings = [key.bindings[queue] for key in self.keys.values() if queue in key.bindings]
+        return sum(holder is session for binding in bindings for holder in binding.given.values())
+
+    def release(self, session: object, queue: bytes | None = None) -> None:
+        """The session is gone, or left this queue: what it had unacked may be given again."""
+        for key in self.keys.values():
+            for name, binding in key.bindings.items():
+                if queue in (None, name):
+                    binding.given = {at: holder for at, holder in binding.given.items() if holder is not session}
+
+    def describe(self, question: wire.Describe) -> wire.Description:
+        return wire.Description(
+            queues=[self._describe_queue(queue) for queue in question.queues],
+            keys=[self._describe_key(key) for key in question.keys],
+        )
+
+    def _describe_queue(self, queue: bytes) -> wire.QueueDescription:
+        description = wire.QueueDescription(queue=queue, exists=queue in self.queues)
+        description.options.expires_after_s = self.queues.get(queue, 0)
+        for name, key in self.keys.items():
+            binding = key.bindings.get(queue)
+            if binding is not None:
+                offsets = set(range(binding.start, binding.end or key.head)) - binding.done
+                description.binding_count += 1
+                description.messages += len(offsets)
+                description.bindings.add(key=name, start=binding.start, end=binding.end, messages=len(offsets))
+        return description
+
+    def _describe_key(self, name: bytes) -> wire.KeyDescription:
+        key = self.keys.get(name, Key())
+        return wire.KeyDescription(key=name, exists=name in self.keys, head=key.head, queues=len(key.bindings))
+
+
+def _runs(low: int, high: int, binding: Binding) -> list[tuple[int, int]]:
+    """Offsets low <= o < high that are neither done nor given, as ranges."""
+    runs: list[tuple[int, int]] = []
+    for offset in range(low, high):
+        if offset in binding.done or offset in binding.given:
+            continue
+        if runs and runs[-1][1] == offset:
+            runs[-1] = (runs[-1][0], offset + 1)
+        else:
+            runs.append((offset, offset + 1))
+    return runs

@@ -1,0 +1,246 @@
+"""What applications see, against any cluster: runs on the fake, and on a real one (see conftest)."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+import shoal
+from shoal import Broker
+
+
+def fresh(word: str) -> str:
+    """A name no other test uses, also on a real cluster."""
+    return f"{word}-{uuid.uuid4().hex[:12]}"
+
+
+async def take(messages: AsyncIterator[shoal.Message], count: int) -> list[shoal.Message]:
+    async with asyncio.timeout(10):
+        return [await anext(messages) for _ in range(count)]
+
+
+async def test_publish_reaches_a_bound_queue(broker: Broker) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    offset = await broker.bind(queue, key)
+    receipt = await broker.publish(key, b"hello", headers={"from": b"anna"})
+    assert (receipt.key, receipt.offset, receipt.queues) == (key, offset, 1)
+    async with broker.consume(queue) as inbox:
+        (message,) = await take(inbox, 1)
+        assert (message.queue, message.key, message.offset) == (queue, key, offset)
+        assert (message.body, message.headers) == (b"hello", {"from": b"anna"})
+        await message.ack()
+        await inbox.flush()
+    assert (await broker.describe(queue)).messages == 0
+
+
+async def test_binds_many_keys_over_all_slices(broker: Broker) -> None:
+    queue = fresh("queue")
+    keys = [fresh("key") for _ in range(20)]
+    await broker.declare(queue)
+    offsets = await broker.bind(queue, keys)
+    assert list(offsets) == keys
+    for key in keys:
+        await broker.publish(key, key.encode())
+    async with broker.consume(queue) as inbox:
+        messages = await take(inbox, len(keys))
+    assert {(message.key, message.body, message.offset) for message in messages} == {
+        (key, key.encode(), offsets[key]) for key in keys
+    }
+
+
+async def test_bind_by_another_client_finds_the_queue_at_its_home(redirector: str, broker: Broker) -> None:
+    queue = fresh("queue")
+    await broker.declare(queue)
+    async with shoal.connect(redirector) as other:
+        await other.bind(queue, [fresh("key") for _ in range(20)])
+    assert len((await broker.describe(queue, bindings=True)).bindings) >= 20
+
+
+async def test_bind_of_an_unknown_queue_is_refused(broker: Broker) -> None:
+    with pytest.raises(shoal.NoSuchQueue, match="no-such"):
+        await broker.bind(fresh("no-such"), [fresh("key") for _ in range(9)])
+
+
+async def test_consume_of_an_unknown_queue_is_refused(broker: Broker) -> None:
+    with pytest.raises(shoal.NoSuchQueue, match="no-such"):
+        async with broker.consume(fresh("no-such")):
+            pass
+
+
+async def test_declare_with_other_options_conflicts(broker: Broker) -> None:
+    queue = fresh("queue")
+    await broker.declare(queue)
+    with pytest.raises(shoal.Conflict):
+        await broker.declare(queue, expires_after_s=60)
+
+
+async def test_single_publishes_in_flight_keep_their_order(broker: Broker) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    first = await broker.bind(queue, key)
+    futures = [broker.publish_nowait(key, b"%d" % number) for number in range(500)]
+    receipts = await asyncio.gather(*futures)
+    assert [receipt.offset for receipt in receipts] == list(range(first, first + 500))
+    async with broker.consume(queue) as inbox:
+        messages = await take(inbox, 500)
+    assert [message.body for message in messages] == [b"%d" % number for number in range(500)]
+
+
+async def test_publish_many_is_one_chunk(broker: Broker) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    first = await broker.bind(queue, key)
+    receipt = await broker.publish_many(key, [b"a", b"b", b"c"])
+    assert (receipt.offset, receipt.messages) == (first, 3)
+    async with broker.consume(queue) as inbox:
+        delivery = await anext(inbox.deliveries())
+        assert (delivery.key, delivery.first, delivery.bodies, delivery.queues) == (
+            key,
+            first,
+            [b"a", b"b", b"c"],
+            [queue],
+        )
+        await delivery.ack()
+
+
+async def test_mandatory_publish_without_bindings_is_unroutable(broker: Broker) -> None:
+    assert (await broker.publish(fresh("key"), b"x")).queues == 0
+    with pytest.raises(shoal.Unroutable):
+        await broker.publish(fresh("key"), b"x", mandatory=True)
+
+
+async def test_send_goes_to_the_direct_key(broker: Broker) -> None:
+    queue = fresh("queue")
+    await broker.declare(queue)
+    await broker.send(queue, b"psst")
+    async with broker.consume(queue) as inbox:
+        (message,) = await take(inbox, 1)
+    assert (message.key, message.body) == (f"@{queue}", b"psst")
+    with pytest.raises(shoal.Unroutable):
+        await broker.send(fresh("no-such"), b"psst")
+
+
+async def test_unbind_ends_what_is_delivered_but_keeps_the_backlog(broker: Broker) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish(key, b"before")
+    end = await broker.unbind(queue, key)
+    await broker.publish(key, b"after")
+    messages = await broker.pull(queue, 10)
+    assert [(message.body, message.offset) for message in messages] == [(b"before", end - 1)]
+
+
+async def test_unbind_of_what_was_never_bound_does_nothing_on_any_slice(broker: Broker) -> None:
+    queue, keys = fresh("queue"), [fresh("key") for _ in range(30)]
+    await broker.declare(queue)
+    assert await broker.unbind(queue, keys) == dict.fromkeys(keys, 0)
+    with pytest.raises(shoal.NoSuchQueue):
+        await broker.unbind(fresh("queue"), keys)
+
+
+async def test_pull_takes_until_acked(broker: Broker) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish_many(key, [b"a", b"b", b"c"])
+    assert [message.body for message in await broker.peek(queue, 10)] == [b"a", b"b", b"c"]
+    taken = await broker.pull(queue, 2)
+    assert [message.body for message in taken] == [b"a", b"b"]
+    await broker.ack(*taken)
+    await broker.flush()
+    assert (await broker.describe(queue)).messages == 1
+    assert [message.body for message in await broker.pull(queue, 10)] == [b"c"]
+
+
+async def test_unacked_messages_are_delivered_again_to_the_next_inbox(broker: Broker) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish_many(key, [b"a", b"b", b"c"])
+    async with broker.consume(queue) as inbox:
+        messages = await take(inbox, 3)
+        await messages[1].ack()
+    async with broker.consume(queue) as inbox:
+        again = await take(inbox, 2)
+    assert [message.body for message in again] == [b"a", b"c"]
+    assert all(message.redelivered for message in again)
+
+
+async def test_one_delivery_for_many_queues(broker: Broker) -> None:
+    queues, key = [fresh("queue") for _ in range(50)], fresh("key")
+    await broker.declare(queues)
+    await asyncio.gather(*(broker.bind(queue, key) for queue in queues))
+    async with broker.consume(queues) as inbox:
+        receipt = await broker.publish(key, b"all")
+        assert receipt.queues == 50
+        got: list[str] = []
+        async with asyncio.timeout(10):
+            async for delivery in inbox.deliveries():
+                got += delivery.queues
+                await delivery.ack()
+                if len(got) == 50:
+                    break
+        await inbox.flush()
+    assert sorted(got) == sorted(queues)
+    assert (await broker.describe(queues[0])).messages == 0
+
+
+async def test_queues_join_and_leave_an_inbox(broker: Broker) -> None:
+    first, second, key = fresh("queue"), fresh("queue"), fresh("key")
+    await broker.declare([first, second])
+    for queue in (first, second):
+        await broker.bind(queue, key)
+    async with broker.consume(first) as inbox:
+        await inbox.attach(second)
+        await broker.publish(key, b"both")
+        both = await take(inbox, 2)
+        inbox.ack(*both)
+        assert {message.queue for message in both} == {first, second}
+        await inbox.detach(first)
+        await broker.publish(key, b"one")
+        (message,) = await take(inbox, 1)
+        assert (message.queue, message.body) == (second, b"one")
+
+
+async def test_drop_ends_a_queue_on_all_slices(broker: Broker) -> None:
+    queue = fresh("queue")
+    await broker.declare(queue)
+    await broker.bind(queue, [fresh("key") for _ in range(9)])
+    await broker.drop(queue)
+    assert not (await broker.describe(queue)).exists
+    with pytest.raises(shoal.NoSuchQueue):
+        await broker.drop(queue)
+
+
+async def test_describe_key(broker: Broker) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    offset = await broker.bind(queue, key)
+    await broker.publish(key, b"x")
+    description = await broker.describe_key(key)
+    assert (description.key, description.exists, description.head, description.queues) == (key, True, offset + 1, 1)
+
+
+async def test_bind_from_earliest_sees_what_is_kept(broker: Broker) -> None:
+    first, late, key = fresh("queue"), fresh("queue"), fresh("key")
+    await broker.declare([first, late])
+    offset = await broker.bind(first, key)
+    await broker.publish_many(key, [b"a", b"b", b"c"])
+    assert await broker.bind(late, key, start=shoal.EARLIEST) == offset
+    assert [message.body for message in await broker.pull(late, 9)] == [b"a", b"b", b"c"]
+
+
+async def test_bad_names_and_large_bodies_are_refused_before_sending(broker: Broker) -> None:
+    with pytest.raises(shoal.InvalidName, match="300 bytes; the limit is 255"):
+        await broker.declare("q" * 300)
+    with pytest.raises(shoal.InvalidName, match="empty"):
+        await broker.publish("", b"x")
+    with pytest.raises(shoal.TooLarge, match="limit is 1048576"):
+        await broker.publish("key", bytes((1 << 20) + 1))
+    with pytest.raises(shoal.TooLarge, match="limit is 4096"):
+        await broker.publish_many("key", [b""] * 4097)

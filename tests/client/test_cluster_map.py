@@ -1,0 +1,42 @@
+"""Maps are built from responses; changes name only what moved; nonsense is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.cluster_map import first_map, next_map
+from shoal_contract.errors import Malformed
+from shoal_contract.wire import redirector_pb2 as wire
+
+
+def response(version: int, slices: list[str], **columns: list[int] | int) -> wire.WatchMapResponse:
+    addresses = [wire.SliceAddress(slice=name, address=f"{name}:1") for name in slices]
+    return wire.WatchMapResponse(map_version=version, slices=addresses, **columns)  # type: ignore[arg-type]
+
+
+def test_first_response_is_the_whole_map() -> None:
+    cluster_map = first_map(response(7, ["a", "b"], partitions=4, owners=[0, 0, 1, 1]))
+    assert (cluster_map.version, cluster_map.partition_map.owners) == (7, (0, 0, 1, 1))
+    assert cluster_map.address_of("b") == "b:1"
+    assert cluster_map.address_of("gone") == ""
+
+
+def test_changes_apply_also_when_the_slices_are_listed_in_another_order() -> None:
+    before = first_map(response(7, ["a", "b"], partitions=4, owners=[0, 0, 1, 1]))
+    after = next_map(before, response(8, ["c", "b", "a"], moved=[3], owners=[0]))
+    names = [after.slices[owner] for owner in after.partition_map.owners]
+    assert names == ["a", "a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        response(8, ["a", "b"], moved=[9], owners=[0]),
+        response(8, ["a", "b"], moved=[1], owners=[]),
+        response(8, ["a"]),
+    ],
+)
+def test_a_change_that_fits_nothing_is_refused(bad: wire.WatchMapResponse) -> None:
+    before = first_map(response(7, ["a", "b"], partitions=4, owners=[0, 0, 1, 1]))
+    with pytest.raises(Malformed):
+        next_map(before, bad)

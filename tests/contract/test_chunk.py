@@ -1,0 +1,85 @@
+"""Chunks: what goes in comes out, and each limit holds at its very value."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_contract.chunk import encode_chunk, measure_chunk, parse_chunk
+from shoal_contract.errors import Malformed, TooLarge
+from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
+from shoal_contract.wire.common_pb2 import Chunk, Headers
+
+HEADERS = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=10), st.binary(max_size=20))
+
+
+@given(st.lists(st.tuples(st.binary(max_size=50), HEADERS), min_size=1, max_size=20))
+def test_chunk_round_trips(messages: list[tuple[bytes, dict[str, bytes]]]) -> None:
+    bodies, headers = [body for body, _ in messages], [fields for _, fields in messages]
+    chunk = parse_chunk(encode_chunk(bodies, headers))
+    assert list(chunk.bodies) == bodies
+    carried = [dict(each.fields) for each in chunk.headers]
+    assert carried == (headers if any(headers) else [])
+
+
+def test_headers_that_are_all_empty_cost_nothing() -> None:
+    assert encode_chunk([b"a", b"b"], [None, {}]) == encode_chunk([b"a", b"b"])
+
+
+def test_missing_headers_among_others_stay_in_their_place() -> None:
+    chunk = parse_chunk(encode_chunk([b"a", b"b"], [None, {"from": b"x"}]))
+    assert [dict(each.fields) for each in chunk.headers] == [{}, {"from": b"x"}]
+
+
+def test_chunk_without_messages_is_refused() -> None:
+    with pytest.raises(Malformed, match="no messages"):
+        encode_chunk([])
+    with pytest.raises(Malformed, match="no messages"):
+        parse_chunk(b"")
+
+
+def test_headers_must_match_the_bodies_in_number() -> None:
+    chunk = Chunk(bodies=[b"a", b"b"], headers=[Headers()])
+    with pytest.raises(Malformed, match="2 messages but 1 headers"):
+        parse_chunk(chunk.SerializeToString())
+
+
+def test_bytes_that_are_no_chunk_are_refused() -> None:
+    with pytest.raises(Malformed, match="cannot be read"):
+        parse_chunk(b"\x0a\xff")
+
+
+def test_messages_are_limited() -> None:
+    assert len(parse_chunk(encode_chunk([b""] * CHUNK_MESSAGES_MAX)).bodies) == CHUNK_MESSAGES_MAX
+    with pytest.raises(TooLarge) as caught:
+        encode_chunk([b""] * (CHUNK_MESSAGES_MAX + 1))
+    assert (caught.value.limit, caught.value.value) == (CHUNK_MESSAGES_MAX, CHUNK_MESSAGES_MAX + 1)
+
+
+def test_body_is_limited() -> None:
+    assert encode_chunk([b"x" * BODY_BYTES_MAX])
+    with pytest.raises(TooLarge, match=f"^body bytes: {BODY_BYTES_MAX + 1}; the limit is {BODY_BYTES_MAX}$"):
+        encode_chunk([b"x" * (BODY_BYTES_MAX + 1)])
+
+
+def test_chunk_is_limited_with_its_framing_and_headers() -> None:
+    half = CHUNK_BYTES_MAX // 2
+    framing = len(encode_chunk([b"x" * (half - 100)] * 2)) - 2 * (half - 100)
+    bodies = [b"x" * half, b"x" * (half - framing)]
+    assert len(encode_chunk(bodies)) == CHUNK_BYTES_MAX
+    with pytest.raises(TooLarge, match=r"^chunk bytes"):
+        encode_chunk([bodies[0], bodies[1] + b"x"])
+
+
+@pytest.mark.parametrize("bodies", [[b""], [b"a"], [b"a", b"bc"], [bytes(BODY_BYTES_MAX)]])
+def test_measure_agrees_with_parse(bodies: list[bytes]) -> None:
+    data = encode_chunk(bodies)
+    parsed = parse_chunk(data).bodies
+    assert measure_chunk(data) == (len(parsed), sum(map(len, parsed)))
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", Chunk(bodies=[bytes(BODY_BYTES_MAX + 1)]).SerializeToString()])
+def test_measure_refuses_what_parse_refuses(data: bytes) -> None:
+    with pytest.raises((Malformed, TooLarge)) as refused:
+        parse_chunk(data)
+    with pytest.raises(refused.type):
+        measure_chunk(data)

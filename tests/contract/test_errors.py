@@ -1,0 +1,62 @@
+"""Errors: every wire code has one class, and every field survives both wire forms."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_contract import errors
+from shoal_contract.errors import ShoalError, from_wire, from_wire_bytes
+from shoal_contract.wire.common_pb2 import Error, ErrorCode
+
+CODES = [value for value in ErrorCode.values() if value != ErrorCode.ERROR_CODE_UNSPECIFIED]
+FIELDS = ("message", "subject", "limit", "value", "map_version", "owner", "leader", "position")
+UINT64 = st.integers(0, 2**64 - 1)
+WIRE_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def classes() -> list[type[ShoalError]]:
+    found = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, ShoalError)]
+    return [each for each in found if "code" in vars(each) and each is not ShoalError]
+
+
+def fields_of(error: ShoalError) -> list[object]:
+    return [getattr(error, name) for name in FIELDS]
+
+
+def test_every_code_has_exactly_one_class_named_like_it() -> None:
+    assert sorted(each.code for each in classes()) == sorted(CODES)
+    for each in classes():
+        word = ErrorCode.Name(each.code).removeprefix("ERROR_CODE_").replace("_", "")
+        assert each.__name__.upper() == word
+
+
+def test_every_class_says_what_the_caller_should_do() -> None:
+    for each in classes():
+        assert any(base.__doc__ for base in each.__mro__ if issubclass(base, ShoalError) and base is not ShoalError)
+
+
+@pytest.mark.parametrize("code", CODES, ids=ErrorCode.Name)
+def test_code_round_trips_to_its_class(code: ErrorCode.ValueType) -> None:
+    raised = from_wire(Error(code=code, message="queue name is 300 bytes; the limit is 255"))
+    assert raised.code == code and type(raised) in classes()
+    assert str(raised) == "queue name is 300 bytes; the limit is 255"
+
+
+@given(
+    st.sampled_from(classes()),
+    st.tuples(WIRE_TEXT, WIRE_TEXT, UINT64, UINT64, UINT64, WIRE_TEXT, WIRE_TEXT, UINT64),
+)
+def test_all_fields_survive_both_wire_forms(cls: type[ShoalError], values: tuple[object, ...]) -> None:
+    message, *rest = values
+    error = cls(message, **dict(zip(FIELDS[1:], rest, strict=True)))  # type: ignore[arg-type]
+    inline, metadata = from_wire(error.to_wire()), from_wire_bytes(error.to_wire().SerializeToString())
+    assert type(inline) is type(metadata) is cls
+    assert fields_of(inline) == fields_of(metadata) == fields_of(error)
+
+
+@pytest.mark.parametrize("code", [0, max(CODES) + 1, 4711])
+def test_unknown_code_is_a_plain_shoal_error_with_its_message(code: int) -> None:
+    newer = Error(code=code, message="from a newer server")  # type: ignore[arg-type]
+    raised = from_wire(newer)
+    assert type(raised) is ShoalError
+    assert raised.message == "from a newer server"

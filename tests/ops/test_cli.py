@@ -1,0 +1,104 @@
+"""The command line as a user meets it: help, errors as one line with their exit code, verbs on a real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shoal_ops import exits
+
+WAIT_S = 60
+
+
+async def shoal(*arguments: str, at: str = "127.0.0.1:1") -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "shoal_ops", *arguments,
+        env={"SHOAL_REDIRECTOR": at, "PATH": "/usr/bin:/bin"},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(WAIT_S):
+        out, error = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), error.decode()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[str]:
+    """A redirector's address, of `shoal up`, which is then stopped with Ctrl-C."""
+    data = str(tmp_path / "data")
+    arguments = ["up", "--slices", "2", "--data", data, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "shoal_ops", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(WAIT_S):
+        line = ""
+        while "clients connect to" not in line:
+            line = (await process.stdout.readline()).decode()
+            assert line, "shoal up ended"
+    yield line.split()[-1]
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(WAIT_S):
+        rest, _ = await process.communicate()
+    assert process.returncode == 0
+    assert "stopped; the data is kept" in rest.decode()
+    code, out, _ = await shoal("check", data)
+    assert (code, out.splitlines()[-1]) == (0, "every invariant holds")
+
+
+async def test_help_lists_the_commands_and_the_exit_codes() -> None:
+    code, out, _ = await shoal("--help")
+    assert code == 0
+    for word in ("up", "replay", "demo", "bench", "check", "inspect", "Exit codes"):
+        assert word in out
+
+
+async def test_a_cluster_that_does_not_answer_is_one_line_with_advice() -> None:
+    code, out, error = await shoal("locate", "room")
+    assert (code, out) == (exits.UNKNOWN, "")
+    assert error.count("\n") == 1
+    assert "shoal up starts one here" in error
+
+
+async def test_a_bad_file_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("1\tjoin\ta\tb\n1\tjoin\n", encoding="utf-8")
+    code, _, error = await shoal("replay", str(bad))
+    assert code == exits.BAD_CALL
+    assert "bad.tsv, line 2: 2 columns" in error
+
+
+async def test_up_refuses_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    code, _, error = await shoal("up", "--fresh", "--data", str(tmp_path))
+    assert code == exits.BAD_CALL
+    assert "is not a Shoal data folder: it has notes.txt" in error
+
+
+async def test_verbs_on_a_cluster(cluster: str) -> None:
+    async def run(*arguments: str) -> dict[str, object]:
+        code, out, error = await shoal(*arguments, "--json", at=cluster)
+        assert (code, error) == (0, "")
+        found: dict[str, object] = json.loads(out)
+        return found
+
+    assert await run("declare", "anna") == {"declared": ["anna"]}
+    assert await run("bind", "anna", "room") == {"queue": "anna", "offsets": {"room": 1}}
+    assert (await run("publish", "room", "hello"))["queues"] == 1
+    assert (await run("describe", "anna"))["messages"] == 1
+    assert (await run("pull", "anna", "--peek"))["body"] == "hello"
+    assert (await run("tail", "anna", "-n", "1"))["offset"] == 1
+    assert (await run("describe", "anna"))["messages"] == 0
+    assert len((await run("status"))["slices"]) == 2  # type: ignore[arg-type]
+    assert (await run("locate", "room"))["map_version"] == 1
+    assert await run("unbind", "anna", "room") == {"queue": "anna", "offsets": {"room": 2}}
+    assert await run("drop", "anna") == {"dropped": ["anna"]}
+    code, _, error = await shoal("describe", "anna", at=cluster)
+    assert (code, error) == (exits.BAD_CALL, "shoal: there is no queue anna; declare it first\n")

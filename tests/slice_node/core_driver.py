@@ -1,0 +1,170 @@
+"""The pure core of a slice, wired as the broker wires it, one record at a time: for tests of core and dispatch.
+
+Sessions here take what waits for them with `take`; acks reach the tables with `flush`; `settle` does what maintenance
+does until nothing is left to do.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from shoal_contract.chunk import encode_chunk, parse_chunk
+from shoal_contract.journal_record import Record
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.check import check_tables
+from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
+from shoal_slice_node.core.dispatch.pulling import Puller, PullTerms
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.engine import Engine
+from shoal_slice_node.core.memory_tables import MemoryTables
+from shoal_slice_node.core.records import (
+    NO_PRODUCER,
+    ChangeHead,
+    Kind,
+    encode_acks,
+    encode_change,
+    encode_ownership,
+    encode_reclaim,
+    encode_trims,
+)
+from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_QUEUE
+from shoal_slice_node.core.tables import Tables
+from shoal_slice_node.core.trims import Trimmer
+from shoal_slice_node.core.watch import Watch
+
+PARTITIONS = 4
+Message = tuple[str, int, bytes]
+"""Key, offset, body."""
+
+
+def bodies_of(delivery: wire.Delivery) -> list[Message]:
+    bodies = parse_chunk(delivery.chunk).bodies
+    offsets = range(delivery.low, delivery.to)
+    return [(delivery.key.decode(), offset, bodies[offset - delivery.first]) for offset in offsets]
+
+
+class CoreDriver:
+    """`records`: all that was applied, for replays."""
+
+    def __init__(self, tables: Tables | None = None) -> None:
+        self.tables = tables or MemoryTables()
+        self.engine = Engine(self.tables, Watch())
+        self.state = self.engine.state
+        self.dispatcher = Dispatcher(self.state)
+        self.puller = Puller(self.state, self.dispatcher)
+        self.trimmer = Trimmer(self.state)
+        self.records: list[Record] = []
+        self.now_ms = 1_000
+        self.sessions = 0
+        self.record(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS))
+
+    def record(self, kind: Kind, payload: bytes) -> Effects:
+        record = Record(kind, 0, self.state.lsn + 1, 1, self.now_ms, payload)
+        self.records.append(record)
+        effects = self.engine.apply(record)
+        self.dispatcher.applied(effects)
+        self.trimmer.moved(effects.moved, self.now_ms)
+        return effects
+
+    def change(self, *steps: wire.Step, head: ChangeHead | None = None) -> wire.Outcome:
+        """The outcome; raises what refused the whole frame."""
+        data = wire.Change(steps=steps).SerializeToString()
+        effects = self.record(Kind.CHANGE, encode_change(head or ChangeHead(NO_PRODUCER, 0, 0), data))
+        if effects.refused is not None:
+            raise effects.refused
+        assert effects.outcome is not None
+        return wire.Outcome.FromString(effects.outcome)
+
+    def session(self, window_bytes: int = 1 << 20) -> Session:
+        self.sessions += 1
+        return Session(self.sessions, window_bytes)
+
+    def attach(self, session: Session, queue: str, handle: int = 1, messages: int = 1000, size: int = 1 << 20) -> bool:
+        return self.dispatcher.attach(session, queue.encode(), handle, messages, size)
+
+    def pump(self) -> None:
+        while self.dispatcher.has_ready:
+            self.dispatcher.turn()
+
+    def deliveries(self, session: Session) -> list[wire.Delivery]:
+        """All that the session can get now, as if its client read at once."""
+        found: list[wire.Delivery] = []
+        self.pump()
+        while session.waiting:
+            taken, size = session.take(1 << 20)
+            self.dispatcher.dirty.pop(session.number, None)
+            found += taken
+            self.dispatcher.sent(session, size)
+            self.pump()
+        return found
+
+    def take(self, session: Session) -> list[Message]:
+        return [message for delivery in self.deliveries(session) for message in bodies_of(delivery)]
+
+    def ack(self, session: Session, key: str, low: int, to: int, handle: int = 1) -> None:
+        attachment = session.attachments.get(handle)
+        row = self.tables.key.get(self.state.full_name(key.encode()))
+        if attachment is not None and row is not None:
+            self.dispatcher.ack(attachment, row[:8], low, to)
+
+    def pull(self, session: Session, queue: str, messages: int, lease_ms: int = 0) -> list[wire.Delivery]:
+        queue_id = self.tables.queue_by_name.get(queue.encode())
+        assert queue_id is not None
+        terms = PullTerms(messages, 0, lease_ms)
+        return [parcel.to_wire() for parcel in self.puller.pull(session, queue_id, terms, self.now_ms)]
+
+    def flush(self) -> None:
+        acks = self.dispatcher.take_acks(1 << 30)
+        self.record(Kind.ACKS, encode_acks(acks))
+        self.dispatcher.acks_applied({ack.queue_id for ack in acks})
+
+    def maintain(self) -> bool:
+        """One round of trims and reclaims, as maintenance makes them; False: there was nothing to do."""
+        trims = self.trimmer.turn(self.now_ms)
+        if trims:
+            self.record(Kind.TRIM, encode_trims(trims))
+        keys = [key for prefix in (RECLAIM_KEY, RECLAIM_QUEUE) for key, _ in islice(self._reclaims(prefix), 256)]
+        if keys:
+            self.record(Kind.RECLAIM, encode_reclaim(keys))
+        return bool(trims or keys)
+
+    def _reclaims(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        return list(self.tables.reclaim.scan(prefix))
+
+    def settle(self) -> None:
+        self.flush()
+        for _ in range(1000):
+            self.now_ms += 1000
+            if not self.maintain() and not self.trimmer.pending:
+                return
+        raise AssertionError("maintenance does not end")
+
+    def check(self) -> None:
+        problems = list(check_tables(self.tables))
+        assert not problems, "\n".join(map(str, problems))
+
+
+def declare(*queues: str, expires_after_s: int = 0) -> wire.Step:
+    options = wire.Declares(queues=[queue.encode() for queue in queues])
+    options.options.expires_after_s = expires_after_s
+    return wire.Step(declares=options)
+
+
+def bind(queue: str, *keys: str, start: wire.Start.ValueType = wire.START_UNSPECIFIED, value: int = 0) -> wire.Step:
+    names = [key.encode() for key in keys]
+    binds = wire.Binds(queues=[queue.encode()], key_counts=[len(keys)], keys=names, start=start, start_value=value)
+    return wire.Step(binds=binds)
+
+
+def unbind(queue: str, *keys: str, discard: bool = False) -> wire.Step:
+    names = [key.encode() for key in keys]
+    return wire.Step(unbinds=wire.Unbinds(queues=[queue.encode()], key_counts=[len(keys)], keys=names, discard=discard))
+
+
+def publish(key: str, *bodies: bytes, mandatory: bool = False) -> wire.Step:
+    return wire.Step(publishes=wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory))
+
+
+def drop(*queues: str) -> wire.Step:
+    return wire.Step(drops=wire.Drops(queues=[queue.encode() for queue in queues]))

@@ -1,0 +1,161 @@
+"""What a slice must do, in plain sets: MODEL.md without any of the core's structures. No speed, no bounds.
+
+A binding is the set of offsets that its queue still has to get (`left`). What MODEL.md leaves open (when a key without
+bindings vanishes, how much of a log is kept for nobody) is answered by what the core said, if that is allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal_contract.wire import slice_pb2 as wire
+
+
+@dataclass
+class Binding:
+    """`end` 0: live. `given`: offset -> session number that has it out."""
+
+    start: int
+    left: set[int]
+    end: int = 0
+    given: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def gone(self) -> bool:
+        return bool(self.end) and not self.left
+
+
+@dataclass
+class Key:
+    """`head` is known while somebody needs the key. `used`: the highest offset it ever gave."""
+
+    head: int = 0
+    used: int = 0
+    messages: dict[int, bytes] = field(default_factory=dict)
+
+
+class ReferenceModel:
+    def __init__(self) -> None:
+        self.queues: dict[str, dict[str, Binding]] = {}
+        self.keys: dict[str, Key] = {}
+        self.zombies: dict[str, int] = {}
+        """Bindings of dropped queues that the core may still count, by key."""
+
+    def key(self, name: str) -> Key:
+        return self.keys.setdefault(name, Key())
+
+    def members(self, key: str) -> list[Binding]:
+        return [bindings[key] for bindings in self.queues.values() if key in bindings]
+
+    def live(self, key: str) -> int:
+        return sum(1 for binding in self.members(key) if not binding.end)
+
+    def declare(self, queue: str) -> None:
+        self.queues.setdefault(queue, {})
+
+    def drop(self, queue: str) -> None:
+        for key in self.queues.pop(queue):
+            self.zombies[key] = self.zombies.get(key, 0) + 1
+
+    def bind(self, queue: str, name: str, start: wire.Start.ValueType, value: int, answer: int) -> None:
+        """`answer`: the offset that the core returned."""
+        bindings, key, others = self.queues[queue], self.key(name), self.members(name)
+        old = bindings.get(name)
+        if old is not None and not old.end:
+            assert answer == old.start, "a second bind changes nothing"
+            return
+        if others:
+            assert answer <= key.head
+        else:
+            assert answer > 0
+            self._unneeded(key, start, answer)
+        needed = [offset for binding in others for offset in binding.left]
+        if start == wire.START_UNSPECIFIED:
+            assert answer == key.head
+        elif start == wire.START_OFFSET:
+            assert answer == value
+        else:
+            wanted = 0 if start == wire.START_EARLIEST else key.head - value
+            assert wanted <= answer <= max(wanted, min(needed, default=key.head))
+        seen = set(range(answer, key.head))
+        if old is None:
+            bindings[name] = Binding(answer, seen)
+        else:  # besides what it still had to get; the time away stays away
+            again = {offset for offset in seen if offset < min(old.left) or offset >= old.end}
+            given = {} if again & set(range(answer, old.end)) else old.given
+            bindings[name] = Binding(answer, old.left | again, given=given)
+
+    def _unneeded(self, key: Key, start: wire.Start.ValueType, answer: int) -> None:
+        """Nobody needed the key: it may have vanished and begin anew, above all it ever had."""
+        if start == wire.START_UNSPECIFIED:
+            assert answer > key.used
+            key.head = answer
+        elif answer > key.used:
+            key.head = answer
+        else:
+            key.head = key.used + 1
+
+    def unbind(self, queue: str, name: str, discard: bool, answer: int) -> None:
+        binding = self.queues[queue].get(name)
+        if binding is None or binding.end:
+            assert answer == 0
+        else:
+            assert answer == self.key(name).head
+            binding.end = answer
+        if binding is not None:
+            if discard:
+                binding.left.clear()
+            self._tidy(queue, name)
+
+    def publish(self, name: str, bodies: list[bytes], offset: int, routed: int) -> None:
+        if name[0] == "@" and name[1:] in self.queues and name not in self.queues[name[1:]]:
+            key = self.key(name)
+            assert offset > key.used
+            key.head = offset
+            self.queues[name[1:]][name] = Binding(offset, set())
+        live = self.live(name)
+        assert live <= routed <= live + self.zombies.get(name, 0)
+        key = self.key(name)
+        if not routed:
+            assert offset == 0
+            return
+        if self.members(name):
+            assert offset == key.head, "offsets are consecutive"
+        assert offset > key.used, "an offset never names two messages"
+        key.head = offset + len(bodies)
+        key.used = key.head - 1
+        key.messages.update(zip(range(offset, key.head), bodies, strict=True))
+        for binding in self.members(name):
+            if not binding.end:
+                binding.left.update(range(offset, key.head))
+
+    def given(self, queue: str, name: str, offset: int, body: bytes, session: int) -> None:
+        """The core gave this message of this queue to a session."""
+        assert self.key(name).messages[offset] == body
+        binding = self.queues[queue].get(name)
+        assert binding is not None and offset in binding.left, "acked, discarded, or published while not bound"
+        assert offset not in binding.given, "one session at a time has it"
+        binding.given[offset] = session
+
+    def ack(self, queue: str, name: str, low: int, to: int, session: int) -> None:
+        binding = self.queues.get(queue, {}).get(name)
+        if binding is None:
+            return
+        for offset in [o for o, holder in binding.given.items() if low <= o < to and holder == session]:
+            del binding.given[offset]
+            binding.left.discard(offset)
+        self._tidy(queue, name)
+
+    def back(self, queue: str, session: int) -> None:
+        """What this session had out of a queue is there again."""
+        for binding in self.queues.get(queue, {}).values():
+            binding.given = {offset: holder for offset, holder in binding.given.items() if holder != session}
+
+    def depth(self, queue: str) -> tuple[int, int]:
+        """Messages and body bytes."""
+        left = [(name, offset) for name, binding in self.queues[queue].items() for offset in binding.left]
+        return len(left), sum(len(self.keys[name].messages[offset]) for name, offset in left)
+
+    def _tidy(self, queue: str, name: str) -> None:
+        if self.queues[queue][name].gone:
+            del self.queues[queue][name]

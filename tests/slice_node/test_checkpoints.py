@@ -1,0 +1,77 @@
+"""When checkpoints begin and end, without a disk: a stop never meets one under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from shoal_slice_node.adapters.checkpoints import Checkpoints
+from shoal_slice_node.adapters.journal_files import Journal
+from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.state import State
+from shoal_slice_node.limits import DELTA_ROWS_MAX
+
+
+class FakeStore:
+    """A store whose checkpoints end when told."""
+
+    def __init__(self) -> None:
+        self.delta_rows = self.delta_bytes = self.checkpoint_lsn = self.checkpoints = 0
+        self.freezing = False
+        self.delta_rows_max = DELTA_ROWS_MAX
+        self.written = asyncio.Event()
+
+    def freeze(self, lsn: int) -> None:
+        assert not self.freezing
+        self.freezing = True
+        self.frozen_lsn = lsn
+
+    async def checkpoint(self) -> dict[str, Any]:
+        await self.written.wait()
+        self.freezing = False
+        self.checkpoint_lsn = self.frozen_lsn
+        self.checkpoints += 1
+        return {"emptied": []}
+
+
+class FakeState:
+    lsn = 3
+
+
+async def test_a_delta_frozen_while_the_journal_is_released_is_waited_for() -> None:
+    store = FakeStore()
+    store.delta_rows = DELTA_ROWS_MAX
+    releases: list[asyncio.Future[object]] = []
+    released: asyncio.Queue[None] = asyncio.Queue()
+
+    def in_journal_thread(work: Callable[[], object]) -> asyncio.Future[object]:
+        releases.append(asyncio.get_running_loop().create_future())
+        released.put_nowait(None)
+        return releases[-1]
+
+    checkpoints = Checkpoints(
+        cast(Store, store), cast(Journal, None), cast(State, FakeState), in_journal_thread, lambda _: None
+    )
+    running = asyncio.create_task(checkpoints.run())
+    try:
+        checkpoints.consider(1, 0, 0)
+        store.written.set()
+        await asyncio.wait_for(released.get(), 5)
+        store.written.clear()
+        checkpoints.consider(2, 0, 0)
+        assert store.freezing
+        releases[0].set_result(None)
+        holding = asyncio.create_task(checkpoints.hold())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not holding.done(), "the second is still to be written"
+        store.written.set()
+        await asyncio.wait_for(released.get(), 5)
+        releases[1].set_result(None)
+        await asyncio.wait_for(holding, 5)
+        checkpoints.consider(3, 0, 0)
+        assert not store.freezing, "none begins after that"
+        assert store.checkpoints == 2
+    finally:
+        running.cancel()

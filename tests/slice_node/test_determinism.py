@@ -1,0 +1,100 @@
+"""The same records give the same tables: in memory, over a delta that freezes when it likes, from a checkpoint midway.
+
+Only the candidates in `reclaim` may differ: hints of where to look, which depend on when a node made its checkpoints.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shoal_contract.journal_record import Record
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.delta import Delta
+from shoal_slice_node.core.engine import Engine
+from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY
+from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Tables
+
+from .core_driver import CoreDriver, bind, declare, drop, publish, unbind
+from .memory_base import MemoryBase
+
+QUEUES = [f"q{number}" for number in range(5)]
+KEYS = [f"k{number}" for number in range(80)]
+
+
+def contents(tables: Tables) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {name: list(getattr(tables, name).scan()) for name in ROW_TABLES}
+    found["reclaim"] = [row for row in tables.reclaim.scan() if row[0][:1] != RECLAIM_KEY]
+    for name in (*GROUP_TABLES, "log"):
+        found[name] = list(getattr(tables, name).scan())
+    return found
+
+
+def step(random: Random) -> wire.Step:
+    queue, some = random.choice(QUEUES), random.sample(KEYS[: random.choice((4, 80))], random.choice((1, 2, 4)))
+    kind = random.random()
+    if kind < 0.1:
+        return declare(queue)
+    if kind < 0.13:
+        return bind(queue, *KEYS)
+    if kind < 0.35:
+        return bind(queue, *some, start=random.choice(wire.Start.values()[:3]), value=2)
+    if kind < 0.55:
+        return unbind(queue, *some, discard=random.random() < 0.5)
+    if kind < 0.6:
+        return drop(queue)
+    return publish(random.choice((some[0], "@" + queue)), *(b"x" * random.randint(0, 9) for _ in range(3)))
+
+
+def history(random: Random, changes: int) -> CoreDriver:
+    """A leader's: changes, consumers, and the maintenance that they cause."""
+    core = CoreDriver()
+    session = core.session()
+    for _ in range(changes):
+        core.change(*(step(random) for _ in range(random.randint(1, 4))))
+        handle = random.randrange(len(QUEUES))
+        core.attach(session, QUEUES[handle], handle, messages=8)
+        for delivery in core.deliveries(session):
+            for handle in delivery.handles:
+                if random.random() < 0.7:
+                    core.ack(session, delivery.key.decode(), random.choice((0, delivery.low)), delivery.to, handle)
+        if random.random() < 0.3:
+            core.flush()
+        core.now_ms += 100
+        core.maintain()
+    core.settle()
+    return core
+
+
+def replay(records: list[Record], random: Random, base: MemoryBase) -> Delta:
+    """Over `base`, freezing and checkpointing at moments of its own."""
+    delta = Delta(base)
+    engine, frozen = Engine(delta), False
+    for record in records:
+        engine.apply(record)
+        if random.random() < 0.1:
+            if frozen:
+                base.checkpoint(delta)
+            else:
+                delta.freeze()
+            frozen = not frozen
+    if frozen:
+        base.checkpoint(delta)
+    return delta
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_replay_comes_to_the_same_tables_whenever_it_makes_checkpoints(seed: int) -> None:
+    random = Random(seed)
+    core = history(random, 250)
+    core.check()
+    expected = contents(core.tables)
+    assert contents(replay(core.records, random, MemoryBase())) == expected
+
+    base = MemoryBase()
+    middle = random.randrange(len(core.records))
+    snapshot = replay(core.records[:middle], random, base)
+    snapshot.freeze()
+    base.checkpoint(snapshot)
+    assert contents(replay(core.records[middle:], random, base)) == expected

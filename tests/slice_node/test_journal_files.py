@@ -1,0 +1,226 @@
+"""The journal on a disk that fails: what was acknowledged is there, what is damaged is said, nothing is made up."""
+
+from __future__ import annotations
+
+import errno
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from shoal_contract.errors import Corrupt, OutOfRange, ResourceExhausted
+from shoal_contract.journal_record import encode_record
+from shoal_slice_node.adapters.files import DiskFiles, Files
+from shoal_slice_node.adapters.journal_files import Journal
+from shoal_slice_node.adapters.journal_reader import inspect_journal
+
+from .faulty_files import FaultyFiles, PowerLoss
+
+FOLDER = Path("/journal")
+SEGMENT_BYTES = 4096
+KIND = 7
+
+
+class Inline(Executor):
+    """Runs at once, in the caller's thread, so that the same seed gives the same steps."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def payload_of(lsn: int) -> bytes:
+    return b"%d " % lsn * (lsn * 7 % 60)
+
+
+def open_journal(files: Files, checkpoint_lsn: int = 0, folder: Path = FOLDER) -> Journal:
+    return Journal.open(folder, checkpoint_lsn, files, SEGMENT_BYTES, Inline())
+
+
+def append(journal: Journal, records: int, epoch: int = 1) -> None:
+    first, last = journal.next_lsn, journal.next_lsn + records - 1
+    data = b"".join(encode_record(KIND, lsn, epoch, 1000, payload_of(lsn)) for lsn in range(first, last + 1))
+    journal.append(data, first, last)
+
+
+def check(journal: Journal, from_lsn: int, acknowledged_lsn: int, batch_max: int) -> None:
+    """All that was acknowledged, of the rest one batch at most, and what was written; nothing of a life before."""
+    records = list(journal.records(from_lsn))
+    epochs = [record.epoch for record in records]
+    assert epochs == sorted(epochs), "a record that was cut came back"
+    assert [record.lsn for record in records] == list(range(from_lsn, journal.next_lsn))
+    assert all(record.payload == payload_of(record.lsn) and record.kind == KIND for record in records)
+    assert acknowledged_lsn < journal.next_lsn <= acknowledged_lsn + batch_max + 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_acknowledged_records_survive_a_power_loss_at_every_step(seed: int) -> None:
+    """One run without a loss tells the steps; then one run for each step, with losses during recovery too."""
+    whole = FaultyFiles()
+    _work(whole, Random(seed), {"acknowledged": 0, "released": 1})
+    assert whole.steps_done > 100
+    for step in range(1, whole.steps_done):
+        random = Random(seed * 100_000 + step)
+        files = FaultyFiles()
+        files.steps_left = step
+        progress = {"acknowledged": 0, "released": 1}
+        with pytest.raises(PowerLoss):
+            _work(files, Random(seed), progress)
+        for life in range(2, 6):
+            files = files if random.random() < 0.3 else files.after_power_loss(random)  # only killed, or worse
+            files.steps_left = random.choice((1, 2, 3, 5, 1 << 60))
+            try:
+                journal = open_journal(files, progress["released"] - 1)
+                check(journal, journal.first_lsn, progress["acknowledged"], 6)
+                assert journal.first_lsn <= progress["released"]
+                progress["acknowledged"] = journal.next_lsn - 1  # a reader may have seen it
+                for _ in range(3):
+                    append(journal, random.randint(1, 6), epoch=life)
+                    progress["acknowledged"] = journal.next_lsn - 1
+            except PowerLoss:
+                continue
+        files = files.after_power_loss(random)
+        journal = open_journal(files, progress["released"] - 1)
+        check(journal, journal.first_lsn, progress["acknowledged"], 6)
+
+
+def _work(files: FaultyFiles, random: Random, progress: dict[str, int]) -> None:
+    journal = open_journal(files)
+    for _ in range(60):
+        append(journal, random.randint(1, 6))
+        progress["acknowledged"] = journal.next_lsn - 1
+        if random.random() < 0.1:
+            progress["released"] = max(1, journal.next_lsn - 20)
+            journal.release(progress["released"])
+    journal.close()
+
+
+def test_a_flipped_bit_below_a_later_batch_is_damage_with_its_place() -> None:
+    for position in (0, 45, 60, 75, 200):
+        files = FaultyFiles()
+        journal = open_journal(files)
+        for _ in range(4):
+            append(journal, 3)
+        path = files.paths()[0]
+        files.flip(path, position)
+        with pytest.raises(Corrupt) as caught:
+            open_journal(files)
+        assert caught.value.subject == str(path) and caught.value.position <= position
+
+
+def test_a_flipped_bit_in_the_last_batch_is_cut_after_a_crash_and_damage_after_a_clean_stop() -> None:
+    for clean in (False, True):
+        files = FaultyFiles()
+        journal = open_journal(files)
+        append(journal, 2)
+        append(journal, 2)
+        if clean:
+            journal.close()
+        end = len(files.read(files.paths()[0]).rstrip(b"\0")) - (40 if clean else 0)
+        files.flip(files.paths()[0], end - 3)
+        if clean:
+            with pytest.raises(Corrupt):
+                open_journal(files)
+        else:
+            assert open_journal(files).next_lsn == 4
+
+
+def test_damage_in_an_earlier_segment_stops_the_replay_and_not_one_above_it() -> None:
+    files = FaultyFiles()
+    journal = open_journal(files)
+    while len(files.paths()) < 4:
+        append(journal, 5)
+    files.flip(files.paths()[0], 300)
+    journal = open_journal(files)
+    with pytest.raises(Corrupt):
+        list(journal.records(1))
+    from_lsn = int(files.paths()[1].name.split(".")[0], 16)
+    check(journal, from_lsn, journal.next_lsn - 1, 0)
+
+
+def test_a_missing_segment_is_damage() -> None:
+    files = FaultyFiles()
+    journal = open_journal(files)
+    while len(files.paths()) < 4:
+        append(journal, 5)
+    files.remove(files.paths()[1])
+    with pytest.raises(Corrupt):
+        list(open_journal(files).records(1))
+
+
+def test_a_full_disk_refuses_the_batch_and_takes_it_later() -> None:
+    files = FaultyFiles()
+    files.free_bytes = 2 * SEGMENT_BYTES
+    journal = open_journal(files)
+    with pytest.raises(ResourceExhausted):
+        for _ in range(100):
+            append(journal, 4)
+    refused_lsn = journal.next_lsn
+    with pytest.raises(ResourceExhausted):
+        append(journal, 4)
+    check(open_journal(files), 1, refused_lsn - 1, 0)
+    files.free_bytes = 1 << 30
+    append(journal, 4)
+    check(open_journal(files), 1, refused_lsn + 3, 0)
+
+
+def test_a_batch_half_written_on_a_full_disk_leaves_nothing() -> None:
+    files = FaultyFiles()
+    journal = open_journal(files)
+    append(journal, 4)
+    before = files.read(files.paths()[0])
+    files.write_error = errno.ENOSPC
+    with pytest.raises(Corrupt):  # not even zeros can be written over it
+        append(journal, 4)
+    files.write_error = None
+    with pytest.raises(Corrupt):
+        append(journal, 4)
+    reopened = open_journal(files)
+    assert reopened.next_lsn >= 5 and before.rstrip(b"\0") in files.read(files.paths()[0])
+
+
+def test_a_failed_sync_is_never_tried_again() -> None:
+    files = FaultyFiles()
+    journal = open_journal(files)
+    append(journal, 2)
+    files.sync_error = True
+    for _ in range(2):
+        with pytest.raises(Corrupt):
+            append(journal, 2)
+    journal.close()
+    assert open_journal(files.after_power_loss(Random(1))).next_lsn == 3
+
+
+def test_a_journal_that_misses_the_checkpoint_is_refused() -> None:
+    files = FaultyFiles()
+    journal = open_journal(files, checkpoint_lsn=10)
+    assert journal.next_lsn == 11
+    append(journal, 5)
+    with pytest.raises(Corrupt, match="ends at LSN 15"):
+        open_journal(files, checkpoint_lsn=16)
+    with pytest.raises(Corrupt, match="begins at LSN 11"):
+        open_journal(files, checkpoint_lsn=9)
+    with pytest.raises(OutOfRange):
+        list(journal.records(10))
+
+
+def test_released_segments_go_to_the_archive_and_the_rest_reads_on(tmp_path: Path) -> None:
+    folder, archive = tmp_path / "journal", tmp_path / "archive"
+    journal = open_journal(DiskFiles(), folder=folder)
+    for _ in range(200):
+        append(journal, 4)
+    released = journal.release(500, archive)
+    assert released == len(list(archive.iterdir())) > 1
+    assert journal.first_lsn <= 500
+    check(journal, 500, 800, 0)
+    journal.close()
+    check(open_journal(DiskFiles(), 600, folder), 500, 800, 0)
+    summaries = list(inspect_journal(folder))
+    assert [summary.state for summary in summaries] == ["whole"] * (len(summaries) - 1) + ["tail"]
+    assert summaries[-1].last_lsn == 800

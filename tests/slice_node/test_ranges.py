@@ -1,0 +1,29 @@
+"""Ranges against a set of offsets."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from shoal_slice_node.core.ranges import Ranges
+
+offsets = st.integers(0, 40)
+pairs = st.lists(st.tuples(offsets, offsets), max_size=12)
+
+
+@given(pairs, offsets, offsets)
+def test_ranges_hold_what_was_added_and_not_cut(added: list[tuple[int, int]], cut: int, asked: int) -> None:
+    ranges = Ranges(added)
+    held = {offset for first, to in added for offset in range(first, to)}
+    ranges.cut_below(cut)
+    held = {offset for offset in held if offset >= cut}
+    found = ranges.pairs()
+    assert {offset for first, to in found for offset in range(first, to)} == held
+    assert ranges.offsets() == len(held) and len(ranges) == len(found)
+    assert all(first < to for first, to in found), "none is empty"
+    assert all(to < first for (_, to), (first, _) in pairwise(found)), "touching ones are joined"
+    assert ranges.end_of(asked) == next(offset for offset in range(asked, 100) if offset not in held)
+    assert ranges.next_from(asked) == next((first for first, _ in found if first >= asked), None)
+    assert ranges == Ranges(found)

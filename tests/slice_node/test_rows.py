@@ -1,0 +1,111 @@
+"""Row layouts, byte by byte: what is on disk must stay readable."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_slice_node.core.memory_tables import MemoryTables
+from shoal_slice_node.core.queues import Queue
+from shoal_slice_node.core.ranges import Ranges
+from shoal_slice_node.core.records import (
+    Acked,
+    ChangeHead,
+    Trim,
+    encode_acks,
+    encode_change,
+    encode_ownership,
+    encode_reclaim,
+    encode_trims,
+)
+from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, encode_detail
+from shoal_slice_node.core.rows.ids import key_id, partition_of_id, queue_id
+from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key, head_of
+from shoal_slice_node.core.rows.log_row import LogRow, chunk_of, decode_log, encode_log
+from shoal_slice_node.core.rows.producer_row import ProducerRow, decode_producer, encode_producer
+from shoal_slice_node.core.rows.queue_row import (
+    Bucket,
+    bucket_number,
+    decode_bucket_row,
+    encode_bucket_row,
+    split_source,
+)
+from shoal_slice_node.core.rows.small_rows import PartitionRow, decode_partition, encode_partition
+
+KEY = key_id(3, 7)
+ROWS = [
+    (KEY, "0003000000000007"),
+    (queue_id(258), "0000000000000102"),
+    (encode_key(KeyRow(KEY, 1, 1, 0)), "0003000000000007"),
+    (encode_key(KeyRow(KEY, 9, 9, 0)), "00030000000000070000000000000009"),
+    (encode_key(KeyRow(KEY, 9, 4, 77)), "000300000000000700000000000000090000000000000004000000000000004d"),
+    (encode_log(2, 5, 6, 7, b"chunk"), "0000000200000005000000000000000600000000000000076368756e6b"),
+    (
+        encode_detail(Detail(2, 3, 9, Ranges([(5, 6)]))),
+        "0100000000000000020000000000000003000000000000000900000000000000050000000000000006",
+    ),
+    (encode_detail(Detail(2, 3)), "00000000000000000200000000000000030000000000000000"),
+    (encode_producer(ProducerRow(4, 5, (3, 4))), "0000000000000004000000000000000500000000000000030000000000000004"),
+    (encode_partition(PartitionRow(8, 20)), "00000000000000080000000000000014"),
+    (encode_bucket_row(Bucket({KEY: 1}, {})), "0001000003000000000007"),
+    (encode_bucket_row(Bucket({KEY: 5}, {})), "000104000300000000000700000005"),
+    (encode_bucket_row(Bucket({KEY: 5}, {KEY: 6})), "00018400030000000000070000000500000006"),
+    (
+        encode_bucket_row(Bucket({KEY: 1 << 32}, {KEY: 6})),
+        "000188000300000000000700000001000000000000000000000006",
+    ),
+    (Queue(MemoryTables(), queue_id(1), b"q", 60).encode(), "000100000000000000000000000000000000003c71"),
+    (encode_change(ChangeHead(b"p" * 16, 2, 1), b"data"), "70" * 16 + "0000000000000002000000000000000164617461"),
+    (encode_acks([Acked(queue_id(1), KEY, 2, 3)]), "0000000000000001000300000000000700000000000000020000000000000003"),
+    (encode_trims([Trim(KEY, 2, 3)]), "000300000000000700000000000000020000000000000003"),
+    (encode_reclaim([b"kab", b"q"]), "036b61620171"),
+    (encode_ownership(2, b"\x01\x00"), "0000000000000002000000020100"),
+]
+
+
+@pytest.mark.parametrize(("row", "expected"), ROWS, ids=range(len(ROWS)))
+def test_rows_are_laid_out_as_drawn(row: bytes, expected: str) -> None:
+    assert row.hex() == expected
+
+
+def test_rows_are_read_as_they_were_written() -> None:
+    for key in (KeyRow(KEY, 1, 1, 0), KeyRow(KEY, 9, 9, 0), KeyRow(KEY, 9, 4, 77)):
+        assert decode_key(encode_key(key)) == key and head_of(encode_key(key)) == key.head
+    assert decode_log(encode_log(2, 5, 6, 7, b"c")) == LogRow(2, 5, 6, 7)
+    assert chunk_of(encode_log(2, 5, 6, 7, b"c")) == b"c"
+    detail = Detail(2, 3, 9, Ranges([(5, 6), (7, 9)]))
+    assert decode_detail(encode_detail(detail)) == detail and detail.ended
+    assert decode_producer(encode_producer(ProducerRow(4, 5, (3, 4)))) == ProducerRow(4, 5, (3, 4))
+    assert decode_partition(encode_partition(PartitionRow(8, 20))) == PartitionRow(8, 20)
+    assert partition_of_id(KEY) == 3
+    for bucket in (Bucket({}, {}), Bucket({KEY: 1, queue_id(2): 1 << 40}, {KEY: 8})):
+        found = decode_bucket_row(encode_bucket_row(bucket))
+        assert (found.starts, found.cursors) == (bucket.starts, bucket.cursors)
+
+
+def test_linear_hashing_moves_entries_only_between_a_bucket_and_its_split() -> None:
+    ids = [key_id(number % 5, number) for number in range(500)]
+    for buckets in range(1, 40):
+        for entry in ids:
+            before, after = bucket_number(entry, buckets), bucket_number(entry, buckets + 1)
+            assert before < buckets
+            assert after == before or (after == buckets and before == split_source(buckets))
+
+
+def test_a_queue_of_any_size_finds_each_binding_in_one_bucket() -> None:
+    tables = MemoryTables()
+    ids = [key_id(number % 7, number) for number in range(1000)]
+    queue = Queue(tables, queue_id(1), b"q", 0)
+    queue.save()
+    for count, entry in enumerate(ids, 1):
+        queue = Queue.decode(tables, queue_id(1), tables.queue.get(queue_id(1)) or b"")
+        queue.bucket(entry).put(entry, count, count)
+        queue.bindings += 1
+        queue.save()
+    assert queue.extra_buckets > 10
+    for entry in ids[:990]:
+        queue = Queue.decode(tables, queue_id(1), tables.queue.get(queue_id(1)) or b"")
+        queue.bucket(entry).pop(entry)
+        queue.bindings -= 1
+        queue.save()
+    assert sorted(key for key, _, _ in queue.entries()) == sorted(ids[990:])
+    assert queue.extra_buckets == 0 and not list(tables.membership.scan())

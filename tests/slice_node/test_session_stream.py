@@ -1,0 +1,226 @@
+"""Sessions and unary calls of a real broker over real gRPC: bad frames, clients that never read, typed errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from shoal_contract import grpc_server
+from shoal_contract.chunk import encode_chunk
+from shoal_contract.errors import Malformed, NoSuchQueue, ShoalError, Unroutable, from_wire
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.limits import FRAME_BYTES_MAX, PARTITIONS_DEFAULT
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub, add_SliceServiceServicer_to_server
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.slice_service import SliceService
+from shoal_slice_node.limits import ANSWERS_PENDING_MAX, LARGE_ANSWER_WEIGHT
+
+from .core_driver import bind, declare
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
+
+Call = grpc.aio.StreamStreamCall[wire.SessionRequest, wire.SessionResponse]
+PRODUCER = b"one-producer-id!"
+WAIT_S = 20
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    failures: list[BaseException] = []
+    broker = await Broker.open(tmp_path, 1, lambda _, error: failures.append(error))
+    broker.start()
+    await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
+    yield broker
+    await broker.stop(checkpoint=False)
+    assert not failures
+
+
+@pytest.fixture
+async def stub(broker: Broker) -> AsyncIterator[SliceServiceAsyncStub]:
+    server = grpc_server.new_server(calls_max=100)
+    address = grpc_server.listen(server, "127.0.0.1:0")
+    add_SliceServiceServicer_to_server(SliceService(broker), server)
+    await server.start()
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield SliceServiceStub(channel)
+    await server.stop(0)
+
+
+async def opened(stub: SliceServiceAsyncStub) -> Call:
+    call = stub.Session()
+    await call.write(wire.SessionRequest(open=wire.Open(producer=PRODUCER)))
+    return call
+
+
+async def answer(call: Call) -> wire.Answer:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            response = await call.read()
+            assert isinstance(response, wire.SessionResponse)
+            if response.answers:
+                return response.answers[0]
+
+
+async def refused(call: Call) -> ShoalError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async with asyncio.timeout(WAIT_S):
+            await call.read()
+    return from_rpc_error(caught.value)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        wire.SessionRequest(sequence=1, change=b""),
+        wire.SessionRequest(),
+        wire.SessionRequest(open=wire.Open(producer=b"short")),
+        wire.SessionRequest(open=wire.Open(producer=bytes(16))),
+    ],
+    ids=["change", "empty", "short producer", "zero producer"],
+)
+async def test_a_session_that_does_not_begin_with_open_is_refused(
+    stub: SliceServiceAsyncStub, first: wire.SessionRequest
+) -> None:
+    call = stub.Session()
+    await call.write(first)
+    assert isinstance(await refused(call), Malformed)
+
+
+async def test_bad_frames_are_refused_one_by_one_and_the_session_goes_on(stub: SliceServiceAsyncStub) -> None:
+    call = await opened(stub)
+    for sequence, frame in enumerate(
+        (
+            wire.SessionRequest(),
+            wire.SessionRequest(open=wire.Open(producer=PRODUCER)),
+            wire.SessionRequest(change=b"\xff\xff"),
+            wire.SessionRequest(attach=wire.Attach(queues=[b"q"], handles=[1, 2])),
+        ),
+        start=1,
+    ):
+        frame.sequence = sequence
+        await call.write(frame)
+        found = await answer(call)
+        assert found.sequence == sequence and isinstance(from_wire(found.error), Malformed)
+    await call.write(wire.SessionRequest(sequence=9, change=wire.Change(steps=[declare("q")]).SerializeToString()))
+    found = await answer(call)
+    assert found.sequence == 9 and not found.HasField("error")
+    call.cancel()
+
+
+async def test_an_oversized_frame_ends_its_session_only(stub: SliceServiceAsyncStub) -> None:
+    call = await opened(stub)
+    await call.write(wire.SessionRequest(sequence=1, change=bytes(FRAME_BYTES_MAX)))
+    await refused(call)
+    await stub.Declare(wire.DeclareRequest(queue=b"q"))
+
+
+async def test_an_attach_of_a_client_that_left_at_once_harms_nobody(stub: SliceServiceAsyncStub) -> None:
+    await stub.Declare(wire.DeclareRequest(queue=b"q"))
+    await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
+    for _ in range(20):
+        call = await opened(stub)
+        await call.write(wire.SessionRequest(sequence=1, attach=wire.Attach(queues=[b"q"], handles=[1])))
+        call.cancel()
+        await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"])))
+    call = await opened(stub)
+    await call.write(wire.SessionRequest(sequence=1, attach=wire.Attach(queues=[b"q"], handles=[1])))
+    seen: set[int] = set()
+    async with asyncio.timeout(WAIT_S):
+        while len(seen) < 20:
+            response = await call.read()
+            assert isinstance(response, wire.SessionResponse)
+            seen |= {offset for delivery in response.deliveries for offset in range(delivery.low, delivery.to)}
+    call.cancel()
+
+
+async def test_a_client_that_never_reads_is_not_read_either(stub: SliceServiceAsyncStub, broker: Broker) -> None:
+    """Large answers pile up to a bound, at the broker and in what it takes from the client."""
+    await stub.Declare(wire.DeclareRequest(queue=b"q"))
+    await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
+    for _ in range(3):
+        await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[bytes(1 << 20)])))
+    pulls = 0
+    call = await opened(stub)
+    peek = wire.Pull(queue=b"q", messages_max=10, peek=True)
+    applied = broker.commit.submit
+
+    def counted(item: object) -> None:
+        nonlocal pulls
+        pulls += 1
+        applied(item)  # type: ignore[arg-type]
+
+    broker.commit.submit = counted  # type: ignore[method-assign]
+
+    async def ask() -> None:
+        for sequence in range(1, 2000):
+            await call.write(wire.SessionRequest(sequence=sequence, pull=peek))
+
+    asking = asyncio.create_task(ask())
+    held = ANSWERS_PENDING_MAX // LARGE_ANSWER_WEIGHT
+    async with asyncio.timeout(WAIT_S):
+        while pulls < held:  # noqa: ASYNC110 - the broker tells nobody
+            await asyncio.sleep(0.01)
+        for _ in range(20):  # others are served all the while
+            await stub.Describe(wire.DescribeRequest(describe=wire.Describe(queues=[b"q"])))
+    assert pulls - 20 < 4 * held, "what gRPC itself holds, and no more than that"
+    asking.cancel()
+    call.cancel()
+
+
+async def test_unary_calls_tell_what_is_wrong(stub: SliceServiceAsyncStub) -> None:
+    async def error_of(call: grpc.aio.UnaryUnaryCall[object, object]) -> ShoalError:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        return from_rpc_error(caught.value)
+
+    missing = await error_of(stub.Bind(wire.BindRequest(queue=b"nobody", keys=[b"k"])))  # type: ignore[arg-type]
+    assert isinstance(missing, NoSuchQueue) and missing.subject == "nobody"
+    publish = wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"]), mandatory=True)
+    assert isinstance(await error_of(stub.Publish(publish)), Unroutable)  # type: ignore[arg-type]
+    empty = wire.PublishRequest(key=b"k")
+    assert isinstance(await error_of(stub.Publish(empty)), Malformed)  # type: ignore[arg-type]
+    pull = wire.PullRequest(pull=wire.Pull(queue=b"nobody"))
+    assert isinstance(await error_of(stub.Pull(pull)), NoSuchQueue)  # type: ignore[arg-type]
+    ack = wire.AckRequest(acks=[wire.Ack(key=b"k", low=1, to=2, handles=[1])])
+    assert isinstance(await error_of(stub.Ack(ack)), Malformed)  # type: ignore[arg-type]
+
+
+async def test_unary_calls_carry_a_message_from_publish_to_ack(stub: SliceServiceAsyncStub) -> None:
+    await stub.Declare(wire.DeclareRequest(queue=b"q"))
+    assert list((await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))).offsets) == [1]
+    receipt = await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"])))
+    assert (receipt.offset, receipt.queues, receipt.live) == (1, 1, 0)
+    numbered = wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"y"]), producer=PRODUCER, sequence=1)
+    assert (await stub.Publish(numbered)).offset == (await stub.Publish(numbered)).offset == 2
+    pulled = await stub.Pull(wire.PullRequest(pull=wire.Pull(queue=b"q", messages_max=5)))
+    assert [(found.low, found.to) for found in pulled.deliveries] == [(1, 2), (2, 3)]
+    await stub.Ack(wire.AckRequest(acks=[wire.Ack(key=b"k", low=0, to=3, queues=[b"q"])]))
+    described = await stub.Describe(wire.DescribeRequest(describe=wire.Describe(queues=[b"q"], keys=[b"k"])))
+    assert described.description.queues[0].messages == 0
+    assert list((await stub.Unbind(wire.UnbindRequest(queue=b"q", keys=[b"k"]))).offsets) == [3]
+    await stub.Drop(wire.DropRequest(queue=b"q"))
+
+
+async def test_a_pull_of_many_large_chunks_fits_one_answer(stub: SliceServiceAsyncStub) -> None:
+    call = await opened(stub)
+    await stub.Declare(wire.DeclareRequest(queue=b"q"))
+    change = wire.Change(steps=[bind("q", "k")])
+    await call.write(wire.SessionRequest(sequence=1, change=change.SerializeToString()))
+    await answer(call)
+    for _ in range(4):
+        chunk = Chunk.FromString(encode_chunk([bytes(900 << 10), bytes(900 << 10)]))
+        await stub.Publish(wire.PublishRequest(key=b"k", chunk=chunk))
+    seen = 0
+    while seen < 8:
+        pulled = await stub.Pull(wire.PullRequest(pull=wire.Pull(queue=b"q", messages_max=10)))
+        assert pulled.deliveries
+        seen += sum(delivery.to - delivery.low for delivery in pulled.deliveries)
+    call.cancel()

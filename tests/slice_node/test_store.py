@@ -1,0 +1,128 @@
+"""The store across kills, second owners and other formats. What its tables hold is test_tables_conformance's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal_contract.errors import Conflict, Corrupt, Unavailable
+from shoal_slice_node.adapters.lmdb_layout import FORMAT_ROW, STORE, open_environment, open_table
+from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.adapters.store_inspection import inspect_store
+
+from .tables_model import Driver
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08])
+async def test_a_checkpointer_killed_during_a_checkpoint_is_replaced_and_nothing_is_lost(
+    delay_s: float, tmp_path: Path
+) -> None:
+    store = await Store.open(tmp_path)
+    driver = Driver(store.tables, seed=int(delay_s * 1000))
+    for lsn in range(1, 4):
+        driver.steps(1500)
+        store.freeze(lsn)
+        checkpoint = asyncio.create_task(store.checkpoint())
+        asyncio.get_running_loop().call_later(delay_s, os.kill, store.checkpointer_pid, signal.SIGKILL)
+        try:
+            await checkpoint
+        except Unavailable:
+            assert store.freezing and store.checkpoint_lsn == lsn - 1
+            driver.steps(50)
+            driver.check_all()
+            await store.checkpoint()
+        assert store.checkpoint_lsn == lsn and not store.freezing
+        driver.check_all()
+    store.freeze(4)
+    try:
+        await store.checkpoint()
+    except Unavailable:
+        await store.checkpoint()
+    await store.close()
+    store = await Store.open(tmp_path)
+    driver.tables = store.tables
+    driver.check_all()
+    await store.close()
+
+
+async def test_a_checkpointer_killed_while_idle_is_replaced(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path)
+    first_pid = store.checkpointer_pid
+    os.kill(first_pid, signal.SIGKILL)
+    store.tables.meta.put(b"a", b"1")
+    store.freeze(7)
+    try:
+        await store.checkpoint()
+    except Unavailable:
+        await store.checkpoint()
+    assert store.checkpointer_pid != first_pid and store.checkpoint_lsn == 7
+    await store.close()
+
+
+async def test_a_folder_has_one_owner(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path)
+    program = f"""import asyncio, pathlib
+from shoal_slice_node.adapters.store import Store
+asyncio.run(Store.open(pathlib.Path({str(tmp_path)!r})))"""
+    second = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True)
+    assert second.returncode != 0 and f"in use by process {os.getpid()}" in second.stderr
+    with pytest.raises(Conflict, match=f"process {os.getpid()}"):
+        await Store.open(tmp_path)
+    await store.close()
+    await (await Store.open(tmp_path)).close()
+
+
+async def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
+    await (await Store.open(tmp_path)).close()
+    environment = open_environment(tmp_path, readonly=False)
+    table = open_table(environment, STORE, create=False)
+    with environment.begin(write=True, db=table) as transaction:
+        transaction.put(FORMAT_ROW, b"0")
+    environment.close()
+    with pytest.raises(Conflict, match="format 0; this version reads format 1"):
+        await Store.open(tmp_path)
+
+
+async def test_a_file_that_is_no_store_is_corrupt(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"not lmdb" * 2000)
+    with pytest.raises(Corrupt, match=r"data\.mdb|store"):
+        await Store.open(tmp_path)
+
+
+async def test_groups_emptied_by_a_checkpoint_become_candidates(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path)
+    binding, member = store.tables.binding, b"member01"
+    for group in (b"emptied!", b"kept....", b"undone.."):
+        binding.add(group, member)
+    binding.add(b"kept....", b"member02")
+    assert binding.remove(b"undone..", member)
+    store.freeze(1)
+    assert not binding.remove(b"emptied!", member)
+    assert not binding.remove(b"kept....", member)
+    await store.checkpoint()
+    assert list(store.tables.reclaim.scan()) == []
+    store.freeze(2)
+    await store.checkpoint()
+    assert list(store.tables.reclaim.scan()) == [(b"kemptied!", b"\x01")]
+    await store.close()
+
+
+async def test_inspection_counts_what_is_stored(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path)
+    for number in range(100):
+        store.tables.key.put(number.to_bytes(8, "big"), b"x" * 50)
+        store.tables.binding.add(b"group001", number.to_bytes(8, "big"))
+    store.freeze(9)
+    await store.checkpoint()
+    assert store.let_go_of_memory() >= 0 and store.tables.key.get(bytes(8)) == b"x" * 50
+    await store.close()
+    summary = inspect_store(tmp_path)
+    tables = {table.name: table for table in summary.tables}
+    assert summary.format == "1" and summary.checkpoint_lsn == 9
+    assert tables["key"].rows == 100 and tables["binding"].rows == 100 and tables["log"].rows == 0

@@ -1,0 +1,205 @@
+"""The house rules as an ordinary test: sizes, names, docstrings, purity of cores, reasons of limits.
+
+Belongs here: rules that a look at the source decides. Not here: imports between components (.importlinter), style and
+types (ruff, mypy). Each rule takes one source and returns its sentences of complaint; the samples prove that it bites.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COMPONENTS = ("contract", "client", "redirector", "slice_node", "ops", "loadtest", "pipeline")
+GENERATED = tuple(ROOT / "contract" / package / "wire" for package in ("shoal_contract", "shoal_coordination"))
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+SLEEP_S_MAX = 0.1
+LONG_BECAUSE = "Long because"
+VAGUE_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
+IMPURE_MODULES = {
+    "asyncio",
+    "uvloop",
+    "grpc",
+    "lmdb",
+    "socket",
+    "ssl",
+    "select",
+    "time",
+    "os",
+    "io",
+    "pathlib",
+    "tempfile",
+    "shutil",
+    "subprocess",
+    "multiprocessing",
+    "threading",
+    "random",
+    "secrets",
+    "uuid",
+}
+UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b")
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file. `path` is relative to the repository."""
+
+    path: Path
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, str(self.path))
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+def file_is_short(source: Source) -> Iterator[str]:
+    lines = source.text.count("\n")
+    if lines > FILE_LINES_MAX and LONG_BECAUSE not in (ast.get_docstring(source.tree) or ""):
+        yield f"{lines} lines; the limit is {FILE_LINES_MAX} unless the docstring says '{LONG_BECAUSE} ...'"
+
+
+def functions_are_short(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield f"{node.name} has {lines} lines; the limit is {FUNCTION_LINES_MAX}"
+
+
+def module_says_what_it_is(source: Source) -> Iterator[str]:
+    if not ast.get_docstring(source.tree):
+        yield "has no module docstring"
+
+
+def names_are_plain(source: Source) -> Iterator[str]:
+    defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    names = [*source.path.with_suffix("").parts, *(n.name for n in ast.walk(source.tree) if isinstance(n, defined))]
+    for name in names:
+        for word in VAGUE_WORDS.intersection(part.lower() for part in WORD.findall(name)):
+            yield f"{name}: '{word}' says nothing about what belongs there"
+
+
+def core_is_pure(source: Source) -> Iterator[str]:
+    if "core" not in source.path.parts or "tests" in source.path.parts:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            imported = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imported = [node.module or ""]
+        else:
+            continue
+        for name in imported:
+            if name.split(".")[0] in IMPURE_MODULES:
+                yield f"line {node.lineno}: a core imports no {name}"
+
+
+def work_is_finished(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if UNFINISHED.search(line):
+            yield f"line {number}: left for later: {line.strip()}"
+
+
+def no_test_sleeps(source: Source) -> Iterator[str]:
+    if "tests" not in source.path.parts:
+        return
+    for node in ast.walk(source.tree):
+        if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):
+            continue
+        called, seconds = ast.unparse(node.func).rpartition(".")[2], node.args[0].value
+        if called == "sleep" and isinstance(seconds, int | float) and seconds >= SLEEP_S_MAX:
+            yield f"line {node.lineno}: sleeps {seconds} s; wait for the thing"
+
+
+def limits_have_reasons(source: Source) -> Iterator[str]:
+    """A string below a constant is its reason. Constants without a blank line between them may share one."""
+    if source.path.name != "limits.py":
+        return
+    classes = [node for node in source.tree.body if isinstance(node, ast.ClassDef)]
+    for body in (source.tree.body, *(node.body for node in classes)):
+        yield from (f"{name} has no reason below it" for name in without_reason(body))
+
+
+def without_reason(body: list[ast.stmt]) -> list[str]:
+    found: list[str] = []
+    waiting: list[str] = []
+    last_line = 0
+    for node in body:
+        if node.lineno > last_line + 1:
+            found += waiting
+            waiting = []
+        last_line = node.end_lineno or node.lineno
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            waiting.append(ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0]))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            waiting = []
+    return found + waiting
+
+
+RULES: tuple[Rule, ...] = (
+    file_is_short,
+    functions_are_short,
+    module_says_what_it_is,
+    names_are_plain,
+    core_is_pure,
+    work_is_finished,
+    no_test_sleeps,
+    limits_have_reasons,
+)
+
+# What each rule must complain about, and the nearest thing that it must let pass.
+SAMPLES: dict[Rule, tuple[tuple[str, str], tuple[str, str]]] = {
+    file_is_short: (("a.py", '"""A."""\n' + "x = 1\n" * 400), ("a.py", '"""A. Long because."""\n' + "x = 1\n" * 400)),
+    functions_are_short: (("a.py", "def f():\n" + " x = 1\n" * 70), ("a.py", "def f():\n" + " x = 1\n" * 69)),
+    module_says_what_it_is: (("a.py", "x = 1\n"), ("a.py", '"""A."""\n')),
+    names_are_plain: (("a.py", "class QueueManager: ..."), ("a.py", "class Managed: ...\nfrom x import manager")),
+    core_is_pure: (("p/core/a.py", "def f():\n from os.path import join"), ("p/main.py", "import os")),
+    work_is_finished: (("a.py", "x = 1  # TOD" + "O: y"), ("a.py", "x = 1  # to do")),
+    no_test_sleeps: (("tests/a.py", "asyncio.sleep(0.5)"), ("tests/a.py", "time.sleep(0.01)")),
+    limits_have_reasons: (("limits.py", "A = 1\n\nB = 2\n'why B'"), ("limits.py", "A = 1\nB = 2\n'why both'")),
+}
+
+
+def sources() -> list[Source]:
+    folders = [ROOT / name for name in (*COMPONENTS, "tests")]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py")) if path.parent not in GENERATED]
+    return [Source(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in files]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_house_rule_holds_everywhere(rule: Rule) -> None:
+    complaints = [f"{source.path}: {sentence}" for source in sources() for sentence in rule(source)]
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_house_rule_bites(rule: Rule) -> None:
+    (bad_path, bad), (good_path, good) = SAMPLES[rule]
+    assert list(rule(Source(Path(bad_path), bad)))
+    assert not list(rule(Source(Path(good_path), good)))
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_component_has_a_design_document(component: str) -> None:
+    design = ROOT / component / "DESIGN.md"
+    assert design.is_file(), f"{component}/DESIGN.md is missing"
+    lines = design.read_text(encoding="utf-8").count("\n")
+    assert lines <= 200, f"{component}/DESIGN.md has {lines} lines; the limit is 200"
+
+
+def test_generated_modules_say_so_in_their_first_line() -> None:
+    modules = [path for folder in GENERATED for path in folder.glob("*.py*")]
+    assert modules
+    silent = [path.name for path in modules if not path.read_text().startswith("# Generated ")]
+    assert not silent
