@@ -122,12 +122,46 @@ def test_acks_below_the_new_start_outlive_a_bind_from_there() -> None:
     core.change(unbind("q", "k"))
     core.ack(session, "k", 1, 3)
     core.change(bind("q", "k", start=wire.START_OFFSET, value=4))
-    assert core.take(session) == [("k", 3, b"c"), ("k", 4, b"d")]
+    assert core.take(session) == [], "what is out stays out"
     core.flush()
     core.dispatcher.close(session)
     again = core.session()
     core.attach(again, "q")
     assert core.take(again) == [("k", 3, b"c"), ("k", 4, b"d")]
+
+
+def test_bound_again_from_below_gives_what_was_acked_and_leaves_what_is_out() -> None:
+    core = CoreDriver()
+    session, other = core.session(), core.session()
+    core.change(declare("q"), bind("q", "k"), publish("k", b"a", b"b", b"c"))
+    core.attach(session, "q")
+    core.take(session)
+    core.ack(session, "k", 1, 3)
+    core.change(unbind("q", "k"), publish("k", b"away"), bind("q", "k", start=wire.START_EARLIEST))
+    core.attach(other, "q")
+    given = core.take(session) + core.take(other)
+    assert ("k", 3, b"c") not in given, "one session at a time has it"
+    core.dispatcher.close(session)
+    assert ("k", 3, b"c") in core.take(other)
+    core.check()
+
+
+def test_acks_out_of_order_below_a_new_start_are_taken_back() -> None:
+    core = CoreDriver()
+    session = core.session()
+    core.change(declare("q", "keeper"), bind("q", "k"), bind("keeper", "k"), publish("k", *[b"x"] * 5))
+    core.attach(session, "q")
+    core.take(session)
+    core.ack(session, "k", 2, 4)
+    core.ack(session, "k", 1, 2)
+    core.change(unbind("q", "k"), bind("q", "k", start=wire.START_EARLIEST))
+    assert core.take(session) == [("k", 1, b"x"), ("k", 2, b"x"), ("k", 3, b"x")]
+    core.flush()
+    core.dispatcher.close(session)
+    again = core.session()
+    core.attach(again, "q")
+    assert [offset for _, offset, _ in core.take(again)] == [1, 2, 3, 4, 5]
+    core.check()
 
 
 def test_an_ack_of_an_empty_range_changes_nothing() -> None:

@@ -354,11 +354,10 @@ class DeltaMachine(SliceMachine):
 
 
 RUNS = settings(
-    max_examples=250,
+    max_examples=6000,
     stateful_step_count=50,
     deadline=None,
     print_blob=True,
-    derandomize=True,  # the same steps in every run; explore with `--hypothesis-seed` after taking this out
     suppress_health_check=list(HealthCheck),
 )
 TestMemory = SliceMachine.TestCase

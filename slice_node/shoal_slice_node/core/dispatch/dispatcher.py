@@ -9,11 +9,10 @@ from operator import attrgetter
 
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.filling import Budget, Piece, fill
-from shoal_slice_node.core.dispatch.loading import load_feed, load_stream
+from shoal_slice_node.core.dispatch.loading import load_feed
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.streams import Out, Stream
 from shoal_slice_node.core.effects import Bound, Effects, Grown, Unbound
-from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.records import Acked
 from shoal_slice_node.core.state import State
 from shoal_slice_node.limits import DELIVERED_MARKS_MAX, PUMP_TURN_BYTES, PUMP_TURN_ROWS
@@ -187,33 +186,15 @@ class Dispatcher:
         stream = feed.streams.get(bound.key_id)
         if stream is None:
             stream = feed.streams[bound.key_id] = Stream(feed, bound.key_id, bound.key, bound.start)
-        elif bound.start < stream.next:
-            self._bind_from_below(stream, bound.start)
-            return
+        elif bound.start < stream.cursor:
+            stream.bind_from_below(bound.start)
         else:
-            _bind_again(stream, bound.start)
+            stream.bind_again(bound.start)
         self.by_key.setdefault(bound.key_id, {})[feed.queue_id] = stream
         found = self.state.key_by_id(bound.key_id)
-        if found is not None and stream.next < found[1].head:
+        if found is not None and (stream.returned or stream.next < found[1].head):
             feed.set_lagging(stream)
             self.wake(feed)
-
-    def _bind_from_below(self, stream: Stream, start: int) -> None:
-        """Bound again from below what was given: all anew, as the tables have it after the whole record."""
-        feed, key_id = stream.feed, stream.key_id
-        acked = stream.take_unflushed()
-        self._remove_stream(stream)
-        queue = self.state.load_queue_by_id(feed.queue_id)
-        loaded = None if queue is None else load_stream(self.state, feed, queue, key_id)
-        if loaded is None:
-            return
-        if not loaded.end:
-            self.by_key.setdefault(key_id, {})[feed.queue_id] = loaded
-        for first, to in acked:
-            if loaded.done_before(first, min(to, start)):
-                feed.unflushed[key_id] = loaded
-                self.unflushed[feed.queue_id] = feed
-        self.wake(feed)
 
     def _unbound(self, unbound: Unbound) -> None:
         feed = self.feeds[unbound.queue_id]
@@ -374,16 +355,3 @@ class Dispatcher:
                     feed.unflushed[ack.key_id] = stream
                     self.unflushed[queue_id] = feed
             self.forget_if_idle(feed)
-
-
-def _bind_again(stream: Stream, start: int) -> None:
-    """With backlog left: the time away is a done range."""
-    if stream.done is None:
-        stream.done = Ranges()
-    if stream.end:
-        stream.done.add(stream.end, start)
-    stream.next = max(stream.next, start) if stream.next == stream.end else stream.next
-    stream.cursor = stream.done.end_of(stream.cursor)
-    stream.done.cut_below(stream.cursor)
-    stream.next = max(stream.next, stream.cursor)
-    stream.end = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.queues import Queue
-from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 from shoal_slice_node.core.state import State
 
 
@@ -23,16 +23,6 @@ def load_feed(state: State, queue: Queue) -> Feed:
     return feed
 
 
-def load_stream(state: State, feed: Feed, queue: Queue, key_id: bytes) -> Stream | None:
-    """One binding's stream, live or ended, put into its feed; None: there is none."""
-    row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
-    detail = None if row is None else decode_detail(row)
-    bucket = queue.bucket(key_id)
-    if key_id in bucket.starts:
-        return _add(state, feed, key_id, bucket.cursor(key_id), detail)
-    return None if detail is None else _add(state, feed, key_id, detail.cursor, detail)
-
-
 def details_of(state: State, queue: Queue) -> Iterator[tuple[bytes, Detail]]:
     """(key id, detail) of the few bindings that have one."""
     if queue.details:
@@ -40,7 +30,7 @@ def details_of(state: State, queue: Queue) -> Iterator[tuple[bytes, Detail]]:
             yield row_key[8:], decode_detail(row)
 
 
-def _add(state: State, feed: Feed, key_id: bytes, cursor: int, detail: Detail | None) -> Stream:
+def _add(state: State, feed: Feed, key_id: bytes, cursor: int, detail: Detail | None) -> None:
     found = state.key_by_id(key_id)
     assert found is not None, f"queue {feed.queue_id.hex()} is bound to key {key_id.hex()}, which is not there"
     full_name, key = found
@@ -50,4 +40,3 @@ def _add(state: State, feed: Feed, key_id: bytes, cursor: int, detail: Detail | 
     feed.streams[key_id] = stream
     if cursor < (stream.end or key.head):
         feed.set_lagging(stream)
-    return stream

@@ -116,13 +116,27 @@ class Stream:
             self.done.cut_below(self.cursor)
             self.next = max(self.next, self.cursor)  # done ranges were passed, though not yet by reading
 
-    def done_before(self, first: int, to: int) -> bool:
-        """Nothing was given yet, and these offsets were acked before. True: the journal lacks some of them."""
-        if first >= to or to <= self.cursor:
-            return False
-        self._acked(max(first, self.cursor), to)
+    def bind_again(self, start: int) -> None:
+        """Bound again from the cursor or above, with backlog left: the time away is a done range."""
+        if self.done is None:
+            self.done = Ranges()
+        if self.end:
+            self.done.add(self.end, start)
+        if self.next == self.end:
+            self.next = max(self.next, start)
+        self.cursor = self.done.end_of(self.cursor)
+        self.done.cut_below(self.cursor)
         self.next = max(self.next, self.cursor)
-        return True
+        self.end = 0
+
+    def bind_from_below(self, start: int) -> None:
+        """Bound again from below the cursor: what was acked there is to be given again; what is out stays out."""
+        again = self.cursor
+        self.returned = sorted([*(self.returned or ()), Returned(start, again, 0)])
+        self.unflushed = [(max(first, again), to) for first, to in self.unflushed or () if to > again]
+        self.cursor = start
+        self.flushed = min(self.flushed, start)
+        self.end = 0
 
     def give_back(self, attachment: Attachment | None, now_ms: int = 0) -> bool:
         """What this attachment (None: whose lease is over) had out is to be given again. True: there was some."""
