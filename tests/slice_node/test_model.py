@@ -354,7 +354,7 @@ class DeltaMachine(SliceMachine):
 
 
 RUNS = settings(
-    max_examples=6000,
+    max_examples=250,
     stateful_step_count=50,
     deadline=None,
     print_blob=True,
