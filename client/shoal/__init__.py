@@ -11,6 +11,7 @@ async with shoal.connect("localhost:7400") as broker:
 
 from shoal.broker import Broker, connect
 from shoal.inbox import Inbox
+from shoal.leases import Backlog, Done, Leases
 from shoal.messages import (
     EARLIEST,
     NOW,
@@ -49,6 +50,7 @@ from shoal_contract.errors import (
 )
 
 __all__ = [
+    "Backlog",
     "BadCall",
     "BindingDescription",
     "Broker",
@@ -57,12 +59,14 @@ __all__ = [
     "CrossSlice",
     "DeadlineExceeded",
     "Delivery",
+    "Done",
     "EARLIEST",
     "Fenced",
     "Inbox",
     "InvalidName",
     "KeyDescription",
     "Last",
+    "Leases",
     "Malformed",
     "Message",
     "NOW",

@@ -104,6 +104,9 @@ KNOWN_QUEUE_AGE_S: Final = 10.0
 PULL_BYTES_MAX: Final = 2 << 20
 """Bodies in one answer to a pull: fits a frame beside keys and framing."""
 
+LEASE_BACKLOGS_MAX: Final = 1_000
+"""Queues whose backlogs are asked for together: what a slice takes in one Describe."""
+
 assert GATHER_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert max(GATHER_BYTES_MAX, CHUNK_BYTES_MAX) + (64 << 10) <= FRAME_BYTES_MAX
 assert CHUNK_GATHER_BYTES_MAX + BODY_BYTES_MAX <= CHUNK_BYTES_MAX

@@ -96,13 +96,16 @@ def detach(broker: Broker, session: Session, request: wire.Detach) -> wire.Answe
     return wire.Answer()
 
 
-def take_acks(broker: Broker, session: Session, acks: list[wire.Ack]) -> None:
-    """An ack for what this session does not have out changes nothing. Raises InvalidName, NotOwner."""
+def take_acks(broker: Broker, session: Session, acks: list[wire.Ack], whoever: bool = False) -> None:
+    """An ack for what this session (`whoever`: any session) does not have out changes nothing.
+
+    Raises InvalidName, NotOwner.
+    """
     for ack in acks:
         row = broker.state.tables.key.get(broker.state.full_name(ack.key))
         if row is None:
             continue
-        for attachment in _attachments(broker, session, ack):
+        for attachment in _everyone(broker, ack) if whoever else _attachments(broker, session, ack):
             broker.dispatcher.ack(attachment, row[:8], ack.low, ack.to)
     broker.after_event()
 
@@ -113,6 +116,17 @@ def _attachments(broker: Broker, session: Session, ack: wire.Ack) -> list[Attach
         queue_id = broker.state.tables.queue_by_name.get(queue)
         found.append(None if queue_id is None else session.pullers.get(queue_id))
     return [attachment for attachment in found if attachment is not None]
+
+
+def _everyone(broker: Broker, ack: wire.Ack) -> list[Attachment]:
+    """All who have something of these queues: a unary ack names messages, and does not say who was given them."""
+    found: list[Attachment] = []
+    for queue in ack.queues:
+        queue_id = broker.state.tables.queue_by_name.get(queue)
+        feed = None if queue_id is None else broker.dispatcher.feeds.get(queue_id)
+        if feed is not None:
+            found += [*feed.attachments, *feed.pullers.values()]
+    return found
 
 
 def pull(broker: Broker, session: Session, request: wire.Pull, lease_ms_default: int) -> wire.Answer:

@@ -87,7 +87,7 @@ class SliceService(SliceServiceServicer):
         try:
             if any(ack.handles for ack in request.acks):
                 raise Malformed("handles belong to sessions; a unary ack names its queues", subject="handles")
-            requests.take_acks(self._broker, self._session, list(request.acks))
+            requests.take_acks(self._broker, self._session, list(request.acks), whoever=True)
         except ShoalError as error:
             await abort(context, error)
         failure = await self._broker.acks.settled()

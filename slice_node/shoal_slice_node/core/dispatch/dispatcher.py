@@ -105,12 +105,13 @@ class Dispatcher:
         feed = attachment.feed
         for stream in feed.streams.values():
             if stream.out and stream.give_back(attachment):
-                self._mark(stream)
+                self.mark(stream)
                 feed.set_lagging(stream)
         self.wake(feed)
         self.forget_if_idle(feed)
 
-    def _mark(self, stream: Stream) -> None:
+    def mark(self, stream: Stream) -> None:
+        """Remembers what was given out, for when the queue is consumed again: it is a redelivery then."""
         slot = (stream.feed.queue_id, stream.key_id)
         self._marks[slot] = stream.next
         self._marks.move_to_end(slot)

@@ -77,6 +77,7 @@ class Puller:
     def _expire_feed(self, feed: Feed, now_ms: int) -> None:
         for stream in feed.streams.values():
             if stream.out and stream.give_back(None, now_ms):
+                self._dispatcher.mark(stream)
                 feed.set_lagging(stream)
         for attachment in [puller for puller in feed.pullers.values() if not puller.messages]:
             self._dispatcher.end_pull(attachment)
