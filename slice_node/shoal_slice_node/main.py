@@ -20,7 +20,7 @@ from pathlib import Path
 import grpc
 
 from shoal_contract import grpc_server, server_process
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_contract.tasks import OnFailure, Tasks
 from shoal_contract.wire.slice_pb2_grpc import add_SliceServiceServicer_to_server
@@ -39,11 +39,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`etcd` None: standalone."""
+    """`etcd` None: standalone. `advertise` empty: the address that is listened on."""
 
     slice: str
     node: str
     listen: str
+    advertise: str
     data: Path
     cluster: str
     etcd: EtcdOptions | None
@@ -67,6 +68,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     settings.data.mkdir(parents=True, exist_ok=True)
     server = grpc_server.new_server(calls_max=SESSIONS_MAX)
     address = grpc_server.listen(server, settings.listen)
+    address = settings.advertise or address
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(Tasks(settings.slice, failed))
         if settings.etcd is None:
@@ -123,6 +125,9 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument("--slice", required=True, metavar="NAME")
     parser.add_argument("--node", required=True, metavar="NAME")
     parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 takes a free one")
+    parser.add_argument(
+        "--advertise", default="", metavar="HOST:PORT", help="where clients reach this node, if not where it listens"
+    )
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="journal and store")
     parser.add_argument("--cluster", default="", metavar="NAME")
     where = parser.add_mutually_exclusive_group(required=True)
@@ -144,9 +149,21 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         for name, what in ((given.slice, "slice"), (given.node, "node")):
             check_record_name(name, what)
         etcd = None if given.standalone else _etcd(given)
+        _check_advertised(given.advertise or given.listen, given.advertise, alone=given.standalone)
     except (ShoalError, OSError) as error:
         parser.error(str(error))
-    return Settings(given.slice, given.node, given.listen, given.data, given.cluster, etcd, given.delta_rows)
+    return Settings(
+        given.slice, given.node, given.listen, given.advertise, given.data, given.cluster, etcd, given.delta_rows
+    )
+
+
+def _check_advertised(address: str, advertised: str, *, alone: bool) -> None:
+    """Raises Malformed. A node that listens everywhere must say where it is, or no client would find it."""
+    host, _, port = address.rpartition(":")
+    if advertised and (not host or not port.isdecimal() or not 0 < int(port) < 1 << 16):
+        raise Malformed(f"--advertise {address} is not host:port", subject=address)
+    if host in ("", "0.0.0.0", "[::]") and not alone:
+        raise Malformed(f"{address} is every interface: say with --advertise where clients reach this node")
 
 
 def _etcd(given: argparse.Namespace) -> EtcdOptions:
