@@ -101,6 +101,16 @@ def bench(context: typer.Context) -> None:
     raise typer.Exit(code)
 
 
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
+def pipeline(context: typer.Context) -> None:
+    """Spark jobs over archives, stores and clusters. `shoal pipeline --help` lists them."""
+    from shoal_ops.commands.pipeline import run_job
+
+    with exits.told():
+        code = run_job(context.args)
+    raise typer.Exit(code)
+
+
 @app.command()
 def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
     """The map's version, and whether every slice answers."""

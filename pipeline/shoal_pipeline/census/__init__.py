@@ -1,0 +1,1 @@
+"""The census: what the load was, interval by interval, from an archive."""
