@@ -155,6 +155,8 @@ class Step(_message.Message):
     UNBINDS_FIELD_NUMBER: _builtins.int
     PUBLISHES_FIELD_NUMBER: _builtins.int
     DROPS_FIELD_NUMBER: _builtins.int
+    PURGES_FIELD_NUMBER: _builtins.int
+    IMPORTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def declares(self) -> Global___Declares: ...
     @_builtins.property
@@ -165,6 +167,10 @@ class Step(_message.Message):
     def publishes(self) -> Global___Publishes: ...
     @_builtins.property
     def drops(self) -> Global___Drops: ...
+    @_builtins.property
+    def purges(self) -> Global___Purges: ...
+    @_builtins.property
+    def imports(self) -> Global___Imports: ...
     def __init__(
         self,
         *,
@@ -173,12 +179,14 @@ class Step(_message.Message):
         unbinds: Global___Unbinds | None = ...,
         publishes: Global___Publishes | None = ...,
         drops: Global___Drops | None = ...,
+        purges: Global___Purges | None = ...,
+        imports: Global___Imports | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "publishes", b"publishes", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "publishes", b"publishes", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -332,6 +340,74 @@ class Drops(_message.Message):
 Global___Drops: _TypeAlias = Drops  # noqa: Y015
 
 @_typing.final
+class Imports(_message.Message):
+    """Bulk load (bulk.proto): queues that are not there are declared, durable, and bound; those that are there are bound.
+    Request i takes the next key_counts[i] of `keys`; none of them: the queue is only declared.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    KEY_COUNTS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def key_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Empty, or one for each key: the offset to start at, 0 for now."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        key_counts: _abc.Iterable[_builtins.int] | None = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        starts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_counts", b"key_counts", "keys", b"keys", "queues", b"queues", "starts", b"starts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Imports: _TypeAlias = Imports  # noqa: Y015
+
+@_typing.final
+class Purges(_message.Message):
+    """Drops the backlog of queues; they stay bound. One request for each queue. What a session has unacked is forgotten too:
+    it is not given again, and its ack changes nothing. Done in bounded parts: see StepOutcome.positions.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where to go on, from the outcome of the purge before; 0, or left out: from the start."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        positions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["positions", b"positions", "queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Purges: _TypeAlias = Purges  # noqa: Y015
+
+@_typing.final
 class Outcome(_message.Message):
     """Answers to a Change, step by step."""
 
@@ -364,6 +440,13 @@ class StepOutcome(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
     REFUSALS_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    QUEUES_MADE_FIELD_NUMBER: _builtins.int
+    BINDINGS_MADE_FIELD_NUMBER: _builtins.int
+    queues_made: _builtins.int
+    """Imports have no offsets, only how many queues and bindings were not there before."""
+    bindings_made: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -372,16 +455,28 @@ class StepOutcome(_message.Message):
 
     @_builtins.property
     def refusals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Refusal]: ...
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Purges: how many messages were dropped from each queue."""
+
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Purges: 0 where the queue is done; else purge it again from there, until it is."""
+
     def __init__(
         self,
         *,
         offsets: _abc.Iterable[_builtins.int] | None = ...,
         queues: _abc.Iterable[_builtins.int] | None = ...,
         refusals: _abc.Iterable[Global___Refusal] | None = ...,
+        messages: _abc.Iterable[_builtins.int] | None = ...,
+        positions: _abc.Iterable[_builtins.int] | None = ...,
+        queues_made: _builtins.int = ...,
+        bindings_made: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets", "queues", b"queues", "refusals", b"refusals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings_made", b"bindings_made", "messages", b"messages", "offsets", b"offsets", "positions", b"positions", "queues", b"queues", "queues_made", b"queues_made", "refusals", b"refusals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1187,6 +1282,44 @@ class DropResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DropResponse: _TypeAlias = DropResponse  # noqa: Y015
+
+@_typing.final
+class PurgeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    queue: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        queue: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeRequest: _TypeAlias = PurgeRequest  # noqa: Y015
+
+@_typing.final
+class PurgeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    messages: _builtins.int
+    def __init__(
+        self,
+        *,
+        messages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeResponse: _TypeAlias = PurgeResponse  # noqa: Y015
 
 @_typing.final
 class DescribeRequest(_message.Message):

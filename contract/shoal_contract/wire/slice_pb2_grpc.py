@@ -80,6 +80,11 @@ class SliceServiceStub:
                 request_serializer=shoal_dot_v1_dot_slice__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=shoal_dot_v1_dot_slice__pb2.DescribeResponse.FromString,
                 _registered_method=True)
+        self.Purge = channel.unary_unary(
+                '/shoal.v1.SliceService/Purge',
+                request_serializer=shoal_dot_v1_dot_slice__pb2.PurgeRequest.SerializeToString,
+                response_deserializer=shoal_dot_v1_dot_slice__pb2.PurgeResponse.FromString,
+                _registered_method=True)
 
 
 class SliceServiceServicer:
@@ -140,6 +145,13 @@ class SliceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Purge(self, request, context):
+        """Until all of the queue's backlog on this slice is dropped.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SliceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -187,6 +199,11 @@ def add_SliceServiceServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=shoal_dot_v1_dot_slice__pb2.DescribeRequest.FromString,
                     response_serializer=shoal_dot_v1_dot_slice__pb2.DescribeResponse.SerializeToString,
+            ),
+            'Purge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Purge,
+                    request_deserializer=shoal_dot_v1_dot_slice__pb2.PurgeRequest.FromString,
+                    response_serializer=shoal_dot_v1_dot_slice__pb2.PurgeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -432,6 +449,33 @@ class SliceService:
             '/shoal.v1.SliceService/Describe',
             shoal_dot_v1_dot_slice__pb2.DescribeRequest.SerializeToString,
             shoal_dot_v1_dot_slice__pb2.DescribeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Purge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shoal.v1.SliceService/Purge',
+            shoal_dot_v1_dot_slice__pb2.PurgeRequest.SerializeToString,
+            shoal_dot_v1_dot_slice__pb2.PurgeResponse.FromString,
             options,
             channel_credentials,
             insecure,

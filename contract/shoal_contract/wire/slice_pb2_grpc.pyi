@@ -44,6 +44,8 @@ class SliceServiceStub:
     Ack: _grpc.UnaryUnaryMultiCallable[_slice_pb2.AckRequest, _slice_pb2.AckResponse]
     Drop: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DropRequest, _slice_pb2.DropResponse]
     Describe: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]
+    Purge: _grpc.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]
+    """Until all of the queue's backlog on this slice is dropped."""
 
 @_typing.type_check_only
 class SliceServiceAsyncStub(SliceServiceStub):
@@ -58,6 +60,8 @@ class SliceServiceAsyncStub(SliceServiceStub):
     Ack: _aio.UnaryUnaryMultiCallable[_slice_pb2.AckRequest, _slice_pb2.AckResponse]  # type: ignore[assignment]
     Drop: _aio.UnaryUnaryMultiCallable[_slice_pb2.DropRequest, _slice_pb2.DropResponse]  # type: ignore[assignment]
     Describe: _aio.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]  # type: ignore[assignment]
+    Purge: _aio.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]  # type: ignore[assignment]
+    """Until all of the queue's backlog on this slice is dropped."""
 
 class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -123,5 +127,13 @@ class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _slice_pb2.DescribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_slice_pb2.DescribeResponse, _abc.Awaitable[_slice_pb2.DescribeResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Purge(
+        self,
+        request: _slice_pb2.PurgeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_slice_pb2.PurgeResponse, _abc.Awaitable[_slice_pb2.PurgeResponse]]:
+        """Until all of the queue's backlog on this slice is dropped."""
 
 def add_SliceServiceServicer_to_server(servicer: SliceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
