@@ -15,12 +15,18 @@ from shoal_coordination.records import ClusterConfig, decode_record, encode_reco
 
 
 async def create_cluster(
-    client: EtcdClient, cluster: str, slices: Sequence[str], partitions: int = PARTITIONS_DEFAULT
+    client: EtcdClient,
+    cluster: str,
+    slices: Sequence[str],
+    partitions: int = PARTITIONS_DEFAULT,
+    *,
+    exactly: bool = False,
 ) -> ClusterConfig:
     """Writes the config and an even map over `slices`, unless the cluster exists. Returns the config that holds.
 
     Repeating it changes nothing, also after partitions moved. Raises Conflict if the cluster exists with another P or
-    without one of these slices; InvalidName, OutOfRange; what EtcdClient raises (then repeat it).
+    without one of these slices, or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then
+    repeat it).
     """
     keys = ClusterKeys(cluster)
     _check(slices, partitions)
@@ -43,6 +49,8 @@ async def create_cluster(
         )  # fmt: skip
     if missing := sorted(set(slices) - set(held.slices)):
         raise Conflict(f"cluster {cluster} exists without slices {', '.join(missing)}", subject=cluster)
+    if exactly and (others := sorted(set(held.slices) - set(slices))):
+        raise Conflict(f"cluster {cluster} exists with slices {', '.join(others)} too", subject=cluster)
     return existing
 
 

@@ -46,6 +46,9 @@ LEASE_BEATS: Final = 3
 KEEPALIVE_S: Final = 10.0
 """Between two pings of an idle connection; etcd closes connections that ping more often than every 5 s."""
 
+CREATE_WAIT_S: Final = 120.0
+"""How long `python -m shoal_coordination create` waits for an etcd that may be starting: pulling its image, say."""
+
 LOCAL_START_S: Final = 30.0
 LOCAL_STOP_S: Final = 10.0
 """A local etcd may take so long to answer after its start, and to end after SIGTERM before it is killed."""

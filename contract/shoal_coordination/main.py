@@ -1,0 +1,100 @@
+"""Makes a cluster's records in an etcd that others run: once, before or while its servers start. They wait for it.
+
+`python -m shoal_coordination create --cluster NAME --slices s0,s1,... --etcd HOST:PORT[,...]`
+Repeating it changes nothing. It refuses a cluster that exists with another P or other slices, and then changes nothing
+either. Done it prints one line: {"cluster": ..., "partitions": ..., "slices": [...]}; else it ends with 1 and says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal_contract.errors import OutcomeUnknown, ShoalError
+from shoal_contract.limits import PARTITIONS_DEFAULT
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.cluster import create_cluster
+from shoal_coordination.keys import check_record_name
+from shoal_coordination.limits import CREATE_WAIT_S, PAUSE_S_MAX
+from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
+
+PASSWORD_VARIABLE = "SHOAL_ETCD_PASSWORD"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`wait_s`: how long etcd may be silent before it gives up."""
+
+    cluster: str
+    slices: tuple[str, ...]
+    partitions: int
+    etcd: EtcdOptions
+    wait_s: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code; argparse exits with 2 for bad arguments."""
+    settings = _settings(arguments)
+    try:
+        asyncio.run(create(settings))
+    except ShoalError as error:
+        sys.stderr.write(f"create {settings.cluster}: {error}\n")
+        return 1
+    told = {"cluster": settings.cluster, "partitions": settings.partitions, "slices": settings.slices}
+    sys.stdout.write(json.dumps(told) + "\n")
+    return 0
+
+
+async def create(settings: Settings) -> None:
+    """Raises Conflict, OutOfRange, NoRights; the last OutcomeUnknown after `wait_s` of them."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + settings.wait_s
+    async with EtcdClient(settings.etcd) as client:
+        while True:
+            try:
+                await create_cluster(client, settings.cluster, settings.slices, settings.partitions, exactly=True)
+                return
+            except OutcomeUnknown:
+                if loop.time() > until:
+                    raise
+            await asyncio.sleep(PAUSE_S_MAX)
+
+
+def _settings(arguments: Sequence[str] | None) -> Settings:
+    parser = argparse.ArgumentParser(prog="shoal_coordination", description=__doc__)
+    parser.add_argument("action", choices=["create"])
+    parser.add_argument("--cluster", required=True, metavar="NAME")
+    parser.add_argument("--slices", required=True, metavar="NAME,...")
+    parser.add_argument(
+        "--partitions", type=int, default=PARTITIONS_DEFAULT, metavar="P", help="for ever (%(default)s)"
+    )
+    parser.add_argument("--wait-s", type=float, default=CREATE_WAIT_S, metavar="S", help="for etcd (%(default)s)")
+    parser.add_argument("--etcd", required=True, metavar="HOST:PORT,...", help="etcd's endpoints")
+    parser.add_argument("--etcd-ca", type=Path, metavar="PEM", help="speak TLS to etcd, and trust this authority")
+    parser.add_argument("--etcd-certificate", type=Path, metavar="PEM", help="this client's own, with --etcd-key")
+    parser.add_argument("--etcd-key", type=Path, metavar="PEM")
+    parser.add_argument("--etcd-user", default="", metavar="NAME", help=f"its password is in {PASSWORD_VARIABLE}")
+    given = parser.parse_args(arguments)
+    slices = tuple(given.slices.split(","))
+    try:
+        check_record_name(given.cluster, "cluster")
+        for name in slices:
+            check_record_name(name, "slice")
+        password = os.environ.get(PASSWORD_VARIABLE, "")
+        etcd = EtcdOptions(parse_endpoints(given.etcd), _tls(given), given.etcd_user, password)
+    except (ShoalError, OSError) as error:
+        parser.error(str(error))
+    return Settings(given.cluster, slices, given.partitions, etcd, given.wait_s)
+
+
+def _tls(given: argparse.Namespace) -> Tls | None:
+    if given.etcd_ca is None:
+        return None
+    certificate, key = (path.read_bytes() if path else None for path in (given.etcd_certificate, given.etcd_key))
+    return Tls(given.etcd_ca.read_bytes(), certificate, key)
