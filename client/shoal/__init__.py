@@ -9,7 +9,20 @@ async with shoal.connect("localhost:7400") as broker:
             await message.ack()
 """
 
+from shoal.admin import Admin
 from shoal.broker import Broker, connect
+from shoal.figures import (
+    BindingEntry,
+    CheckpointFigures,
+    ClusterInfo,
+    Counters,
+    JournalFigures,
+    KeyEntry,
+    MemoryFigures,
+    Page,
+    SliceFigures,
+    SliceInfo,
+)
 from shoal.inbox import Inbox
 from shoal.leases import Backlog, Done, Leases
 from shoal.messages import (
@@ -50,12 +63,17 @@ from shoal_contract.errors import (
 )
 
 __all__ = [
+    "Admin",
     "Backlog",
     "BadCall",
     "BindingDescription",
+    "BindingEntry",
     "Broker",
+    "CheckpointFigures",
+    "ClusterInfo",
     "Conflict",
     "Corrupt",
+    "Counters",
     "CrossSlice",
     "DeadlineExceeded",
     "Delivery",
@@ -64,10 +82,13 @@ __all__ = [
     "Fenced",
     "Inbox",
     "InvalidName",
+    "JournalFigures",
     "KeyDescription",
+    "KeyEntry",
     "Last",
     "Leases",
     "Malformed",
+    "MemoryFigures",
     "Message",
     "NOW",
     "NoRights",
@@ -77,11 +98,14 @@ __all__ = [
     "Offset",
     "OutOfRange",
     "OutcomeUnknown",
+    "Page",
     "PermissionDenied",
     "QueueDescription",
     "Receipt",
     "ResourceExhausted",
     "ShoalError",
+    "SliceFigures",
+    "SliceInfo",
     "Start",
     "TooLarge",
     "Unauthenticated",

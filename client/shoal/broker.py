@@ -22,6 +22,7 @@ from shoal.pulling import Pulling
 from shoal.queue_calls import QueueCalls
 from shoal.requests import BindRequest, UnbindRequest
 from shoal.routing import Routing
+from shoal.slice_calls import SliceCalls
 from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.tasks import Tasks
@@ -57,6 +58,7 @@ class Broker:
         self._routing = Routing(self._map, self._tasks)
         self._queues = QueueCalls(self._routing)
         self._pulling = Pulling(self._routing)
+        self._calls = SliceCalls(self._map)
         self._inboxes: WeakSet[Inbox] = WeakSet()
         """Those that the application still holds: an inbox cannot outlive its connection."""
 
@@ -82,6 +84,7 @@ class Broker:
                 await inbox.close()
             await self._tasks.close()
             await self._routing.close()
+            await self._calls.close()
 
     async def declare(
         self, queues: Name | Iterable[Name], *, expires_after_s: int = 0, deadline_s: float | None = None
@@ -283,6 +286,14 @@ class Broker:
     async def drop(self, queue: Name, *, deadline_s: float | None = None) -> None:
         """Ends a queue with its bindings and backlog, on all slices. Raises NoSuchQueue."""
         await self._queues.drop(encode_name(queue, "queue"), self._deadline(deadline_s))
+
+    async def purge(self, queue: Name, *, deadline_s: float | None = None) -> int:
+        """Drops a queue's backlog on all slices; it stays bound. Returns how many messages that were.
+
+        What its consumers have unacked is forgotten too: it is not given again, and its ack changes nothing. What is on
+        its way to one, or published meanwhile, may still come. Raises NoSuchQueue.
+        """
+        return await self._queues.purge(encode_name(queue, "queue"), self._deadline(deadline_s))
 
     async def flush(self) -> None:
         """Until everything under way is answered, acks of pulled messages included."""

@@ -104,8 +104,14 @@ KNOWN_QUEUE_AGE_S: Final = 10.0
 PULL_BYTES_MAX: Final = 2 << 20
 """Bodies in one answer to a pull: fits a frame beside keys and framing."""
 
+LEASE_LOOK_S: Final = 2.0
+"""How long a pull waits for slices to say what they have, before it goes on without those that are silent."""
+
 LEASE_BACKLOGS_MAX: Final = 1_000
 """Queues whose backlogs are asked for together: what a slice takes in one Describe."""
+
+LIST_ITEMS_DEFAULT: Final = 100
+"""Items of a page where the caller names no number: a screen or two."""
 
 assert GATHER_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert max(GATHER_BYTES_MAX, CHUNK_BYTES_MAX) + (64 << 10) <= FRAME_BYTES_MAX

@@ -31,7 +31,7 @@ class MapWatch:
     """`current` is the newest map heard of; it never goes back to a lower version."""
 
     def __init__(self, redirectors: Sequence[str]) -> None:
-        self._redirectors = redirectors
+        self.redirectors = redirectors
         self._current: ClusterMap | None = None
         self._changed = asyncio.Event()
         """Set, and replaced by a new one, at each change."""
@@ -61,7 +61,7 @@ class MapWatch:
                 while self._current is None:
                     await self._changed.wait()
         except TimeoutError:
-            where = ", ".join(self._redirectors)
+            where = ", ".join(self.redirectors)
             raise Unavailable(f"no map from {where} within {deadline_s} s: {self._problem}", subject=where) from None
 
     async def change(self, wait_s: float) -> None:
@@ -85,7 +85,7 @@ class MapWatch:
 
     async def _run(self) -> None:
         backoff = Backoff()
-        for redirector in itertools.cycle(self._redirectors):
+        for redirector in itertools.cycle(self.redirectors):
             try:
                 await self._follow(redirector, backoff)
             except ShoalError as error:

@@ -1,4 +1,4 @@
-"""Calls about queues: declare, bind, unbind, drop, describe. A queue with parts on several slices is one queue here.
+"""Calls about queues: declare, bind, unbind, drop, purge, describe. With parts on several slices it is one queue here.
 
 The home slice (owner of the direct key) knows whether a queue exists. A bind at a slice that has no part of the queue
 yet is refused with NoSuchQueue; then the home is asked, the part declared with the same options, the bind repeated.
@@ -16,7 +16,7 @@ from shoal.known_queues import KnownQueues
 from shoal.limits import DECLARES_AT_ONCE_MAX
 from shoal.merging import merge_descriptions
 from shoal.messages import QueueDescription
-from shoal.requests import DeclareRequest, DropRequest, QueueRequest
+from shoal.requests import DeclareRequest, DropRequest, PurgeRequest, QueueRequest
 from shoal.routing import Routing
 from shoal.waiting import no_such_queue, remaining_s
 from shoal_contract.errors import MapOrLeaderChanged, NoSuchQueue, ShoalError, TooLarge
@@ -88,6 +88,27 @@ class QueueCalls:
                 raise result
         if all(isinstance(result, NoSuchQueue) for result in results):
             raise no_such_queue(queue)
+
+    async def purge(self, queue: bytes, deadline: float) -> int:
+        """On every slice that has a part, in as many requests as it takes. Messages dropped. Raises NoSuchQueue."""
+        positions = dict.fromkeys(self._routing.map.current.slices, 0)
+        dropped = missing = 0
+        slices = len(positions)
+        while positions:
+            asked = [(name, PurgeRequest(queue, position, deadline)) for name, position in positions.items()]
+            for (name, _), result in zip(asked, await self._ask(asked), strict=True):
+                del positions[name]
+                if isinstance(result, NoSuchQueue):
+                    missing += 1
+                elif isinstance(result, ShoalError):
+                    raise result
+                else:
+                    dropped += result[0]
+                    if result[1]:
+                        positions[name] = result[1]
+        if missing == slices:
+            raise no_such_queue(queue)
+        return dropped
 
     async def describe(self, name: Name, queue: bytes, bindings: bool, deadline: float) -> QueueDescription:
         question = wire.Describe(queues=[queue], bindings=bindings)

@@ -1,4 +1,4 @@
-"""The requests that a Change frame is made of, each with who waits for it: declare, bind, unbind, publish, drop.
+"""The requests that a Change frame is made of, each with who waits for it: declare, bind, unbind, publish, drop, purge.
 
 A request knows its step (requests of equal steps share one), its size, how its step is encoded and how its part of the
 outcome is read. Not here: gathering (gather.py), sending (slice_session.py), deciding what to do about a refusal.
@@ -106,6 +106,26 @@ class DropRequest(QueueRequest):
     @staticmethod
     def encode(kind: StepKind, requests: Sequence[DropRequest]) -> wire.Step:
         return wire.Step(drops=wire.Drops(queues=[request.queue for request in requests]))
+
+
+class PurgeRequest(QueueRequest):
+    """`position`: where to go on. Answered with (messages dropped, position of what is left; 0: nothing)."""
+
+    __slots__ = ("_position",)
+    verb = "purge"
+
+    def __init__(self, queue: bytes, position: int, deadline: float) -> None:
+        super().__init__((PurgeRequest,), queue, (), deadline)
+        self._position = position
+
+    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+        if not self.future.done():
+            self.future.set_result((outcome.messages[position], outcome.positions[position]))
+
+    @staticmethod
+    def encode(kind: StepKind, requests: Sequence[PurgeRequest]) -> wire.Step:
+        positions = [request._position for request in requests]
+        return wire.Step(purges=wire.Purges(queues=[request.queue for request in requests], positions=positions))
 
 
 class BindRequest(QueueRequest):

@@ -23,6 +23,9 @@ FRAME_OPERATIONS_MAX: Final = 10_000
 LOCATE_KEYS_MAX: Final = 10_000
 """Keys in one Locate."""
 
+LIST_ITEMS_MAX: Final = 1000
+"""Names in one page of a list: at most 256 KiB, and a few milliseconds of a slice."""
+
 PRODUCER_BYTES: Final = 16
 """A producer id: random, so unique without coordination."""
 

@@ -1,0 +1,190 @@
+"""`shoal.Admin`: the cluster as an operator sees it. It only asks; what changes something is a verb of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, TypeVar
+
+import grpc.aio
+
+from shoal import pages
+from shoal.broker import Broker
+from shoal.figures import (
+    BindingEntry,
+    CheckpointFigures,
+    ClusterInfo,
+    Counters,
+    JournalFigures,
+    KeyEntry,
+    MemoryFigures,
+    Page,
+    SliceFigures,
+    SliceInfo,
+)
+from shoal.limits import LIST_ITEMS_DEFAULT
+from shoal.slice_calls import Ask
+from shoal.waiting import no_such_queue
+from shoal_contract.errors import NoSuchQueue
+from shoal_contract.names import Name, encode_name
+from shoal_contract.wire import admin_pb2 as wire
+from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
+from shoal_contract.wire.redirector_pb2 import LocateRequest, LocateResponse
+from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.admin_pb2_grpc import AdminServiceAsyncStub
+    from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub
+
+Response = TypeVar("Response")
+AskAdmin = Callable[["AdminServiceAsyncStub", float], Awaitable[Response]]
+"""Sends one call, with its timeout in seconds."""
+
+
+class Admin:
+    """Over an open broker's connection: `admin = shoal.Admin(broker)`. Ends with it.
+
+    Every call waits for slices that are away until the broker's deadline (`deadline_s` of `connect`), then raises
+    Unavailable or DeadlineExceeded. Lists raise TooLarge and OutOfRange for a `limit` beyond 1 to 1,000, Malformed for
+    an `after` that is no page's `next`. Names that are not UTF-8 come as bytes.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._map = broker._map
+        self._calls = broker._calls
+
+    async def cluster(self) -> ClusterInfo:
+        """The map and its slices, as a redirector has them now."""
+
+        def locate(channel: grpc.aio.Channel, timeout_s: float) -> Awaitable[LocateResponse]:
+            stub: RedirectorServiceAsyncStub = RedirectorServiceStub(channel)
+            return stub.Locate(LocateRequest(), timeout=timeout_s)
+
+        found = await self._calls.ask_redirector(self._map.redirectors, locate, self._deadline())
+        owned = Counter(await self.partitions())
+        slices = tuple(SliceInfo(one.slice, one.address, one.epoch, owned[one.slice]) for one in found.slices)
+        return ClusterInfo(found.map_version, found.age_ms, sum(owned.values()), slices)
+
+    async def partitions(self) -> tuple[str, ...]:
+        """Of each partition, by its number, the slice that owns it. From the map that this connection watches."""
+        owners = self._map.current.partition_map
+        return tuple(owners.slices[index] for index in owners.owners)
+
+    async def figures(self, slice_name: str) -> SliceFigures:
+        """What a slice holds and did. Raises OutOfRange for a slice that there is not."""
+        answer = await self._ask(slice_name, lambda stub, s: stub.Figures(wire.FiguresRequest(), timeout=s))
+        return _figures(answer)
+
+    async def queues(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
+        """Names of queues with this prefix, in order of their bytes, over all slices, each once."""
+        pages.check_limit(limit)
+        request = wire.ListQueuesRequest(
+            prefix=pages.encode_prefix(prefix), after=pages.decode_cursor(after), limit=limit
+        )
+        answers = await self._ask_all(lambda stub, s: stub.ListQueues(request, timeout=s))
+        parts = [(dict.fromkeys(answer.queues, 0), answer.next) for answer in answers]
+        found, following = pages.merge_names(parts, limit, max)
+        return Page(tuple(pages.readable(name) for name, _ in found), following)
+
+    async def keys(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[KeyEntry]:
+        """Keys with this prefix, in order of their bytes, over all slices; each with how many queues are bound."""
+        pages.check_limit(limit)
+        request = wire.ListKeysRequest(
+            prefix=pages.encode_prefix(prefix), after=pages.decode_cursor(after), limit=limit
+        )
+        answers = await self._ask_all(lambda stub, s: stub.ListKeys(request, timeout=s))
+        parts = [(dict(zip(answer.keys, answer.queues, strict=True)), answer.next) for answer in answers]
+        found, following = pages.merge_names(parts, limit, max)
+        return Page(tuple(KeyEntry(pages.readable(name), queues) for name, queues in found), following)
+
+    async def members(self, key: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
+        """Names of the queues bound to a key, in the order in which they were first known to its slice."""
+        pages.check_limit(limit)
+        request = wire.ListMembersRequest(
+            key=encode_name(key, "key"), after=pages.decode_position(after, after), limit=limit
+        )
+        answer = await self._calls.ask_slice(
+            lambda: self._map.current.owner_of(request.key),
+            _over_stub(lambda stub, s: stub.ListMembers(request, timeout=s)),
+            self._deadline(),
+        )
+        return Page(tuple(map(pages.readable, answer.queues)), answer.next.hex())
+
+    async def bindings(self, queue: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[BindingEntry]:
+        """A queue's keys with start, cursor, end and backlog, slice by slice; ended ones that have a backlog too. In no
+        order of names. Raises NoSuchQueue."""
+        pages.check_limit(limit)
+        name = encode_name(queue, "queue")
+        slices = sorted(self._map.current.slices)
+        index, position = pages.decode_slice_cursor(after, slices)
+        found: list[BindingEntry] = []
+        parts = index  # Slices before the cursor's had theirs, or none.
+        while index < len(slices) and len(found) < limit:
+            request = wire.ListBindingsRequest(queue=name, after=position, limit=limit - len(found))
+            answer = await self._list_part(slices[index], request)
+            if answer is not None:
+                parts += 1
+                found += [_binding(slices[index], item) for item in answer.bindings]
+            position = answer.next if answer is not None else b""
+            index += 0 if position else 1
+        if not parts:
+            raise no_such_queue(name)
+        return Page(tuple(found), f"{slices[index]}.{position.hex()}" if index < len(slices) else "")
+
+    async def _list_part(self, slice_name: str, request: wire.ListBindingsRequest) -> wire.ListBindingsResponse | None:
+        try:
+            return await self._ask(slice_name, lambda stub, s: stub.ListBindings(request, timeout=s))
+        except NoSuchQueue:
+            return None  # No part there.
+
+    async def _ask(self, slice_name: str, ask: AskAdmin[Response]) -> Response:
+        return await self._calls.ask_slice(lambda: slice_name, _over_stub(ask), self._deadline())
+
+    async def _ask_all(self, ask: AskAdmin[Response]) -> Sequence[Response]:
+        """Every slice at once. Raises what the first of them failed with."""
+        return await asyncio.gather(*(self._ask(name, ask) for name in self._map.current.slices))
+
+    def _deadline(self) -> float:
+        return self._broker._deadline(None)
+
+
+def _over_stub(ask: AskAdmin[Response]) -> Ask[Response]:
+    def call(channel: grpc.aio.Channel, timeout_s: float) -> Awaitable[Response]:
+        stub: AdminServiceAsyncStub = AdminServiceStub(channel)
+        return ask(stub, timeout_s)
+
+    return call
+
+
+def _figures(answer: wire.FiguresResponse) -> SliceFigures:
+    journal, checkpoint, counters = answer.journal, answer.checkpoint, answer.counters
+    return SliceFigures(
+        **{name: getattr(answer, name) for name in _PLAIN},
+        uptime_s=answer.uptime_ms / 1000,
+        journal=JournalFigures(journal.lsn, journal.applied_lsn, journal.segments, journal.bytes),
+        checkpoint=CheckpointFigures(
+            checkpoint.lsn,
+            checkpoint.age_ms / 1000,
+            checkpoint.lag_records,
+            checkpoint.delta_rows,
+            checkpoint.delta_bytes,
+        ),
+        memory=MemoryFigures(answer.resident_bytes, answer.checkpointer_resident_bytes),
+        counters=Counters(**{field.name: getattr(counters, field.name) for field in fields(Counters)}),
+    )
+
+
+_PLAIN = (
+    *("slice", "node", "epoch", "map_version", "partitions", "time_ms", "queues", "keys", "bindings", "messages"),
+    *("body_bytes", "sessions", "attached_queues", "disk_bytes"),
+)
+
+
+def _binding(slice_name: str, item: wire.ListedBinding) -> BindingEntry:
+    found = item.binding
+    return BindingEntry(
+        pages.readable(found.key), slice_name, found.start, found.cursor, found.end, item.head, found.messages
+    )

@@ -1,0 +1,146 @@
+"""What `Admin` answers with: figures of slices, the cluster, pages of lists. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from shoal_contract.names import Name
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """A part of a list. It is as of several moments close together: what comes or goes meanwhile may be missing."""
+
+    items: tuple[Item, ...]
+    next: str
+    """The `after` of the following page; "" after the last. Fit for a URL as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceInfo:
+    """A slice in the map."""
+
+    slice: str
+    address: str
+    """host:port of its leader; "" while it has none."""
+    epoch: int
+    partitions: int
+    """How many it owns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """The map as a redirector has it."""
+
+    map_version: int
+    age_ms: int
+    """How long that redirector has not heard from etcd; 0 while connected."""
+    partitions: int
+    slices: tuple[SliceInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFigures:
+    lsn: int
+    """Of the last durable record."""
+    applied_lsn: int
+    segments: int
+    bytes: int
+    """Written; segments are allocated ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFigures:
+    lsn: int
+    age_s: float
+    lag_records: int
+    """Records applied since: what a crash would replay."""
+    delta_rows: int
+    """Rows in memory that no checkpoint has."""
+    delta_bytes: int
+    """The memory they take, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFigures:
+    resident_bytes: int
+    """Of the broker process."""
+    checkpointer_resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Since the node began to serve; replay does not count."""
+
+    declares: int
+    binds: int
+    """Keys bound, repeats included."""
+    unbinds: int
+    publishes: int
+    """Messages, each once."""
+    chunks: int
+    """What they came in."""
+    deliveries: int
+    """Messages given, once for each queue."""
+    acks: int
+    """Messages acked, once for each queue."""
+    drops: int
+    purges: int
+    refusals: int
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFigures:
+    """One slice's figures. Counts are exact, at the slice's own moment."""
+
+    slice: str
+    node: str
+    epoch: int
+    map_version: int
+    partitions: int
+    """Owned by the slice."""
+    time_ms: int
+    """The node's clock, milliseconds since 1970."""
+    uptime_s: float
+    queues: int
+    """With a part here: a queue bound on several slices counts on each."""
+    keys: int
+    bindings: int
+    """Live ones; those of dropped queues count until they are reclaimed."""
+    messages: int
+    """Kept in logs, each once however many queues still have to get it."""
+    body_bytes: int
+    sessions: int
+    attached_queues: int
+    """Queues that sessions consume or pull from now."""
+    journal: JournalFigures
+    checkpoint: CheckpointFigures
+    memory: MemoryFigures
+    disk_bytes: int
+    """The store, and the journal's segments as allocated."""
+    counters: Counters
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEntry:
+    key: Name
+    queues: int
+    """How many are bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindingEntry:
+    """One key of a queue: `start` <= offsets < `end` (0: still bound) are for the queue; below `cursor` all is done."""
+
+    key: Name
+    slice: str
+    start: int
+    cursor: int
+    end: int
+    head: int
+    """The next offset of the key."""
+    messages: int
+    """Backlog."""

@@ -1,0 +1,80 @@
+"""Unary calls to slices and redirectors, one channel an address: for questions that need no session.
+
+They only ask, so a call that failed on the way is repeated until its deadline. Not here: what is asked (admin.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import grpc.aio
+
+from shoal.backoff import Backoff
+from shoal.channels import open_channel
+from shoal.map_watch import MapWatch
+from shoal.waiting import remaining_s
+from shoal_contract.errors import MapOrLeaderChanged, OutOfRange, ShoalError, Unavailable
+from shoal_contract.grpc_errors import from_rpc_error
+
+Response = TypeVar("Response")
+Ask = Callable[[grpc.aio.Channel, float], Awaitable[Response]]
+"""Sends one call over a channel, with its timeout in seconds."""
+
+
+class SliceCalls:
+    """Channels open when first needed, and stay until `close`: as many as leaders and redirectors were ever asked."""
+
+    def __init__(self, map_watch: MapWatch) -> None:
+        self._map = map_watch
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def ask_slice(self, slice_of: Callable[[], str], ask: Ask[Response], deadline: float) -> Response:
+        """Of the slice's leader; `slice_of` names it anew for each attempt. Raises OutOfRange for a slice that the map
+        does not have; after the deadline what it failed with last."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._ask(self._leader(slice_of()), ask, deadline)
+            except (MapOrLeaderChanged, Unavailable) as error:
+                pause_s = backoff.pause_s()
+                if asyncio.get_running_loop().time() + pause_s >= deadline:
+                    raise
+                if isinstance(error, MapOrLeaderChanged):
+                    self._map.suspect()
+                await self._map.change(pause_s)
+
+    async def ask_redirector(self, redirectors: Sequence[str], ask: Ask[Response], deadline: float) -> Response:
+        """Of the first that answers. Raises what the last one failed with."""
+        failure: ShoalError = Unavailable("there is no redirector to ask")
+        for index, redirector in enumerate(redirectors):
+            now = asyncio.get_running_loop().time()
+            try:
+                return await self._ask(redirector, ask, now + (deadline - now) / (len(redirectors) - index))
+            except ShoalError as error:
+                failure = error
+        raise failure
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+
+    def _leader(self, slice_name: str) -> str:
+        current = self._map.current
+        if slice_name not in current.slices:
+            known = ", ".join(current.slices)
+            raise OutOfRange(f"there is no slice {slice_name}; the cluster has {known}", subject=slice_name)
+        address = current.address_of(slice_name)
+        if not address:
+            raise Unavailable(f"slice {slice_name} has no leader", subject=slice_name)
+        return address
+
+    async def _ask(self, address: str, ask: Ask[Response], deadline: float) -> Response:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = open_channel(address)
+        try:
+            return await ask(channel, remaining_s(deadline, f"call to {address}"))
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
