@@ -30,7 +30,8 @@ class LocalCluster:
     """Use as `async with LocalCluster(folder) as cluster`, or `start` and `stop`. Its children end with this process.
 
     `listen`, `http`: the redirector's addresses. `slices` None: as the folder remembers, or 3. `fresh`: wipe the folder
-    first (only if it is a local cluster's). `on_line(name, line)`: every line of every process, and our own as "shoal".
+    first (only if it is a local cluster's). `archive`: slice nodes put closed journal segments there. `on_line(name,
+    line)`: every line of every process, and our own as "shoal".
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class LocalCluster:
         listen: str = ANY_PORT,
         http: str = ANY_PORT,
         fresh: bool = False,
+        archive: Path | None = None,
         on_line: OnLine = _say_nothing,
     ) -> None:
         self._folder = LocalFolder(folder)
@@ -48,6 +50,7 @@ class LocalCluster:
         self._listen = listen
         self._http = http
         self._fresh = fresh
+        self._archive = archive
         self._on_line = on_line
         self._etcd: LocalEtcd | None = None
         self._children: dict[str, LocalProcess] = {}
@@ -151,7 +154,8 @@ class LocalCluster:
     def _node_command(self, name: str, port: int) -> list[str]:
         node = f"n{name.removeprefix('s')}"
         command = ["shoal_slice_node", "--slice", name, "--node", node, "--listen", f"{HOST}:{port}"]
-        return [*command, "--data", str(self._folder.path / name)]
+        archive = [] if self._archive is None else ["--archive", str(self._archive)]
+        return [*command, "--data", str(self._folder.path / name), *archive]
 
     def _add(self, name: str, command: list[str]) -> None:
         assert self._etcd is not None

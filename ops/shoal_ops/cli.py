@@ -54,11 +54,12 @@ def up(
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = AT_DEFAULT,
     http: Annotated[str, typer.Option(metavar="HOST:PORT", help="The redirector's HTTP.")] = "127.0.0.1:7401",
     fresh: Annotated[bool, typer.Option("--fresh", help="Wipe the folder's earlier cluster first.")] = False,
+    archive: Annotated[Path | None, typer.Option(help="Folder for all changes ever made.", show_default=False)] = None,
 ) -> None:
     """Run a local cluster until Ctrl-C: etcd, a redirector, slice nodes."""
     from shoal_ops.commands.cluster import run_cluster
 
-    exits.run(run_cluster(slices, data, listen, http, fresh))
+    exits.run(run_cluster(slices, data, listen, http, fresh, archive))
 
 
 @app.command()

@@ -13,6 +13,9 @@ BUCKET_ENTRIES_LOW: Final = 16
 BINDINGS_PER_QUEUE_MAX: Final = 100_000
 """Keys of one queue: a login of a tenth of a second."""
 
+PURGE_BINDINGS_MAX: Final = 5_000
+"""Bindings looked at by one part of a purge: about 20 ms of the broker. Who asked goes on with the next part."""
+
 REFUSALS_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
 """Texts of refusals in one outcome; further ones have a code only. The largest outcome then fits one answer."""
 
@@ -182,6 +185,12 @@ SESSIONS_MAX: Final = 50_000
 
 CHECKPOINT_RETRY_MS: Final = 1_000
 """Between attempts when the checkpointer died or its disk was full."""
+
+ARCHIVE_RETRY_MS: Final = 5_000
+"""Between attempts when the archive's volume is full or gone: the journal grows meanwhile, serving goes on."""
+
+ARCHIVE_COPY_BYTES: Final = 1 << 20
+"""Copied to the archive at one go, where a segment cannot be linked: the loop waits for no more than that."""
 
 assert ACK_FLUSH_MS >= TICK_MS
 assert BATCH_BYTES_MAX + FRAME_BYTES_MAX < APPEND_BYTES_MAX

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`etcd` None: standalone. `advertise` empty: the address that is listened on."""
+    """`etcd` None: standalone. `advertise` empty: the address that is listened on. `archive`: of this node alone."""
 
     slice: str
     node: str
@@ -49,6 +49,7 @@ class Settings:
     cluster: str
     etcd: EtcdOptions | None
     delta_rows: int
+    archive: Path | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +73,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(Tasks(settings.slice, failed))
         if settings.etcd is None:
-            broker = await Broker.open(settings.data, 1, failed, settings.delta_rows)
+            broker = await Broker.open(settings.data, 1, failed, settings.delta_rows, settings.archive)
             broker.start()
             await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
         else:
@@ -98,7 +99,7 @@ async def _join(
     record = NodeRecord(settings.node, address, settings.slice)
     registration, slice_record = await lead_slice(client, settings.cluster, record, lost)
     stack.push_async_callback(registration.end)
-    broker = await Broker.open(settings.data, slice_record.epoch, failed, settings.delta_rows)
+    broker = await Broker.open(settings.data, slice_record.epoch, failed, settings.delta_rows, settings.archive)
     broker.start()
     known = asyncio.Event()
     tasks.start("map", follow_map(client, settings.cluster, settings.slice, broker, known))
@@ -144,6 +145,12 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         metavar="N",
         help="rows changed before a checkpoint begins (default %(default)s)",
     )
+    parser.add_argument(
+        "--archive",
+        type=Path,
+        metavar="DIR",
+        help="closed journal segments go to DIR/SLICE/NODE before they are deleted",
+    )
     given = parser.parse_args(arguments)
     try:
         for name, what in ((given.slice, "slice"), (given.node, "node")):
@@ -152,9 +159,9 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         _check_advertised(given.advertise or given.listen, given.advertise, alone=given.standalone)
     except (ShoalError, OSError) as error:
         parser.error(str(error))
-    return Settings(
-        given.slice, given.node, given.listen, given.advertise, given.data, given.cluster, etcd, given.delta_rows
-    )
+    archive = given.archive and given.archive / given.slice / given.node
+    where_to = (given.listen, given.advertise, given.data, given.cluster)
+    return Settings(given.slice, given.node, *where_to, etcd, given.delta_rows, archive)
 
 
 def _check_advertised(address: str, advertised: str, *, alone: bool) -> None:

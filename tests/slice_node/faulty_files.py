@@ -92,6 +92,7 @@ class FaultyFiles:
         self.free_bytes = 1 << 60
         self.sync_error = False
         self.write_error: int | None = None
+        self.links = True
 
     def step(self) -> None:
         """An operation has had its effect on what is seen; the power may go now."""
@@ -135,6 +136,14 @@ class FaultyFiles:
 
     def rename(self, path: Path, to: Path) -> None:
         self._change(lambda names: names.__setitem__(to, names.pop(path)))
+
+    def link(self, path: Path, to: Path) -> None:
+        if not self.links:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        if to in self._seen:
+            raise FileExistsError(to)
+        node = self._seen[path]
+        self._change(lambda names: names.__setitem__(to, node))
 
     def remove(self, path: Path) -> None:
         self._change(lambda names: names.pop(path))

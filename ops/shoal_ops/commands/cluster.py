@@ -28,12 +28,14 @@ class MergedLog:
         self._console.print(text, soft_wrap=True)
 
 
-async def run_cluster(slices: int | None, data: Path, listen: str, http: str, fresh: bool) -> None:
+async def run_cluster(
+    slices: int | None, data: Path, listen: str, http: str, fresh: bool, archive: Path | None = None
+) -> None:
     log = MergedLog(Console(highlight=False))
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    cluster = LocalCluster(data, slices=slices, listen=listen, http=http, fresh=fresh, on_line=log)
+    cluster = LocalCluster(data, slices=slices, listen=listen, http=http, fresh=fresh, archive=archive, on_line=log)
     log("shoal", f"starting a cluster in {data}")
     starting = asyncio.ensure_future(cluster.start())
     stopping = asyncio.ensure_future(stop.wait())
@@ -52,4 +54,6 @@ async def run_cluster(slices: int | None, data: Path, listen: str, http: str, fr
     finally:
         stopping.cancel()
         await cluster.stop()
+    if archive is not None:
+        log("shoal", f"all that happened is archived in {archive}: shoal pipeline census {archive}")
     log("shoal", f"stopped; the data is kept in {data}")

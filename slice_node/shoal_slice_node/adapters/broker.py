@@ -14,6 +14,8 @@ from pathlib import Path
 
 from shoal_contract.tasks import OnFailure, Tasks
 from shoal_slice_node.adapters.ack_flush import AckFlush
+from shoal_slice_node.adapters.archive import Archive
+from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.commit_loop import CommitLoop, Item
 from shoal_slice_node.adapters.journal_files import Journal
@@ -45,9 +47,18 @@ JOURNAL_FOLDER = "journal"
 
 
 class Broker:
-    """Open with `Broker.open`. `wakers`: session number -> what to call when it has deliveries to send."""
+    """Open with `Broker.open`. `wakers`: session number -> what to call when it has deliveries to send. `archiving`
+    None: closed journal segments are deleted."""
 
-    def __init__(self, store: Store, journal: Journal, engine: Engine, epoch: int, on_failure: OnFailure) -> None:
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        engine: Engine,
+        epoch: int,
+        on_failure: OnFailure,
+        archive: Archive | None = None,
+    ) -> None:
         self.store = store
         self.journal = journal
         self.engine = engine
@@ -57,7 +68,10 @@ class Broker:
         self.wakers: dict[int, Callable[[], None]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self.reclaims = ReclaimList(store.tables.reclaim)
-        self.checkpoints = Checkpoints(store, journal, engine.state, self._in_journal_thread, self.reclaims.note)
+        self.archiving = None if archive is None else Archiving(archive, journal, self._in_journal_thread)
+        self.checkpoints = Checkpoints(
+            store, journal, engine.state, self._in_journal_thread, self.reclaims.note, self.archiving
+        )
         self.commit = CommitLoop(
             engine,
             journal,
@@ -75,9 +89,15 @@ class Broker:
 
     @classmethod
     async def open(
-        cls, folder: Path, epoch: int, on_failure: OnFailure, delta_rows_max: int = DELTA_ROWS_MAX
+        cls,
+        folder: Path,
+        epoch: int,
+        on_failure: OnFailure,
+        delta_rows_max: int = DELTA_ROWS_MAX,
+        archive: Path | None = None,
     ) -> Broker:
-        """Recovers what the folder holds: the checkpoint, then the journal above it.
+        """Recovers what the folder holds: the checkpoint, then the journal above it. `archive`: this node's own folder
+        for closed journal segments.
 
         Raises Conflict (another process has the folder), Corrupt, ResourceExhausted.
         """
@@ -89,7 +109,7 @@ class Broker:
         except BaseException:
             await store.close()
             raise
-        return cls(store, journal, engine, epoch, on_failure)
+        return cls(store, journal, engine, epoch, on_failure, None if archive is None else Archive(archive))
 
     @property
     def state(self) -> State:
@@ -107,17 +127,21 @@ class Broker:
         self._tasks.start("pump", self._pump())
         self._tasks.start("maintenance", maintenance.run())
         self._tasks.start("checkpoints", self.checkpoints.run())
+        if self.archiving is not None:
+            self._tasks.start("archiving", self.archiving.run())
 
     async def stop(self, checkpoint: bool) -> None:
-        """`checkpoint`: leave nothing to replay, if the checkpointer can manage it in CHECKPOINT_STOP_S."""
+        """`checkpoint`: leave nothing to replay or to archive, if that can be done in CHECKPOINT_STOP_S."""
         try:
             async with asyncio.timeout(CHECKPOINT_STOP_S if checkpoint else 0):
                 await self.acks.settled()
                 await self.checkpoints.hold()
                 await self._tasks.close()
                 await self.checkpoints.finish()
+                if self.archiving is not None:
+                    await self.archiving.finish(self.store.checkpoint_lsn)
         except TimeoutError:
-            _log.warning("stopping without a checkpoint: the next start replays the journal")
+            _log.warning("stopping without a checkpoint or archive: the next start replays the journal")
         await self._tasks.close()
         await self._in_journal_thread(self.journal.close)
         self._thread.shutdown()

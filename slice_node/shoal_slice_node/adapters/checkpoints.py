@@ -1,4 +1,5 @@
-"""When to checkpoint, and what follows: the journal below it goes; pages that nobody reads leave memory."""
+"""When to checkpoint, and what follows: the journal below it goes (to the archive first, if there is one); pages that
+nobody reads leave memory."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal_contract.errors import Corrupt, ShoalError
+from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.commit_loop import JournalThread
 from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.store import Store
@@ -36,6 +38,7 @@ class Checkpoints:
         state: State,
         in_journal_thread: JournalThread,
         on_emptied: Callable[[list[bytes]], None],
+        archiving: Archiving | None = None,
     ) -> None:
         self.figures: dict[str, Any] = {}
         self._store = store
@@ -43,6 +46,7 @@ class Checkpoints:
         self._state = state
         self._in_journal_thread = in_journal_thread
         self._on_emptied = on_emptied
+        self._archiving = archiving
         self._frozen = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._caught_up.set()
@@ -105,7 +109,10 @@ class Checkpoints:
                 await asyncio.sleep(CHECKPOINT_RETRY_MS / 1000)
         self._on_emptied(self.figures.pop("emptied"))
         below_lsn = self._store.checkpoint_lsn + 1
-        await self._in_journal_thread(lambda: self._journal.release(below_lsn))
+        if self._archiving is not None:
+            self._archiving.release(below_lsn)
+        else:
+            await self._in_journal_thread(lambda: self._journal.release(below_lsn))
         if not self._store.freezing:  # While the journal was released the next delta may have been frozen.
             self._caught_up.set()
         if self._freed is not None and not self._freed.done():

@@ -44,6 +44,9 @@ class Files(Protocol):
     def rename(self, path: Path, to: Path) -> None:
         """Within one file system. Replaces `to`."""
 
+    def link(self, path: Path, to: Path) -> None:
+        """A second name for the same file. FileExistsError; other OSErrors where the file systems cannot."""
+
     def remove(self, path: Path) -> None: ...
 
     def sync_folder(self, folder: Path) -> None: ...
@@ -99,6 +102,9 @@ class DiskFiles:
 
     def rename(self, path: Path, to: Path) -> None:
         path.replace(to)
+
+    def link(self, path: Path, to: Path) -> None:
+        to.hardlink_to(path)
 
     def remove(self, path: Path) -> None:
         path.unlink()

@@ -191,24 +191,34 @@ class Journal:
         """Everything from from_lsn on, up to what is there now. Raises OutOfRange if that is released, Corrupt."""
         return read_records(self._files, tuple(self._segments), from_lsn, self.next_lsn)
 
-    def release(self, below_lsn: int, archive: Path | None = None) -> int:
-        """Segments that have only records below `below_lsn` go: into the folder `archive` (on the same file system), or
-        away. The one being written stays. Returns how many went. Raises ResourceExhausted, Corrupt."""
+    def closed(self, below_lsn: int) -> list[tuple[Segment, int]]:
+        """Segments that have only records below `below_lsn`, each with its end LSN, and that nothing will be written to
+        again, not even after a crash: a later segment has a record."""
+        pairs = zip(self._segments, self._segments[1:], strict=False)
+        return [(one, later.first_lsn) for one, later in pairs if later.first_lsn <= min(below_lsn, self.next_lsn - 1)]
+
+    def seal(self) -> tuple[Path, int] | None:
+        """Ends the segment being written, with a mark that all of it was synced; an empty one follows. Its path and how
+        much of it is sound; None: it has no records. A start that finds nothing in the new one writes on in the old.
+        Raises as `append`."""
+        segment = self._segments[-1]
+        if segment.first_lsn == self.next_lsn:
+            return None
+        self._mark_end()
+        sound_bytes = self._position
+        self._rotate()
+        return segment.path, sound_bytes
+
+    def release(self, below_lsn: int) -> int:
+        """Segments that have only records below `below_lsn` go. The one being written stays. Returns how many went.
+        Raises ResourceExhausted, Corrupt."""
         released = 0
         try:
-            if archive is not None:
-                self._files.make_folder(archive)
             while len(self._segments) > 1 and self._segments[1].first_lsn <= below_lsn:
-                path = self._segments[0].path
-                if archive is None:
-                    self._files.remove(path)
-                else:
-                    self._files.rename(path, archive / path.name)
+                self._files.remove(self._segments[0].path)
                 del self._segments[0]
                 released += 1
             if released:
-                if archive is not None:
-                    self._files.sync_folder(archive)
                 self._files.sync_folder(self._folder)
         except OSError as error:
             raise _typed(error, self._folder) from error
@@ -217,10 +227,13 @@ class Journal:
     def close(self) -> None:
         """Ends with a mark that all of it was synced: from now on a bad last record is known for damage."""
         self._background.shutdown()
+        self._mark_end()
+        self._file.close()
+
+    def _mark_end(self) -> None:
         mark = batch_mark(self.next_lsn, self.next_lsn - 1)
         if self._failed is None and self._position + len(mark) <= self._segment_bytes:
             self._write(mark)
-        self._file.close()
 
 
 def _typed(error: OSError, path: Path, position: int = 0) -> ShoalError:

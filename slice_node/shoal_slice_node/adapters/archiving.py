@@ -1,0 +1,103 @@
+"""Archives what the journal would release, then lets it release it. An archive that fails costs disk, never records.
+
+Belongs here: order, retries, figures. Not here: one segment's way (archive), what is released when (checkpoints).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar, cast
+
+from shoal_contract.errors import ResourceExhausted, Unavailable
+from shoal_slice_node.adapters.archive import Archive
+from shoal_slice_node.adapters.commit_loop import JournalThread
+from shoal_slice_node.adapters.journal_files import Journal
+from shoal_slice_node.limits import ARCHIVE_RETRY_MS
+
+_log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFigures:
+    """`archived`: segments since the start. `waiting`: closed segments that the journal keeps for the archive.
+    `failures`: attempts since the start. `problem`: of the last attempt; "" when it went well."""
+
+    archived: int = 0
+    waiting: int = 0
+    failures: int = 0
+    problem: str = ""
+
+
+class Archiving:
+    """`figures` are current. Use from the loop."""
+
+    def __init__(self, archive: Archive, journal: Journal, in_journal_thread: JournalThread) -> None:
+        self.figures = ArchiveFigures()
+        self._archive = archive
+        self._journal = journal
+        self._in_journal_thread = in_journal_thread
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
+        self._below_lsn = 0
+        self._wake = asyncio.Event()
+
+    def release(self, below_lsn: int) -> None:
+        """Nothing below needs the journal any more: archive it, then release it. Returns at once."""
+        self._below_lsn = max(self._below_lsn, below_lsn)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises Corrupt: the journal's own disk failed."""
+        done = True
+        while True:
+            try:
+                async with asyncio.timeout(None if done else ARCHIVE_RETRY_MS / 1000):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            done = await self._turn()
+
+    async def finish(self, checkpoint_lsn: int) -> None:
+        """After `run` was cancelled, with nothing appended any more: what is checkpointed is archived and released, the
+        last segment too if it is checkpointed whole. What cannot be archived stays in the journal."""
+        self._below_lsn = checkpoint_lsn + 1
+        if await self._turn() and self._journal.next_lsn == self._below_lsn:
+            sealed = await self._journal_says(self._journal.seal)
+            if sealed is not None:
+                path, sound_bytes = sealed
+                if await self._archived(lambda: self._archive.put(path, sound_bytes)):
+                    await self._journal_says(lambda: self._journal.release(self._below_lsn))
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def _turn(self) -> bool:
+        """False: something is left, and the archive did not take it."""
+        closed = await self._journal_says(lambda: self._journal.closed(self._below_lsn))
+        self.figures = replace(self.figures, waiting=len(closed))
+        for number, (segment, end_lsn) in enumerate(closed, 1):
+            if not await self._archived(partial(self._archive.put, segment.path)):
+                return False
+            await self._journal_says(partial(self._journal.release, end_lsn))
+            self.figures = replace(self.figures, waiting=len(closed) - number)
+        return True
+
+    async def _archived(self, put: Callable[[], None]) -> bool:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, put)
+        except (ResourceExhausted, Unavailable) as error:
+            if error.message != self.figures.problem:
+                _log.warning("segments stay in the journal: %s", error)
+            self.figures = replace(self.figures, failures=self.figures.failures + 1, problem=error.message)
+            return False
+        if self.figures.problem:
+            _log.info("the archive %s takes segments again", self._archive.folder)
+        self.figures = replace(self.figures, archived=self.figures.archived + 1, problem="")
+        return True
+
+    async def _journal_says(self, work: Callable[[], Result]) -> Result:
+        return cast(Result, await self._in_journal_thread(work))

@@ -1,0 +1,167 @@
+"""The archive: a record is in it or still in the journal, whatever fails; a node that stops leaves all of it there."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.journal_record import Record
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters.archive import Archive
+from shoal_slice_node.adapters.archiving import Archiving
+from shoal_slice_node.adapters.files import DiskFiles, Files
+from shoal_slice_node.adapters.journal_files import Journal
+from shoal_slice_node.adapters.journal_reader import list_segments
+from shoal_slice_node.adapters.journal_segment import SegmentScan
+
+from .faulty_files import FaultyFiles, PowerLoss
+from .node_process import NodeProcess
+from .test_journal_files import append, open_journal, payload_of
+
+ARCHIVE = Path("/archive")
+
+
+def archived_records(files: Files, folder: Path) -> list[Record]:
+    """As a reader takes them: each segment up to where the next begins."""
+    segments = list_segments(files, folder)
+    ends = [*(segment.first_lsn for segment in segments), 1 << 62][1:]
+    return [
+        record
+        for segment, end in zip(segments, ends, strict=True)
+        for record in SegmentScan(files.read(segment.path), segment.first_lsn)
+        if record.lsn < end
+    ]
+
+
+def archive_closed(journal: Journal, archive: Archive, below_lsn: int) -> None:
+    for segment, end_lsn in journal.closed(below_lsn):
+        archive.put(segment.path)
+        journal.release(end_lsn)
+
+
+def work(files: FaultyFiles, progress: dict[str, int], random: Random) -> None:
+    """Appends, releases through the archive, and a clean stop with everything in a checkpoint."""
+    archive = Archive(ARCHIVE, files)
+    journal = open_journal(files, progress["released"] - 1)
+    progress["acknowledged"] = journal.next_lsn - 1
+    for _ in range(30):
+        append(journal, random.randint(1, 6))
+        progress["acknowledged"] = journal.next_lsn - 1
+        if random.random() < 0.2:
+            progress["released"] = max(progress["released"], journal.next_lsn - 10)
+            archive_closed(journal, archive, progress["released"])
+    progress["released"] = journal.next_lsn
+    archive_closed(journal, archive, journal.next_lsn)
+    sealed = journal.seal()
+    if sealed is not None:
+        archive.put(*sealed)
+        journal.release(journal.next_lsn)
+    journal.close()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_no_record_is_missing_from_archive_and_journal_after_a_power_loss_at_every_step(links: bool) -> None:
+    whole = FaultyFiles()
+    whole.links = links
+    work(whole, {"acknowledged": 0, "released": 1}, Random(1))
+    for step in range(1, whole.steps_done, 2):
+        files, progress, random = FaultyFiles(), {"acknowledged": 0, "released": 1}, Random(step)
+        files.links, files.steps_left = links, step
+        with pytest.raises(PowerLoss):
+            work(files, progress, Random(1))
+        files = files if random.random() < 0.3 else files.after_power_loss(random)
+        files.links, files.steps_left = links, 1 << 60
+        archived = archived_records(files, ARCHIVE)
+        assert [record.lsn for record in archived] == list(range(1, len(archived) + 1))
+        assert open_journal(files, progress["released"] - 1).first_lsn <= len(archived) + 1, "a gap between them"
+        work(files, progress, random)
+        archived = archived_records(files, ARCHIVE)
+        assert [record.lsn for record in archived] == list(range(1, progress["acknowledged"] + 1))
+        assert all(record.payload == payload_of(record.lsn) for record in archived)
+
+
+def test_a_full_archive_is_said_and_takes_the_segment_later() -> None:
+    files = FaultyFiles()
+    files.links = False
+    journal = open_journal(files)
+    while len(files.paths()) < 4:
+        append(journal, 4)
+    archive = Archive(ARCHIVE, files)
+    (segment, end_lsn), *_ = journal.closed(journal.next_lsn)
+    files.write_error = errno.ENOSPC
+    with pytest.raises(ResourceExhausted, match="no space in the archive"):
+        archive.put(segment.path)
+    files.write_error = None
+    assert not archived_records(files, ARCHIVE)
+    archive.put(segment.path)
+    archive.put(segment.path)
+    assert len(archived_records(files, ARCHIVE)) == end_lsn - 1
+
+
+async def test_segments_wait_in_the_journal_while_the_archive_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal_slice_node.adapters.archiving.ARCHIVE_RETRY_MS", 20)
+    folder, place = tmp_path / "journal", tmp_path / "archive"
+    place.write_text("no folder")
+    journal = open_journal(DiskFiles(), folder=folder)
+    for _ in range(100):
+        append(journal, 4)
+    journal_thread = ThreadPoolExecutor(1)
+
+    def in_journal_thread(work: Callable[[], object]) -> asyncio.Future[object]:
+        return asyncio.get_running_loop().run_in_executor(journal_thread, work)
+
+    archiving = Archiving(Archive(place / "s01"), journal, in_journal_thread)
+    running = asyncio.create_task(archiving.run())
+    try:
+        async with asyncio.timeout(30):
+            archiving.release(300)
+            while archiving.figures.failures < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            waiting = archiving.figures.waiting
+            assert waiting > 3 and "archive" in archiving.figures.problem
+            assert journal.first_lsn == 1, "nothing is released"
+            append(journal, 4)
+            place.unlink()
+            while archiving.figures.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+    assert (archiving.figures.archived, archiving.figures.problem) == (waiting, "")
+    assert 1 < journal.first_lsn <= 300
+    await archiving.finish(journal.next_lsn - 1)
+    assert [record.lsn for record in archived_records(DiskFiles(), place / "s01")] == list(range(1, 405))
+    assert journal.first_lsn == journal.next_lsn == 405
+
+
+def test_an_archive_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "segment").write_bytes(b"x")
+    with pytest.raises(Unavailable) as caught:
+        Archive(tmp_path / "file" / "s01").put(tmp_path / "segment")
+    assert isinstance(caught.value, ShoalError) and "file" in caught.value.message
+
+
+async def test_a_stopped_node_has_everything_in_its_archive_and_goes_on_from_there(tmp_path: Path) -> None:
+    data, folder = tmp_path / "data", tmp_path / "archive"
+    lsns: list[int] = []
+    for life in range(3):
+        node = await NodeProcess.start(data, "--archive", str(folder))
+        async with node.stub() as stub:
+            await stub.Declare(wire.DeclareRequest(queue=b"queue %d" % life))
+            await stub.Bind(wire.BindRequest(queue=b"queue %d" % life, keys=[b"room"]))
+        assert await node.stop() == 0
+        records = archived_records(DiskFiles(), folder / "s01" / "n01")
+        assert [record.lsn for record in records] == list(range(1, len(records) + 1))
+        lsns.append(len(records))
+        kept = list_segments(DiskFiles(), data / "journal")
+        assert [segment.first_lsn for segment in kept] == [len(records) + 1]
+    assert lsns[0] >= 3 and lsns[2] > lsns[1] > lsns[0]
