@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import grpc.aio
 
-from shoal.backoff import Backoff
 from shoal.broker import Broker
-from shoal.channels import open_channel
-from shoal.limits import LEASE_BACKLOGS_MAX, PULL_BYTES_MAX
+from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
 from shoal.messages import Delivery, Message
+from shoal.slice_calls import Ask
 from shoal.waiting import no_such_queue, remaining_s
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import MapOrLeaderChanged, NoSuchQueue, OutOfRange, ShoalError, TooLarge, Unavailable
-from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.errors import (
+    MapOrLeaderChanged,
+    NoSuchQueue,
+    OutcomeUnknown,
+    OutOfRange,
+    TooLarge,
+    Unavailable,
+)
 from shoal_contract.names import Name, encode_name
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
@@ -46,25 +50,17 @@ class Backlog(NamedTuple):
     exists: bool
     messages: int
     slices: tuple[str, ...]
+    silent: tuple[str, ...]
+    """Slices that did not answer in time: what they hold is not counted."""
 
 
 class Leases:
-    """Over an open connection: `async with shoal.Leases(broker) as leases`. Has one channel for each slice in use."""
+    """Over an open broker's connection: `leases = shoal.Leases(broker)`. Ends with it."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._routing = broker._routing
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        """By address: as many as the map ever named."""
-
-    async def __aenter__(self) -> Leases:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for channel in self._channels.values():
-            await channel.close()
+        self._calls = broker._calls
 
     async def backlogs(self, queues: Sequence[Name], *, deadline_s: float | None = None) -> list[Backlog]:
         """Of at most 1,000 queues, in order: one question to each slice. Raises TooLarge, InvalidName."""
@@ -76,14 +72,18 @@ class Leases:
                 value=len(queues),
             )
         question = wire.Describe(queues=[encode_name(queue, "queue") for queue in queues])
-        deadline = self._broker._deadline(deadline_s)
+        deadline = min(self._broker._deadline(deadline_s), self._broker._deadline(LEASE_LOOK_S))
         names = self._routing.map.current.slices
-        frames = [await self._routing.session(name).asked(question, deadline) for name in names]
-        answers = [(await frame.future).description.queues for frame in frames]
+        answers = dict(
+            zip(names, await asyncio.gather(*(self._look(name, question, deadline) for name in names)), strict=True)
+        )
+        silent = tuple(name for name, answer in answers.items() if answer is None)
         found = []
-        for parts in zip(*answers, strict=True):
-            holding = tuple(name for name, part in zip(names, parts, strict=True) if part.messages)
-            found.append(Backlog(any(part.exists for part in parts), sum(part.messages for part in parts), holding))
+        for index in range(len(queues)):
+            parts = {name: answer[index] for name, answer in answers.items() if answer is not None}
+            holding = tuple(name for name, part in parts.items() if part.messages)
+            exists = any(part.exists for part in parts.values())
+            found.append(Backlog(exists, sum(part.messages for part in parts.values()), holding, silent))
         return found
 
     async def pull(
@@ -105,6 +105,9 @@ class Leases:
         name = encode_name(queue, "queue")
         deadline = self._broker._deadline(deadline_s)
         backlog = (await self.backlogs([name], deadline_s=deadline_s))[0]
+        if not backlog.slices and backlog.silent:
+            what = f"pull at slice {backlog.silent[0]}"
+            raise Unavailable(f"{what}: it does not answer, and no other slice has messages", subject=what)
         if not backlog.exists:
             raise no_such_queue(name)
         found: list[Message] = []
@@ -129,27 +132,46 @@ class Leases:
         name = encode_name(queue, "queue")
         deadline = self._broker._deadline(deadline_s)
         left = [wire.Ack(key=encode_name(one.key, "key"), low=one.first, to=one.end, queues=[name]) for one in done]
-        backoff = Backoff()
         while left:
             groups: dict[str, list[wire.Ack]] = {}
             for ack in left:
                 groups.setdefault(self._routing.map.current.owner_of(ack.key), []).append(ack)
-            left = []
-            for slice_name, acks in groups.items():
-                try:
-                    await self._ack_at(slice_name, acks, deadline)
-                except MapOrLeaderChanged as error:
-                    left += acks
-                    await self._newer_map(error, backoff, deadline)
+            results = await asyncio.gather(*(self._ack_at(acks, deadline) for acks in groups.values()))
+            left = [ack for again in results for ack in again]
 
-    async def _ack_at(self, slice_name: str, acks: Sequence[wire.Ack], deadline: float) -> None:
-        await self._ask(slice_name, lambda stub: stub.Ack(wire.AckRequest(acks=acks)), deadline)
+    async def _look(
+        self, slice_name: str, question: wire.Describe, deadline: float
+    ) -> Sequence[wire.QueueDescription] | None:
+        """None: no answer in time. One slice that is down does not hold up what the others have."""
+        try:
+            return (await self._routing.session(slice_name).ask(question, deadline)).description.queues
+        except (OutcomeUnknown, MapOrLeaderChanged):
+            return None
+
+    async def _ack_at(self, acks: Sequence[wire.Ack], deadline: float) -> Sequence[wire.Ack]:
+        """Acks of one slice. Returns those to group anew: their partitions may have parted in a move."""
+        loop = asyncio.get_running_loop()
+        part_deadline = min(deadline, loop.time() + LEASE_REGROUP_S)
+        try:
+            await self._calls.ask_slice(
+                lambda: self._routing.map.current.owner_of(acks[0].key),
+                _over_stub(lambda stub, s: stub.Ack(wire.AckRequest(acks=acks), timeout=s)),
+                part_deadline,
+            )
+        except (MapOrLeaderChanged, OutcomeUnknown):
+            remaining_s(deadline, "ack")
+            return acks
+        return ()
 
     async def _pull_from(self, slice_name: str, pull: wire.Pull, deadline: float) -> list[Message]:
         try:
-            answer = await self._ask(slice_name, lambda stub: stub.Pull(wire.PullRequest(pull=pull)), deadline)
-        except (NoSuchQueue, MapOrLeaderChanged):
-            return []  # Gone since the backlog was asked for; what moved is at its new owner the next time.
+            answer = await self._calls.ask_slice(
+                lambda: slice_name,
+                _over_stub(lambda stub, s: stub.Pull(wire.PullRequest(pull=pull), timeout=s)),
+                deadline,
+            )
+        except NoSuchQueue:
+            return []  # Dropped since.
         found: list[Message] = []
         for item in answer.deliveries:
             first: int = item.low
@@ -157,36 +179,13 @@ class Leases:
             found += delivery.messages()
         return found
 
-    async def _ask(
-        self, slice_name: str, call: Callable[[SliceServiceAsyncStub], Awaitable[Answer]], deadline: float
-    ) -> Answer:
-        """Until the slice answers. Raises what it refuses, NotOwner among it; DeadlineExceeded."""
-        backoff = Backoff()
-        while True:
-            address = self._routing.map.current.address_of(slice_name)
-            try:
-                async with asyncio.timeout_at(deadline):
-                    if address:
-                        return await call(self._stub(address))
-            except TimeoutError:
-                remaining_s(deadline, f"request to slice {slice_name}")
-            except grpc.aio.AioRpcError as error:
-                problem = from_rpc_error(error)
-                if not isinstance(problem, Unavailable):
-                    raise problem from None
-                self._routing.map.suspect()
-            pause_s = min(backoff.pause_s(), remaining_s(deadline, f"request to slice {slice_name}"))
-            await self._routing.map.change(pause_s)
 
-    async def _newer_map(self, error: ShoalError, backoff: Backoff, deadline: float) -> None:
-        self._routing.map.suspect()
-        await self._routing.map.change(min(backoff.pause_s(), remaining_s(deadline, error.message)))
+def _over_stub(ask: Callable[[SliceServiceAsyncStub, float], Awaitable[Answer]]) -> Ask[Answer]:
+    def call(channel: grpc.aio.Channel, timeout_s: float) -> Awaitable[Answer]:
+        stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+        return ask(stub, timeout_s)
 
-    def _stub(self, address: str) -> SliceServiceAsyncStub:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = open_channel(address)
-        return SliceServiceStub(channel)
+    return call
 
 
 class _Leased:

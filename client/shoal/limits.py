@@ -107,6 +107,9 @@ PULL_BYTES_MAX: Final = 2 << 20
 LEASE_LOOK_S: Final = 2.0
 """How long a pull waits for slices to say what they have, before it goes on without those that are silent."""
 
+LEASE_REGROUP_S: Final = 1.0
+"""Acks that a slice does not take in this time are grouped anew, by the map of then."""
+
 LEASE_BACKLOGS_MAX: Final = 1_000
 """Queues whose backlogs are asked for together: what a slice takes in one Describe."""
 

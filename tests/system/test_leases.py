@@ -27,9 +27,8 @@ async def test_what_is_leased_is_acked_by_anyone_and_given_again_otherwise(clust
     async with (
         shoal.connect(cluster.redirector) as broker,
         shoal.connect(cluster.redirector) as other,
-        shoal.Leases(broker) as leases,
-        shoal.Leases(other) as others,
     ):
+        leases, others = shoal.Leases(broker), shoal.Leases(other)
         with pytest.raises(shoal.NoSuchQueue):
             await leases.pull("anna", 1, lease_ms=LEASE_MS)
         await broker.declare(["anna", "ben"])
@@ -56,7 +55,8 @@ async def test_what_is_leased_is_acked_by_anyone_and_given_again_otherwise(clust
 
 
 async def test_an_ack_by_name_counts_for_an_attached_session(cluster: LocalCluster) -> None:
-    async with shoal.connect(cluster.redirector) as broker, shoal.Leases(broker) as leases:
+    async with shoal.connect(cluster.redirector) as broker:
+        leases = shoal.Leases(broker)
         await broker.declare("anna")
         await broker.bind("anna", "room")
         async with broker.consume("anna", window_messages=1) as inbox:
