@@ -6,6 +6,7 @@ does until nothing is left to do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 from shoal_contract.chunk import encode_chunk, parse_chunk
@@ -168,3 +169,7 @@ def publish(key: str, *bodies: bytes, mandatory: bool = False) -> wire.Step:
 
 def drop(*queues: str) -> wire.Step:
     return wire.Step(drops=wire.Drops(queues=[queue.encode() for queue in queues]))
+
+
+def purge(*queues: str, positions: Sequence[int] = ()) -> wire.Step:
+    return wire.Step(purges=wire.Purges(queues=[queue.encode() for queue in queues], positions=positions))

@@ -106,6 +106,13 @@ class ReferenceModel:
                 binding.left.clear()
             self._tidy(queue, name)
 
+    def purge(self, queue: str) -> None:
+        """Nothing is left to get, and nothing is out."""
+        for name, binding in list(self.queues[queue].items()):
+            binding.left.clear()
+            binding.given.clear()
+            self._tidy(queue, name)
+
     def publish(self, name: str, bodies: list[bytes], offset: int, routed: int) -> None:
         if name[0] == "@" and name[1:] in self.queues and name not in self.queues[name[1:]]:
             key = self.key(name)

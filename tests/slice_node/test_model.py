@@ -5,6 +5,8 @@ A failing run prints its steps and the blob that repeats them.
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from shoal_contract.errors import OutOfRange
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core import engine
 from shoal_slice_node.core.check import check_tables
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -19,7 +22,7 @@ from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.reading import describe_queue, peek
 from shoal_slice_node.core.records import Acked, ChangeHead, Kind, encode_acks
 
-from .core_driver import CoreDriver, bind, bodies_of, declare, drop, publish, unbind
+from .core_driver import CoreDriver, bind, bodies_of, declare, drop, publish, purge, unbind
 from .memory_base import MemoryBase
 from .reference_model import ReferenceModel
 
@@ -143,6 +146,34 @@ class SliceMachine(RuleBasedStateMachine):
             self.model.drop(queue)
         if again:
             self.model.declare(queue)
+
+    @rule(
+        queue=queues,
+        published=st.booleans(),
+        bindings=st.sampled_from([1, 30, 5000]),
+        between=st.sampled_from(["nothing", "binds_many", "unbinds_many"]),
+    )
+    def purges(self, queue: str, published: bool, bindings: int, between: str) -> None:
+        """Behind a publish in the same frame; in one part, or in several with other changes in between."""
+        self.take_all()
+        self.flush_acks()
+        steps = [publish("b", b"sent")] if published else []
+        with patch.object(engine, "PURGE_BINDINGS_MAX", bindings):
+            outcome = self.change(*steps, purge(queue)).steps
+            if steps:
+                self.model.publish("b", [b"sent"], outcome[0].offsets[0], outcome[0].queues[0])
+            assert bool(outcome[-1].refusals) == (queue not in self.model.queues)
+            if queue not in self.model.queues:
+                return
+            backlog, dropped, position = self.model.depth(queue)[0], outcome[-1].messages[0], outcome[-1].positions[0]
+            if position and between != "nothing":
+                getattr(self, between)(queue)
+            while position:
+                (step,) = self.change(purge(queue, positions=[position])).steps
+                dropped, position = dropped + step.messages[0], step.positions[0]
+        assert dropped == backlog if between == "nothing" else dropped <= backlog
+        self.take_all()
+        self.model.purge(queue)
 
     @precondition(lambda self: self.frames)
     @rule(data=st.data())

@@ -77,6 +77,16 @@ class SliceService(SliceServiceServicer):
         await self._change(context, wire.Step(drops=wire.Drops(queues=[request.queue])))
         return wire.DropResponse()
 
+    async def Purge(self, request: wire.PurgeRequest, context: Context) -> wire.PurgeResponse:  # noqa: N802
+        messages = position = 0
+        while True:
+            purges = wire.Purges(queues=[request.queue], positions=[position])
+            outcome, _ = await self._change(context, wire.Step(purges=purges))
+            messages += outcome.messages[0]
+            position = outcome.positions[0]
+            if not position:
+                return wire.PurgeResponse(messages=messages)
+
     async def Pull(self, request: wire.PullRequest, context: Context) -> wire.PullResponse:  # noqa: N802
         answer = await self._read(
             context, lambda: requests.pull(self._broker, self._session, request.pull, PULL_LEASE_MS_DEFAULT)

@@ -34,6 +34,14 @@ class Unbound(NamedTuple):
     end: int
 
 
+class Purged(NamedTuple):
+    """What a watched queue had to get of a key below `to` is dropped."""
+
+    queue_id: bytes
+    key_id: bytes
+    to: int
+
+
 class Effects:
     """Of one record. `published`: key id for each publish, in order, None where nothing was kept."""
 
@@ -44,7 +52,7 @@ class Effects:
         self.refused: Exception | None = None
         self.published: list[bytes | None] = []
         # In the order in which they happened: consumers must see them so.
-        self.events: list[Grown | Bound | Unbound] = []
+        self.events: list[Grown | Bound | Unbound | Purged] = []
         self.created: list[tuple[bytes, bytes]] = []
         self.dropped: list[bytes] = []
         # Keys with a log where a binding advanced or went: their low may rise.

@@ -4,6 +4,7 @@ replicas and in replay. Records are applied only once they are durable, so the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
@@ -14,12 +15,13 @@ from shoal_slice_node.core.drops import drop, reclaim
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.producers import remember, repeated_answer
 from shoal_slice_node.core.publishes import publish
+from shoal_slice_node.core.purges import PurgeBudget, purge
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, decode_change, decode_ownership
 from shoal_slice_node.core.state import State
 from shoal_slice_node.core.tables import Tables
 from shoal_slice_node.core.trims import apply_trims
 from shoal_slice_node.core.watch import Watch
-from shoal_slice_node.limits import REFUSALS_BYTES_MAX
+from shoal_slice_node.limits import PURGE_BINDINGS_MAX, REFUSALS_BYTES_MAX
 
 
 class Engine:
@@ -79,6 +81,8 @@ class Engine:
         if step.HasField("declares"):
             expires = step.declares.options.expires_after_s
             return self._queues(step.declares.queues, lambda queue: declare(self.state, queue, expires))
+        if step.HasField("purges"):
+            return self._purges(step.purges)
         return self._queues(step.drops.queues, lambda queue: drop(self.state, queue))
 
     def _memberships(
@@ -115,6 +119,20 @@ class Engine:
             queues.append(routed)
         outcome.offsets.extend(offsets)
         outcome.queues.extend(queues)
+        return outcome
+
+    def _purges(self, step: wire.Purges) -> wire.StepOutcome:
+        outcome = wire.StepOutcome()
+        budget = PurgeBudget(PURGE_BINDINGS_MAX)
+        positions = step.positions or repeat(0)
+        for number, (queue, position) in enumerate(zip(step.queues, positions, strict=False)):
+            try:
+                messages, left = purge(self.state, queue, position, budget)
+            except ShoalError as error:
+                messages = left = 0
+                outcome.refusals.append(self._refusal(number, error))
+            outcome.messages.append(messages)
+            outcome.positions.append(left)
         return outcome
 
     def _refusal(self, number: int, error: ShoalError) -> wire.Refusal:

@@ -41,6 +41,10 @@ def _operations(number: int, step: wire.Step) -> int:
         return len(step.declares.queues)
     if kind == "drops":
         return len(step.drops.queues)
+    if kind == "purges":
+        if step.purges.positions:
+            _same(number, kind, "positions", len(step.purges.positions), len(step.purges.queues))
+        return len(step.purges.queues)
     raise Malformed(f"step {number} of the frame is of a kind that this slice does not know", subject="step")
 
 

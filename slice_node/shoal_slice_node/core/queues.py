@@ -65,6 +65,10 @@ class Queue:
             return self._buckets[0]
         return self._bucket(bucket_number(key_id, self.extra_buckets + 1))
 
+    def numbered_bucket(self, number: int) -> Bucket:
+        """`number` <= extra_buckets."""
+        return self._bucket(number)
+
     def _bucket(self, number: int) -> Bucket:
         bucket = self._buckets.get(number)
         if bucket is None:

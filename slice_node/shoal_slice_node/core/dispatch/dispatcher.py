@@ -12,7 +12,7 @@ from shoal_slice_node.core.dispatch.filling import Budget, Piece, fill
 from shoal_slice_node.core.dispatch.loading import load_feed
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.streams import Out, Stream
-from shoal_slice_node.core.effects import Bound, Effects, Grown, Unbound
+from shoal_slice_node.core.effects import Bound, Effects, Grown, Purged, Unbound
 from shoal_slice_node.core.records import Acked
 from shoal_slice_node.core.state import State
 from shoal_slice_node.limits import DELIVERED_MARKS_MAX, PUMP_TURN_BYTES, PUMP_TURN_ROWS
@@ -142,10 +142,14 @@ class Dispatcher:
                 self._grown(event)
             elif isinstance(event, Bound):
                 self._bound(event)
-            else:
+            elif isinstance(event, Unbound):
                 self._unbound(event)
+            else:
+                self._purged(event)
         for queue_id in effects.dropped:
             self._dropped(queue_id)
+        for queue_id in {event.queue_id for event in effects.events if isinstance(event, Purged)}:
+            self._forget_purged(queue_id)
 
     def _created(self, name: bytes, queue_id: bytes) -> None:
         for (_, handle), (session, window_messages, window_bytes) in list(self.awaited.get(name, {}).items()):
@@ -209,6 +213,28 @@ class Dispatcher:
                 feed.set_lagging(stream)
         else:
             self._remove_stream(stream)
+
+    def _purged(self, purged: Purged) -> None:
+        """What is on its way to a session still goes; its ack will find nothing."""
+        feed = self.feeds[purged.queue_id]
+        stream = feed.streams.get(purged.key_id)
+        if stream is None:
+            return
+        stream.purge(purged.to)
+        feed.clear_lagging(stream)
+        feed.unflushed.pop(stream.key_id, None)
+
+    def _forget_purged(self, queue_id: bytes) -> None:
+        """Windows have opened, and no ack will say so; pullers may have nothing left."""
+        feed = self.feeds.get(queue_id)
+        if feed is None:
+            return
+        for attachment in [puller for puller in feed.pullers.values() if not puller.messages]:
+            self.end_pull(attachment)
+        if not feed.unflushed:
+            self.unflushed.pop(queue_id, None)
+        self.wake(feed)
+        self.forget_if_idle(feed)
 
     def _remove_stream(self, stream: Stream) -> None:
         feed = stream.feed

@@ -138,6 +138,14 @@ class Stream:
         self.flushed = min(self.flushed, start)
         self.end = 0
 
+    def purge(self, to: int) -> None:
+        """All below `to` is done: the tables say so. What was out is forgotten."""
+        for entry in self.out:
+            entry.attachment.release(entry.to - entry.first, entry.body_bytes)
+        self.out = []
+        self.returned = self.done = self.unflushed = None
+        self.cursor = self.flushed = self.next = to
+
     def give_back(self, attachment: Attachment | None, now_ms: int = 0) -> bool:
         """What this attachment (None: whose lease is over) had out is to be given again. True: there was some."""
         kept: list[Out] = []
