@@ -9,9 +9,11 @@ Belongs here: pieces to rows on disk. Not here: how pieces travel (checkpointer_
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -102,7 +104,7 @@ class CheckpointWriter:
         for key, value in items:
             if not value and cursor.set_key(key):
                 cursor.delete()
-        cursor.putmulti([item for item in items if item[1]])
+        _put_sorted(cursor, [item for item in items if item[1]])
 
     def _write_groups(self, transaction: Any, table: str, came: list[bytes], went: list[bytes]) -> list[bytes]:
         cursor = transaction.cursor(self._tables[table])
@@ -118,6 +120,13 @@ class CheckpointWriter:
         empty = [CANDIDATE_PREFIX + group for group in lost if not cursor.set_key(group)]
         transaction.cursor(self._tables[CANDIDATES]).putmulti([(key, CANDIDATE_VALUE) for key in empty])
         return empty
+
+
+def _put_sorted(cursor: Any, items: list[tuple[bytes, bytes]]) -> None:
+    """What lies beyond the table's end is appended: pages are then filled, where a split would leave them half empty."""
+    end = bisect_right(items, cursor.key(), key=itemgetter(0)) if cursor.last() else 0
+    cursor.putmulti(items[:end])
+    cursor.putmulti(items[end:], append=True)
 
 
 def _trim(cursor: Any, flat: list[Any]) -> None:

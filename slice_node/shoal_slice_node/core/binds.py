@@ -43,10 +43,9 @@ def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: 
     """
     queue = existing_queue(state, name)
     full_names = state.bindable_names(keys)
-    if queue.bindings + len(keys) > BINDINGS_PER_QUEUE_MAX:
-        _refuse_bindings(queue, len(keys))
+    check_binding_count(queue, len(keys))
     if start == wire.START_OFFSET:
-        _check_offsets(state, queue, full_names, start_value)
+        check_offsets(state, queue, full_names, start_value)
     return bind_resolved(state, queue, full_names, start, start_value)
 
 
@@ -84,18 +83,20 @@ def bind_resolved(
     return offsets
 
 
-def _refuse_bindings(queue: Queue, added: int) -> None:
+def check_binding_count(queue: Queue, added: int) -> None:
+    """Raises ResourceExhausted."""
     value, limit = queue.bindings + added, BINDINGS_PER_QUEUE_MAX
-    raise ResourceExhausted(
-        f"queue {show(queue.name)} would have up to {value} bindings on this slice; the limit is {limit}",
-        subject="bindings per queue",
-        limit=limit,
-        value=value,
-    )
+    if value > limit:
+        raise ResourceExhausted(
+            f"queue {show(queue.name)} would have up to {value} bindings on this slice; the limit is {limit}",
+            subject="bindings per queue",
+            limit=limit,
+            value=value,
+        )
 
 
-def _check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int) -> None:
-    """What is bound already stays as it is, whatever the key still keeps."""
+def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int) -> None:
+    """What is bound already stays as it is, whatever the key still keeps. Raises OutOfRange."""
     for full_name in full_names:
         row = state.tables.key.get(full_name)
         key = None if row is None else decode_key(row)

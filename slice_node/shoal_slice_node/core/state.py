@@ -17,6 +17,7 @@ from shoal_slice_node.core.rows.small_rows import (
     NEXT_QUEUE,
     OWNED,
     RECLAIM_KEY,
+    PartitionRow,
     decode_owned,
     decode_partition,
     encode_owned,
@@ -100,11 +101,11 @@ class State:
     def create_key(self, full_name: bytes) -> bytes:
         """The new key's row."""
         tables = self.tables
-        partition = decode_partition(tables.partition.get(full_name[:2]))
-        key_id = ids.key_id(int.from_bytes(full_name[:2], "big"), partition.next_number)
-        head = partition.floor + 1
-        row = encode_key(KeyRow(key_id, head, head, 0))
-        tables.partition.put(full_name[:2], encode_partition(partition._replace(next_number=partition.next_number + 1)))
+        prefix = full_name[:2]
+        number, floor = decode_partition(tables.partition.get(prefix))
+        key_id = ids.key_id(int.from_bytes(prefix, "big"), number)
+        row = encode_key(KeyRow(key_id, floor + 1, floor + 1, 0))
+        tables.partition.put(prefix, encode_partition(PartitionRow(number + 1, floor)))
         tables.key.insert(full_name, row)
         tables.key_name.insert(key_id, full_name)
         return row
@@ -167,13 +168,18 @@ class State:
         return None if row is None else Queue.decode(self.tables, queue_id, row)
 
     def create_queue(self, name: bytes, expires_after_s: int) -> Queue:
+        queue = Queue(self.tables, b"", name, expires_after_s)
+        self.place_queue(queue)
+        queue.save()
+        return queue
+
+    def place_queue(self, queue: Queue) -> None:
+        """Gives a new queue its id and its name's row; the caller saves it."""
         meta = self.tables.meta
         row = meta.get(NEXT_QUEUE)
         number = 1 if row is None else int.from_bytes(row, "big")
         meta.put(NEXT_QUEUE, (number + 1).to_bytes(8, "big"))
-        queue = Queue(self.tables, ids.queue_id(number), name, expires_after_s)
-        self.tables.queue_by_name.insert(name, queue.id)
-        queue.save()
-        if name in self.watch.awaited:
-            self.effects.created.append((name, queue.id))
-        return queue
+        queue.id = ids.queue_id(number)
+        self.tables.queue_by_name.insert(queue.name, queue.id)
+        if queue.name in self.watch.awaited:
+            self.effects.created.append((queue.name, queue.id))
