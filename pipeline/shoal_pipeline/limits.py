@@ -10,3 +10,19 @@ LOCAL_MEMORY: Final = "2g"
 
 LOCAL_SHUFFLE_PARTITIONS: Final = 8
 """On one machine: four rounds on two cores. A cluster keeps Spark's own 200."""
+
+OWNERSHIP_LOOK_RECORDS: Final = 1_000
+"""Records of a slice's first segment looked at for the number of partitions: a slice writes it before anything else."""
+
+CLOCK_SLACK_MS: Final = 3_600_000
+"""How far the clock of a slice's next leader may be behind before a filter on time could leave out a segment."""
+
+STREAM_SEGMENTS_MAX: Final = 100_000
+"""Segments in one step of a stream that may be asked for: 6 TB."""
+
+SNAPSHOT_RANGES: Final = 4
+SNAPSHOT_RANGES_MAX: Final = 4_096
+"""Spark partitions for one slice's store: each opens it once, in some milliseconds."""
+
+KEY_NAMES_CACHED: Final = 100_000
+"""Keys kept in mind while bindings are listed: 30 MB; keys with many members come again and again."""

@@ -1,0 +1,102 @@
+"""An archive's folder, and which part of which segment has which records.
+
+    ROOT/<slice>/<node>/<first lsn, 16 hex digits>.journal
+
+Nodes of one slice hold the same records, cut differently: their segments are merged, so that each LSN is read once.
+Belongs here: names, order, the few bytes that tell a segment's time. Not here: records (records.py).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import attrgetter
+from pathlib import Path
+
+from shoal_contract.errors import BadCall
+from shoal_contract.journal_record import HEADER, STX
+from shoal_pipeline.limits import OWNERSHIP_LOOK_RECORDS
+from shoal_slice_node.adapters.journal_segment import BATCH, SUFFIX, SegmentScan, first_lsn_of
+from shoal_slice_node.core.records import Kind, decode_ownership
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Records from_lsn <= lsn < to_lsn of one segment; to_lsn None: all there are."""
+
+    slice: str
+    path: Path
+    first_lsn: int
+    from_lsn: int
+    to_lsn: int | None
+
+
+def list_spans(root: Path) -> list[Span]:
+    """By slice and LSN. Raises BadCall if there is no such folder; an empty one is an archive of nothing yet."""
+    if not root.is_dir():
+        raise BadCall(f"archive {root} is not a folder", subject=str(root))
+    found = [
+        (path.parent.parent.name, first_lsn_of(path.name), path)
+        for path in root.glob(f"*/*/*{SUFFIX}")
+        if len(path.name) == 16 + len(SUFFIX)
+    ]
+    spans: list[Span] = []
+    for name, segments in groupby(sorted(found), lambda segment: segment[0]):
+        longest: dict[int, Path] = {}
+        for _, first, path in segments:
+            if first not in longest or path.stat().st_size > longest[first].stat().st_size:
+                longest[first] = path
+        firsts = [*longest, None]
+        spans += [
+            Span(name, path, first, first, following)
+            for (first, path), following in zip(longest.items(), firsts[1:], strict=True)
+        ]
+    return spans
+
+
+def by_slice(spans: Iterable[Span]) -> dict[str, list[Span]]:
+    return {name: list(those) for name, those in groupby(spans, attrgetter("slice"))}
+
+
+def first_time_ms(span: Span) -> int | None:
+    """Of the segment's first record; None: it has none that can be read."""
+    with span.path.open("rb") as file:
+        head = file.read(4 << 10)
+    position = 0
+    while position + HEADER.size <= len(head):
+        stx, kind, _, length, _, _, time_ms, _ = HEADER.unpack_from(head, position)
+        if stx != STX:
+            return None
+        if kind != BATCH:
+            return int(time_ms)
+        position += HEADER.size + length
+    return None
+
+
+def end_lsn(span: Span) -> int:
+    """The LSN after the last record of the span, by its headers alone: what is damaged is found when it is read."""
+    if span.to_lsn is not None:
+        return span.to_lsn
+    expected, position = span.first_lsn, 0
+    if span.path.stat().st_size == 0:
+        return expected
+    with span.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        while position + HEADER.size <= len(data):
+            stx, kind, _, length, lsn, _, _, _ = HEADER.unpack_from(data, position)
+            if stx != STX or lsn != expected:
+                break
+            position += HEADER.size + length
+            expected += kind != BATCH
+    return expected
+
+
+def find_partitions(spans: Iterable[Span]) -> int | None:
+    """How many partitions the cluster has, from the first record that says so; None: none of the first few does."""
+    for those in by_slice(spans).values():
+        data = those[0].path.read_bytes()
+        for record in islice(SegmentScan(data, those[0].first_lsn), OWNERSHIP_LOOK_RECORDS):
+            if record.kind == Kind.OWNERSHIP:
+                return len(decode_ownership(record.payload)[1])
+    return None

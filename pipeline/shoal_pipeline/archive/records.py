@@ -1,0 +1,84 @@
+"""The records of a span, and what is wrong with it: told as Corrupt, or skipped and counted.
+
+An archived segment is whole: anything but zeros after its last sound record is damage, as is an end before the next
+segment begins. After damage reading goes on at the next sound record, as the client's outbox does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from shoal_contract.errors import Corrupt
+from shoal_contract.journal_record import STX, Record, decode_record
+from shoal_pipeline.archive.folder import Span
+from shoal_slice_node.adapters.files import DiskFiles
+from shoal_slice_node.adapters.journal_segment import SegmentScan, damaged
+
+_STX = bytes((STX,))
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """`records`: how many LSNs from `lsn` on are lost; 0: nobody knows. `time_ms`: of the last record before."""
+
+    lsn: int
+    records: int
+    position: int
+    bytes: int
+    time_ms: int
+
+
+def read_span(span: Span, skip_damage: bool) -> Iterator[Record | Damage]:
+    """In order of LSN. Raises Corrupt(file, position) unless `skip_damage`."""
+    data = DiskFiles().read(span.path)
+    scan = SegmentScan(data, span.first_lsn)
+    time_ms = 0
+    while True:
+        for record in scan:
+            if span.to_lsn is not None and record.lsn >= span.to_lsn:
+                return
+            time_ms = record.time_ms
+            if record.lsn >= span.from_lsn:
+                yield record
+        if _is_whole(span, scan):
+            return
+        if not skip_damage:
+            _refuse(span, scan)
+        damage, going_on = _resynchronised(span, data, scan, time_ms)
+        if damage.lsn + damage.records > span.from_lsn or not damage.records:
+            yield damage
+        if not going_on:
+            return
+
+
+def _is_whole(span: Span, scan: SegmentScan) -> bool:
+    if span.to_lsn is None:
+        return scan.rest_is_zeros()
+    return scan.expected_lsn >= span.to_lsn
+
+
+def _refuse(span: Span, scan: SegmentScan) -> NoReturn:
+    if span.to_lsn is not None and scan.rest_is_zeros():
+        raise Corrupt(
+            f"a segment is missing: {span.path} ends before LSN {scan.expected_lsn}, the next begins at {span.to_lsn}",
+            subject=str(span.path),
+            position=scan.position,
+            value=scan.expected_lsn,
+        )
+    raise damaged(span.path, scan.position, scan.expected_lsn)
+
+
+def _resynchronised(span: Span, data: bytes, scan: SegmentScan, time_ms: int) -> tuple[Damage, bool]:
+    """Sets the scan to the next sound record; False: there is none."""
+    begin, lost = scan.position, scan.expected_lsn
+    position = data.find(_STX, begin + 1)
+    while position >= 0:
+        found = decode_record(data, position)
+        if found is not None and found[0].lsn >= lost:
+            scan.position, scan.expected_lsn = position, found[0].lsn
+            return Damage(lost, found[0].lsn - lost, begin, position - begin, time_ms), True
+        position = data.find(_STX, position + 1)
+    records = span.to_lsn - lost if span.to_lsn is not None else 0
+    return Damage(lost, records, begin, len(data) - begin, time_ms), False

@@ -1,0 +1,244 @@
+"""Records to rows, in bulk: what a record says once is kept once for all of its rows, and spread at the end of a batch.
+
+Belongs here: what each kind of record is in rows (schema.py says it in words). Not here: Arrow (batches.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from typing import NamedTuple, TypeVar
+from zlib import crc32
+
+from shoal_contract.chunk import measure_chunk
+from shoal_contract.errors import ShoalError
+from shoal_contract.journal_record import Record
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_pipeline.archive.records import Damage
+from shoal_slice_node.core.records import (
+    NO_PRODUCER,
+    Kind,
+    decode_acks,
+    decode_change,
+    decode_ownership,
+    decode_trims,
+)
+from shoal_slice_node.core.rows.ids import partition_of_id
+
+Item = TypeVar("Item")
+Cells = list[int | None]
+Names = list[bytes | None]
+CHANGES = frozenset(("declare", "bind", "unbind", "publish", "drop", "purge", "import", "other"))
+_BY_RECORD: dict[int, str] = {Kind.ACKS: "ack", Kind.TRIM: "trim", Kind.RECLAIM: "reclaim", Kind.OWNERSHIP: "own"}
+
+
+class Run(NamedTuple):
+    """What `rows` consecutive rows have in common. `producer` None: unnumbered."""
+
+    rows: int
+    lsn: int
+    time_ms: int
+    kind: str
+    step: int
+    producer: bytes | None
+    sequence: int | None
+
+
+class Rows:
+    """Columns under construction; invariant: each cell column has as many items as the runs have rows.
+
+    `partitions`: of the cluster, None: unknown. `kinds`: None: all.
+    """
+
+    def __init__(self, partitions: int | None, kinds: frozenset[str] | None = None) -> None:
+        self._partitions = partitions
+        self._kinds = kinds
+        self._changes_wanted = kinds is None or bool(kinds & CHANGES)
+        self.clear()
+
+    def clear(self) -> None:
+        self.count = 0
+        self.runs: list[Run] = []
+        self.keys: Names = []
+        self.queues: Names = []
+        self.requests: Cells = []
+        self.partitions: Cells = []
+        self.offsets: Cells = []
+        self.messages: Cells = []
+        self.sizes: Cells = []
+
+    def _wants(self, kind: str) -> bool:
+        return self._kinds is None or kind in self._kinds
+
+    def add(self, record: Record) -> None:
+        if record.kind == Kind.CHANGE:
+            if self._changes_wanted:
+                self._add_change(record)
+            return
+        kind = _BY_RECORD.get(record.kind, "other")
+        if self._wants(kind):
+            _RECORDS[kind](self, record)
+
+    def add_damage(self, damage: Damage) -> None:
+        if self._wants("damaged"):
+            run = Run(1, damage.lsn, damage.time_ms, "damaged", 0, None, None)
+            self._append(run, offsets=[damage.position], messages=[damage.records], sizes=[damage.bytes])
+
+    def _append(
+        self,
+        run: Run,
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        queues: Iterable[bytes | None] | None = None,
+        requests: Iterable[int] | None = None,
+        partitions: Iterable[int | None] | None = None,
+        offsets: Iterable[int | None] | None = None,
+        messages: Iterable[int | None] | None = None,
+        sizes: Iterable[int | None] | None = None,
+    ) -> None:
+        """Columns left out are null; `requests`: numbered."""
+        nothing = [None] * run.rows
+        self.count += run.rows
+        self.runs.append(run)
+        self.keys.extend(nothing if keys is None else keys)
+        self.queues.extend(nothing if queues is None else queues)
+        self.requests.extend(range(run.rows) if requests is None else requests)
+        self.partitions.extend(nothing if partitions is None else partitions)
+        self.offsets.extend(nothing if offsets is None else offsets)
+        self.messages.extend(nothing if messages is None else messages)
+        self.sizes.extend(nothing if sizes is None else sizes)
+
+    def _partitions_of(self, keys: Sequence[bytes]) -> list[int] | None:
+        count = self._partitions
+        return None if count is None else [crc32(key) % count for key in keys]
+
+    def _add_change(self, record: Record) -> None:
+        head, data = decode_change(record.payload)
+        producer = None if head.producer == NO_PRODUCER else head.producer
+        sequence = None if producer is None else head.sequence
+        for number, step in enumerate(wire.Change.FromString(data).steps):
+            name = step.WhichOneof("step")
+            kind = _STEPS.get(name or "", "other")
+            if self._wants(kind):
+                run = Run(0, record.lsn, record.time_ms, kind, number, producer, sequence)
+                self._add_step(run, step, name)
+
+    def _add_step(self, run: Run, step: wire.Step, name: str | None) -> None:
+        if name == "binds":
+            asked = step.binds.start_value if step.binds.start == wire.START_OFFSET else None
+            self._memberships(run, step.binds, asked)
+        elif name == "unbinds":
+            self._memberships(run, step.unbinds, None)
+        elif name == "publishes":
+            self._publishes(run, step.publishes)
+        elif name == "imports":
+            self._imports(run, step.imports)
+        elif name == "declares":
+            self._append(run._replace(rows=len(step.declares.queues)), queues=step.declares.queues)
+        elif name == "drops":
+            self._append(run._replace(rows=len(step.drops.queues)), queues=step.drops.queues)
+        elif name == "purges":
+            self._append(run._replace(rows=len(step.purges.queues)), queues=step.purges.queues)
+        else:
+            self._append(run._replace(rows=1))
+
+    def _memberships(self, run: Run, step: wire.Binds | wire.Unbinds, asked: int | None) -> None:
+        keys, queues, counts = list(step.keys), step.queues, step.key_counts
+        self._append(
+            run._replace(rows=len(keys)),
+            keys=keys,
+            queues=_spread(queues, counts) if counts else queues,
+            requests=_spread(range(len(queues)), counts) if counts else None,
+            partitions=self._partitions_of(keys),
+            offsets=None if asked is None else [asked] * len(keys),
+        )
+
+    def _imports(self, run: Run, step: wire.Imports) -> None:
+        """A queue without keys is a row too: it is declared."""
+        keys, starts = list(step.keys), [start or None for start in step.starts]
+        self._append(
+            run._replace(rows=len(keys)),
+            keys=keys,
+            queues=_spread(step.queues, step.key_counts),
+            requests=_spread(range(len(step.queues)), step.key_counts),
+            partitions=self._partitions_of(keys),
+            offsets=starts or None,
+        )
+        alone = [number for number, count in enumerate(step.key_counts) if not count]
+        if alone:
+            queues = [step.queues[number] for number in alone]
+            self._append(run._replace(rows=len(alone)), queues=queues, requests=alone)
+
+    def _publishes(self, run: Run, step: wire.Publishes) -> None:
+        keys = list(step.keys)
+        measured = [_measured(chunk) for chunk in step.chunks]
+        self._append(
+            run._replace(rows=len(keys)),
+            keys=keys,
+            partitions=self._partitions_of(keys),
+            messages=[messages for messages, _ in measured],
+            sizes=[size for _, size in measured],
+        )
+
+    def _acks(self, record: Record) -> None:
+        acks = list(decode_acks(record.payload))
+        self._append(
+            _plain(record, "ack", len(acks)),
+            partitions=[partition_of_id(ack.key_id) for ack in acks],
+            offsets=[ack.first for ack in acks],
+            messages=[ack.to - ack.first for ack in acks],
+        )
+
+    def _trims(self, record: Record) -> None:
+        trims = list(decode_trims(record.payload))
+        self._append(
+            _plain(record, "trim", len(trims)),
+            partitions=[partition_of_id(trim.key_id) for trim in trims],
+            offsets=[trim.low for trim in trims],
+        )
+
+    def _ownership(self, record: Record) -> None:
+        version, owned = decode_ownership(record.payload)
+        numbers = [partition for partition, is_owned in enumerate(owned) if is_owned]
+        run = _plain(record, "own", len(numbers))._replace(sequence=version)
+        self._append(run, partitions=numbers, messages=[len(owned)] * len(numbers))
+
+    def _reclaim(self, record: Record) -> None:
+        self._append(_plain(record, "reclaim", 1))
+
+    def _other(self, record: Record) -> None:
+        self._append(_plain(record, "other", 1))
+
+
+_STEPS = {
+    "declares": "declare",
+    "binds": "bind",
+    "unbinds": "unbind",
+    "publishes": "publish",
+    "drops": "drop",
+    "purges": "purge",
+    "imports": "import",
+}
+_RECORDS: dict[str, Callable[[Rows, Record], None]] = {
+    "ack": Rows._acks,
+    "trim": Rows._trims,
+    "reclaim": Rows._reclaim,
+    "own": Rows._ownership,
+    "other": Rows._other,
+}
+
+
+def _plain(record: Record, kind: str, rows: int) -> Run:
+    return Run(rows, record.lsn, record.time_ms, kind, 0, None, None)
+
+
+def _spread(items: Iterable[Item], counts: Iterable[int]) -> Iterable[Item]:
+    return chain.from_iterable(map(repeat, items, counts))
+
+
+def _measured(chunk: bytes) -> tuple[int | None, int | None]:
+    """(messages, body bytes); None for what the slice refused too."""
+    try:
+        return measure_chunk(chunk)
+    except ShoalError:
+        return None, None

@@ -1,0 +1,60 @@
+"""The columns of an archive's rows, and what each kind of row says.
+
+| kind | one row for each | key | queue | offset | messages | size |
+|---|---|---|---|---|---|---|
+| declare, drop, purge | queue | | x | | | |
+| bind | key of a request | x | x | asked for, else null | | |
+| unbind | key of a request | x | x | | | |
+| import | key of a queue, or the queue alone | x | x | asked for, else null | | |
+| publish | chunk | x | | | in it | of its bodies, bytes |
+| ack | range | | | first done | in it | |
+| trim | key | | | lowest kept | | |
+| reclaim | record | | | | | |
+| own | owned partition | | | | partitions of the cluster | |
+| damaged | damage that was skipped | | | byte in the segment | records lost | bytes |
+| other | record of a later version | | | | | |
+
+The archive holds requests as clients sent them, before a slice applied them: a bind's offset and a refusal are no part
+of it. `step` and `request` number them in their record (a request is all or nothing); `producer` and `sequence` are its
+frame's, null where it has none: a sequence not above that producer's last is a repeat and changed nothing. Of own,
+`sequence` is the map's version. Acks and trims name ids, of which the partition is a part.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+KINDS: Final = (
+    *("declare", "bind", "unbind", "publish", "drop", "purge", "import"),
+    *("ack", "trim", "reclaim", "own", "damaged", "other"),
+)
+
+SCHEMA: Final = StructType(
+    [
+        StructField("time", TimestampType()),
+        StructField("lsn", LongType()),
+        StructField("slice", StringType()),
+        StructField("kind", StringType()),
+        StructField("key", StringType()),
+        StructField("queue", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("messages", LongType()),
+        StructField("size", LongType()),
+        StructField("step", IntegerType()),
+        StructField("request", IntegerType()),
+        StructField("producer", BinaryType()),
+        StructField("sequence", LongType()),
+    ]
+)
+"""A reader may be given fewer of them, or names as BinaryType: then they are the bytes."""

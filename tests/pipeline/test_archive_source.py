@@ -1,0 +1,239 @@
+"""The data source `shoal` over archives: rows, filters, streams, damage. Archives are as slice nodes write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from shoal_contract.chunk import encode_chunk
+from shoal_contract.errors import BadCall, Corrupt
+from shoal_contract.partition_hash import partition_of
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_pipeline.archive.folder import find_partitions, first_time_ms, list_spans
+from shoal_pipeline.archive.wanted import Wanted, choose_spans
+from shoal_pipeline.failure import typed
+from shoal_slice_node.core.records import Acked, Kind, Trim, encode_acks, encode_reclaim, encode_trims
+from shoal_slice_node.core.rows.ids import key_id, queue_id
+
+from .archives import SliceArchive, binds, declares, drops, publishes, unbinds
+
+PARTITIONS = 16
+HOUR_MS = 3_600_000
+PRODUCER = bytes(range(16))
+
+
+def load(spark: SparkSession, root: Path, **options: str) -> DataFrame:
+    return spark.read.format("shoal").options(**options).load(str(root))
+
+
+def told(rows: Sequence[Any], *columns: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[column] for column in columns) for row in rows]
+
+
+def small_archive(root: Path) -> SliceArchive:
+    archive = SliceArchive(root)
+    archive.own(1_000, PARTITIONS, (1, 2))
+    archive.change(2_000, declares(b"anna", b"b\xff"), binds(b"anna", b"x", b"y"), producer=PRODUCER, sequence=7)
+    archive.change(
+        3_000, publishes(b"x", encode_chunk([b"12345", b"678"]), b"\xff not a chunk"), unbinds(b"anna", b"y")
+    )
+    archive.add(Kind.ACKS, 4_000, encode_acks([Acked(queue_id(1), key_id(5, 1), 10, 12)]))
+    archive.add(Kind.TRIM, 4_000, encode_trims([Trim(key_id(6, 1), 12, 3)]))
+    archive.add(Kind.RECLAIM, 4_000, encode_reclaim([b"kxxxxxxxx"]))
+    offset = wire.Binds(queues=[b"anna", b"ben"], keys=[b"x", b"z"], start=wire.START_OFFSET, start_value=9)
+    bulk = wire.Imports(queues=[b"carl", b"dora"], key_counts=[2, 0], keys=[b"x", b"y"], starts=[0, 3])
+    archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops(b"anna"))
+    archive.add(99, 6_000, b"of a later version")
+    archive.cut()
+    return archive
+
+
+def test_rows_say_what_the_records_say(spark: SparkSession, tmp_path: Path) -> None:
+    small_archive(tmp_path)
+    rows = load(spark, tmp_path).orderBy("lsn", "step", "request", "partition").collect()
+    x, y, z = (partition_of(key, PARTITIONS) for key in (b"x", b"y", b"z"))
+    columns = ("lsn", "kind", "queue", "key", "partition", "offset", "messages", "size", "step", "request")
+    expected = [
+        (1, "own", None, None, 1, None, 16, None, 0, 0),
+        (1, "own", None, None, 2, None, 16, None, 0, 1),
+        (2, "declare", "anna", None, None, None, None, None, 0, 0),
+        (2, "declare", "b\\xff", None, None, None, None, None, 0, 1),
+        (2, "bind", "anna", "x", x, None, None, None, 1, 0),
+        (2, "bind", "anna", "y", y, None, None, None, 1, 0),
+        (3, "publish", None, "x", x, None, 2, 8, 0, 0),
+        (3, "publish", None, "x", x, None, None, None, 0, 1),
+        (3, "unbind", "anna", "y", y, None, None, None, 1, 0),
+        (4, "ack", None, None, 5, 10, 2, None, 0, 0),
+        (5, "trim", None, None, 6, 12, None, None, 0, 0),
+        (6, "reclaim", None, None, None, None, None, None, 0, 0),
+        (7, "bind", "anna", "x", x, 9, None, None, 0, 0),
+        (7, "bind", "ben", "z", z, 9, None, None, 0, 1),
+        (7, "import", "carl", "x", x, None, None, None, 1, 0),
+        (7, "import", "carl", "y", y, 3, None, None, 1, 0),
+        (7, "import", "dora", None, None, None, None, None, 1, 1),
+        (7, "drop", "anna", None, None, None, None, None, 2, 0),
+        (8, "other", None, None, None, None, None, None, 0, 0),
+    ]
+    key = lambda row: (row[0], row[8], row[9], str(row[3]))  # noqa: E731
+    assert sorted(told(rows, *columns), key=key) == sorted(expected, key=key)
+    assert {row["slice"] for row in rows} == {"s01"}
+    assert {(row["producer"], row["sequence"]) for row in rows if row["lsn"] == 2} == {(PRODUCER, 7)}
+    assert {(row["producer"], row["sequence"]) for row in rows if row["lsn"] == 3} == {(None, None)}
+    times = spark.sql("select 1").sparkSession.conf.get("spark.sql.session.timeZone")
+    assert times == "UTC"
+    seconds = load(spark, tmp_path).selectExpr("cast(max(time) as double)").collect()[0][0]
+    assert seconds == 6.0
+
+
+def test_a_schema_of_the_readers_own_takes_fewer_columns_and_names_as_bytes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    small_archive(tmp_path)
+    schema = StructType([StructField("queue", BinaryType()), StructField("lsn", LongType())])
+    rows = spark.read.format("shoal").schema(schema).load(str(tmp_path)).where("queue is not null").collect()
+    assert (b"b\xff", 2) in {(bytes(row["queue"]), row["lsn"]) for row in rows}
+
+
+def hours(root: Path, slice_name: str = "s01") -> None:
+    """Five segments, ten hours apart."""
+    archive = SliceArchive(root, slice_name)
+    archive.own(0, PARTITIONS)
+    for hour in range(0, 50, 10):
+        archive.change(hour * HOUR_MS + 1, declares(b"queue %d" % hour), binds(b"queue %d" % hour, b"x"))
+        archive.cut()
+
+
+def at(hour: int) -> str:
+    return f"timestamp '{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%d %H:%M:%S}'"
+
+
+def test_filters_on_time_kind_and_slice_are_handed_down(spark: SparkSession, tmp_path: Path) -> None:
+    hours(tmp_path, "s01")
+    hours(tmp_path, "s02")
+    where = f"kind in ('bind', 'unbind') and slice = 's02' and time >= {at(15)} and time < {at(35)}"
+    chosen = load(spark, tmp_path).where(where)
+    rows = chosen.orderBy("time").collect()
+    assert told(rows, "queue", "kind", "slice") == [("queue 20", "bind", "s02"), ("queue 30", "bind", "s02")]
+    plan = chosen._jdf.queryExecution().executedPlan().toString()
+    assert "BatchScan" in plan and "Filter (" not in plan
+    assert chosen.rdd.getNumPartitions() == 3, "segments far from the wanted times are not planned"
+    assert load(spark, tmp_path).where("kind = 'bind' and queue = 'queue 0'").count() == 2
+
+
+def test_segments_within_the_clock_slack_are_still_read(tmp_path: Path) -> None:
+    hours(tmp_path)
+    spans = list_spans(tmp_path)
+    assert [first_time_ms(span) for span in spans] == [0, 10 * HOUR_MS + 1, *(h * HOUR_MS + 1 for h in (20, 30, 40))]
+    late = choose_spans(spans, Wanted(from_us=int(30.5 * HOUR_MS) * 1000))
+    assert [span.first_lsn for span in late] == [spans[n].first_lsn for n in (2, 3, 4)]
+    assert find_partitions(spans) == PARTITIONS
+
+
+def test_nodes_of_one_slice_are_merged_so_that_each_lsn_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    for node, cuts in (("n01", (4, 9)), ("n02", (4, 6, 9)), ("n03", (2,))):
+        archive = SliceArchive(tmp_path, "s01", node)
+        for lsn in range(1, max(cuts) + 1):
+            archive.change(lsn, declares(b"queue %d" % lsn))
+            if lsn in cuts:
+                archive.cut()
+    rows = load(spark, tmp_path).orderBy("lsn").collect()
+    assert told(rows, "lsn", "queue") == [(lsn, f"queue {lsn}") for lsn in range(1, 10)]
+
+
+def flip(path: Path, what: bytes) -> int:
+    """The byte that is not as it was."""
+    data = bytearray(path.read_bytes())
+    position = data.index(what)
+    data[position] ^= 4
+    path.write_bytes(bytes(data))
+    return position
+
+
+def test_damage_is_told_with_its_place_or_skipped_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    archive = SliceArchive(tmp_path)
+    for lsn in range(1, 7):
+        archive.change(lsn * 1000, declares(b"queue %d" % lsn))
+        if lsn == 4:
+            first = archive.cut()
+    last = archive.cut()
+    flip(first, b"queue 2")
+    flip(first, b"queue 3")
+    flip(last, b"queue 6")
+    with pytest.raises(Exception, match="damaged") as caught:
+        load(spark, tmp_path).collect()
+    error = typed(caught.value)
+    assert isinstance(error, Corrupt) and f"journal record 2 is damaged: {first}, byte " in str(error)
+    rows = load(spark, tmp_path, damage="skip").orderBy("lsn").collect()
+    assert told(rows, "lsn", "kind", "messages") == [
+        (1, "declare", None),
+        (2, "damaged", 1),
+        (3, "damaged", 1),
+        (4, "declare", None),
+        (5, "declare", None),
+        (6, "damaged", 1),
+    ]
+
+
+def test_a_missing_segment_is_damage(spark: SparkSession, tmp_path: Path) -> None:
+    hours(tmp_path)
+    list_spans(tmp_path)[1].path.unlink()
+    with pytest.raises(Exception, match="a segment is missing"):
+        load(spark, tmp_path).collect()
+    lost = load(spark, tmp_path, damage="skip").where("kind = 'damaged'").collect()
+    assert told(lost, "lsn", "messages") == [(3, 1)]
+
+
+def test_a_folder_that_is_not_there_and_a_wrong_option_are_bad_calls(spark: SparkSession, tmp_path: Path) -> None:
+    for options, path in (({}, tmp_path / "none"), ({"damage": "maybe"}, tmp_path), ({"table": "rows"}, tmp_path)):
+        with pytest.raises(Exception, match=r"not a folder|it can be") as caught:
+            load(spark, path, **options).collect()
+        assert isinstance(typed(caught.value), BadCall)
+    (tmp_path / "s01").mkdir()
+    assert load(spark, tmp_path).count() == 0
+
+
+def test_a_stream_goes_on_from_its_checkpoint_with_each_record_once(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "archive", str(tmp_path / "out")
+    root.mkdir()
+    archives = [SliceArchive(root, "s01"), SliceArchive(root, "s02")]
+
+    def grow(number: int) -> None:
+        for archive in archives:
+            archive.change(number, declares(b"queue %d" % number))
+            archive.change(number, declares(b"more %d" % number))
+            archive.cut()
+
+    def run() -> list[tuple[Any, ...]]:
+        stream = spark.readStream.format("shoal").option("maxSegmentsPerTrigger", "3").load(str(root))
+        written = stream.select("slice", "lsn", "queue").writeStream.format("parquet").outputMode("append")
+        query = written.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start(out)
+        assert query.awaitTermination(100)
+        assert query.exception() is None
+        return sorted(told(spark.read.parquet(out).collect(), "slice", "lsn", "queue"))
+
+    def expected(numbers: int) -> list[tuple[Any, ...]]:
+        names = [f"{word} {number}" for number in range(numbers) for word in ("queue", "more")]
+        return [(name, lsn, queue) for name in ("s01", "s02") for lsn, queue in enumerate(names, 1)]
+
+    grow(0)
+    grow(1)
+    assert run() == expected(2)
+    # The last segment comes again, longer: a node that was killed while it stopped had not released it.
+    grow(2)
+    again = SliceArchive(root, "s02", first_lsn=5)
+    again.change(2, declares(b"queue 2"))
+    again.change(2, declares(b"more 2"))
+    assert run() == expected(3)
+    again.change(3, declares(b"queue 3"))
+    again.change(3, declares(b"more 3"))
+    again.cut()
+    archives.pop()
+    grow(3)
+    assert run() == expected(4)
+    assert run() == expected(4)
