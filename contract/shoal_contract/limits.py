@@ -20,6 +20,12 @@ FRAME_BYTES_MAX: Final = 4 << 20
 FRAME_OPERATIONS_MAX: Final = 10_000
 """Keys in one frame, over all of its steps: about 50 ms of a slice's time."""
 
+IMPORT_OPERATIONS_MAX: Final = 1_000
+"""Queues and keys in one chunk of an import: about 6 ms of a slice's time, so that others hardly notice."""
+
+RUN_BYTES: Final = 16
+"""A run's id: random, as a producer's."""
+
 LOCATE_KEYS_MAX: Final = 10_000
 """Keys in one Locate."""
 
@@ -46,4 +52,6 @@ FIRST_OFFSET: Final = 1
 assert CHUNK_BYTES_MAX > BODY_BYTES_MAX
 assert FRAME_BYTES_MAX >= CHUNK_BYTES_MAX + (64 << 10)
 assert 2 * ERROR_TEXT_BYTES_MAX * 4 // 3 + 3 * STATUS_TEXT_BYTES_MAX < 7 << 10
+assert IMPORT_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
+assert RUN_BYTES == PRODUCER_BYTES
 assert PARTITIONS_DEFAULT <= PARTITIONS_MAX

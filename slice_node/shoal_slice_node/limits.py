@@ -115,6 +115,24 @@ CHECKPOINTER_RESIDENT_BYTES_MAX: Final = 96 << 20
 
 CHECKPOINTER_ANSWER_S_MAX: Final = 300
 """A checkpointer that has not committed by then counts as dead."""
+IMPORT_CHUNKS_IN_FLIGHT: Final = 32
+"""Chunks of one import read and not yet answered: several group commits, and fewer than the answers kept."""
+
+IMPORT_STALL_FACTOR: Final = 5
+"""At so many times the maximum of a delta, while the checkpointer is busy, imports wait; all others at 8 times."""
+
+EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
+"""In one page of an export: about 200 KB, and 3 ms of the process that reads it."""
+
+SNAPSHOT_READERS_MAX: Final = 4
+"""Exports and verifications of one slice at a time: each is a process, and holds on to the pages of its snapshot."""
+
+SNAPSHOT_END_S_MAX: Final = 5.0
+"""How long such a process may take to notice that nobody listens; then it is killed."""
+
+SNAPSHOT_NICENESS: Final = 5
+"""Of such a process: broker and checkpointer go first."""
+
 
 LOCK_WAIT_S_MAX: Final = 30
 """How long a start waits for the checkpointer of a killed predecessor to finish its commit and let go of the folder."""
@@ -211,6 +229,8 @@ CLAIM_RETRY_MS: Final = 1_000
 
 STOP_S: Final = 2.0
 """How long sessions get to end by themselves when the node stops."""
+assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
+assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Allocations before the cyclic collector looks at each generation: few cycles are made, and a look at all stalls."""

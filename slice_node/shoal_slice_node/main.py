@@ -28,7 +28,8 @@ from shoal_coordination.client import EtcdClient
 from shoal_coordination.keys import check_record_name
 from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
 from shoal_coordination.records import NodeRecord
-from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.broker import STORE_FOLDER, Broker
+from shoal_slice_node.adapters.bulk_service import bulk_handlers
 from shoal_slice_node.adapters.membership import follow_map, lead_slice
 from shoal_slice_node.adapters.slice_service import SliceService
 from shoal_slice_node.limits import DELTA_ROWS_MAX, GC_THRESHOLDS, SESSIONS_MAX, STOP_S
@@ -111,6 +112,7 @@ async def _serve(
     settings: Settings, broker: Broker, server: grpc.aio.Server, address: str, stop: asyncio.Event
 ) -> None:
     add_SliceServiceServicer_to_server(SliceService(broker), server)
+    server.add_generic_rpc_handlers((bulk_handlers(broker, settings.data / STORE_FOLDER),))
     # What was loaded lives on: the collector need not look at it again. What comes is freed by counting, mostly.
     gc.collect()
     gc.freeze()

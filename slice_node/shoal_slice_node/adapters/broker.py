@@ -175,6 +175,10 @@ class Broker:
             self.reclaims.note(effects.reclaim)
         if effects.moved:
             self.trimmer.moved(effects.moved, time.monotonic_ns() // 1_000_000)
+    async def checkpointed(self) -> None:
+        """Returns once the store has everything that is applied now."""
+        await self.checkpoints.reach(self.commit.applied_lsn, self._on_turn)
+
 
     def _on_turn(self) -> None:
         """Tells who has something to send; starts the pump if someone lags; begins a checkpoint if it is time."""

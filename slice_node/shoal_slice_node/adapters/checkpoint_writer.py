@@ -123,7 +123,7 @@ class CheckpointWriter:
 
 
 def _put_sorted(cursor: Any, items: list[tuple[bytes, bytes]]) -> None:
-    """What lies beyond the table's end is appended: pages are then filled, where a split would leave them half empty."""
+    """What lies beyond the table's end is appended: that fills pages, where splits would leave them half empty."""
     end = bisect_right(items, cursor.key(), key=itemgetter(0)) if cursor.last() else 0
     cursor.putmulti(items[:end])
     cursor.putmulti(items[end:], append=True)

@@ -21,6 +21,7 @@ from shoal_slice_node.limits import (
     DELTA_BYTES_MAX,
     DELTA_STALL_FACTOR,
     IDLE_MS,
+    IMPORT_STALL_FACTOR,
     TAIL_BYTES_MAX,
     TAIL_OPERATIONS_MAX,
 )
@@ -55,6 +56,7 @@ class Checkpoints:
         self._held = False
         self._let_go = True
         self._frozen_at = (0, 0)
+        self._wanted_lsn = 0
 
     @staticmethod
     def is_large(store: Store, factor: int = 1) -> bool:
@@ -72,7 +74,7 @@ class Checkpoints:
         old = now - self._changed_since_s > DELTA_AGE_MS / 1000
         operations_before, bytes_before = self._frozen_at
         long = operations - operations_before >= TAIL_OPERATIONS_MAX or journal_bytes - bytes_before >= TAIL_BYTES_MAX
-        if old or long or self.is_large(store):
+        if old or long or self.is_large(store) or self._wanted_lsn > store.checkpoint_lsn:
             self._frozen_at = (operations, journal_bytes)
             self._freeze(applied_lsn)
 
@@ -84,11 +86,28 @@ class Checkpoints:
 
     def throttle(self) -> asyncio.Future[None] | None:
         """What to wait for before changing more; None: go on. Only when the checkpointer is far behind."""
-        if not (self._store.freezing and self.is_large(self._store, DELTA_STALL_FACTOR)):
-            return None
+        return self._next_end() if self._behind(DELTA_STALL_FACTOR) else None
+
+    async def room_for_imports(self) -> None:
+        """Waits while the checkpointer is so far behind that imports should leave what room there is to others."""
+        while self._behind(IMPORT_STALL_FACTOR):
+            await self._next_end()
+
+    def _behind(self, factor: int) -> bool:
+        return self._store.freezing and self.is_large(self._store, factor)
+
+    def _next_end(self) -> asyncio.Future[None]:
+        """Done when the next checkpoint is."""
         if self._freed is None or self._freed.done():
             self._freed = asyncio.get_running_loop().create_future()
-        return self._freed
+        return asyncio.shield(self._freed)
+
+    async def reach(self, lsn: int, consider: Callable[[], None]) -> None:
+        """Until the store has everything up to `lsn`, which is applied. `consider`: calls our `consider`."""
+        self._wanted_lsn = max(self._wanted_lsn, lsn)
+        while self._store.checkpoint_lsn < lsn:
+            consider()
+            await self._next_end()
 
     async def run(self) -> None:
         """Until cancelled. Raises Corrupt."""

@@ -13,6 +13,7 @@ from shoal_slice_node.core.acks import apply_acks
 from shoal_slice_node.core.binds import bind, declare, unbind
 from shoal_slice_node.core.drops import drop, reclaim
 from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.imports import apply_imports, check_next_chunk
 from shoal_slice_node.core.producers import remember, repeated_answer
 from shoal_slice_node.core.publishes import publish
 from shoal_slice_node.core.purges import PurgeBudget, purge
@@ -56,6 +57,8 @@ class Engine:
         numbered = head.producer != NO_PRODUCER
         try:
             repeated = repeated_answer(self.state, head) if numbered else None
+            if numbered and repeated is None and change.steps and change.steps[0].HasField("imports"):
+                check_next_chunk(self.state, head)
         except ShoalError as error:
             effects.refused = error
             return
@@ -78,6 +81,8 @@ class Engine:
             return self._memberships(step.unbinds, lambda queue, keys: unbind(self.state, queue, keys, discard))
         if step.HasField("publishes"):
             return self._publishes(step.publishes, time_ms)
+        if step.HasField("imports"):
+            return apply_imports(self.state, step.imports, self._refusal)
         if step.HasField("declares"):
             expires = step.declares.options.expires_after_s
             return self._queues(step.declares.queues, lambda queue: declare(self.state, queue, expires))

@@ -11,6 +11,13 @@ from shoal_contract.wire import slice_pb2 as wire
 
 def parse_change(data: bytes) -> tuple[wire.Change, int]:
     """The change and how many operations (keys, queues) it has. Raises Malformed, TooLarge."""
+    change, operations = _parse(data)
+    if any(step.HasField("imports") for step in change.steps):
+        raise Malformed("imports come by BulkService, in runs of numbered chunks", subject="step")
+    return change, operations
+
+
+def _parse(data: bytes) -> tuple[wire.Change, int]:
     try:
         change = wire.Change.FromString(data)
     except DecodeError:
@@ -23,6 +30,14 @@ def parse_change(data: bytes) -> tuple[wire.Change, int]:
             limit=FRAME_OPERATIONS_MAX,
             value=operations,
         )
+    return change, operations
+
+
+def parse_import(data: bytes) -> tuple[wire.Change, int]:
+    """As `parse_change`, of one step, Imports."""
+    change, operations = _parse(data)
+    if len(change.steps) != 1 or not change.steps[0].HasField("imports"):
+        raise Malformed("a chunk of an import is a change of one step, imports", subject="change")
     return change, operations
 
 
@@ -45,6 +60,8 @@ def _operations(number: int, step: wire.Step) -> int:
         if step.purges.positions:
             _same(number, kind, "positions", len(step.purges.positions), len(step.purges.queues))
         return len(step.purges.queues)
+    if kind == "imports":
+        return _import_operations(number, kind, step.imports)
     raise Malformed(f"step {number} of the frame is of a kind that this slice does not know", subject="step")
 
 
@@ -56,6 +73,14 @@ def _membership_operations(number: int, kind: str, step: wire.Binds | wire.Unbin
     else:
         _same(number, kind, "keys", keys, len(step.queues))
     return max(keys, len(step.queues))
+
+
+def _import_operations(number: int, kind: str, step: wire.Imports) -> int:
+    _same(number, kind, "key_counts", len(step.key_counts), len(step.queues))
+    _same(number, kind, "keys", len(step.keys), sum(step.key_counts))
+    if step.starts:
+        _same(number, kind, "starts", len(step.starts), len(step.keys))
+    return len(step.queues) + len(step.keys)
 
 
 def _same(number: int, kind: str, column: str, found: int, expected: int) -> None:

@@ -8,15 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import OutOfRange, ShoalError
 from shoal_contract.names import check_name
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.binds import bind_resolved, check_binding_count, check_offsets
 from shoal_slice_node.core.queues import Queue
+from shoal_slice_node.core.records import ChangeHead
 from shoal_slice_node.core.rows.key_row import head_of
+from shoal_slice_node.core.rows.producer_row import decode_producer
+from shoal_slice_node.core.rows.small_rows import decode_partition
 from shoal_slice_node.core.state import State
 
 Refuse = Callable[[int, ShoalError], wire.Refusal]
+
+
+def check_next_chunk(state: State, head: ChangeHead) -> None:
+    """Raises OutOfRange where chunks before this one are missing: they were not written, the disk being full."""
+    row = state.tables.producer.get(head.producer)
+    last = 0 if row is None else decode_producer(row).last
+    if head.sequence != last + 1:
+        raise OutOfRange(
+            f"chunk {head.sequence} of the run may not come yet: the last was {last}",
+            subject="chunk",
+            limit=last + 1,
+            value=head.sequence,
+        )
 
 
 def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> wire.StepOutcome:
@@ -39,7 +55,7 @@ def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> wire.Step
 
 
 def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence[int]) -> tuple[bool, int]:
-    """Whether the queue was made, and how many bindings. Raises InvalidName, NotOwner, OutOfRange, ResourceExhausted."""
+    """Whether the queue was made; how many bindings. Raises InvalidName, NotOwner, OutOfRange, ResourceExhausted."""
     check_name(name, "queue")
     full_names = state.bindable_names(keys)
     found = state.load_queue(name)
@@ -48,7 +64,7 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
     by_start = _by_start(full_names, starts)
     for start, names in by_start:
         if start:
-            check_offsets(state, queue, names, start)
+            check_offsets(state, queue, _old_or_elsewhere(state, names, start), start)
     if found is None:
         state.place_queue(queue)
     before = queue.bindings
@@ -60,6 +76,16 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
     if found is None:
         queue.save()
     return found is None, queue.bindings - before
+
+
+def _old_or_elsewhere(state: State, full_names: list[bytes], start: int) -> list[bytes]:
+    """Without those keys that are not there and would begin at `start` anyhow."""
+    tables = state.tables
+
+    def would_begin(full_name: bytes) -> bool:
+        return decode_partition(tables.partition.get(full_name[:2])).floor + 1 == start
+
+    return [name for name in full_names if tables.key.get(name) is not None or not would_begin(name)]
 
 
 def _bind_new(state: State, queue: Queue, full_names: list[bytes]) -> None:

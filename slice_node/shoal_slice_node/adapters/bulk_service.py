@@ -1,0 +1,108 @@
+"""gRPC's side of bulk load and export. Verify and Export carry bytes that another process made: not parsed here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.grpc_errors import abort
+from shoal_contract.wire import bulk_pb2 as wire
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
+from shoal_slice_node.adapters.snapshot import Snapshot
+from shoal_slice_node.limits import SNAPSHOT_READERS_MAX
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class BulkService:
+    """`store_folder`: where the broker's checkpoint is."""
+
+    def __init__(self, broker: Broker, store_folder: Path) -> None:
+        self._broker = broker
+        self._store_folder = store_folder
+        self._snapshots = 0
+
+    async def import_chunks(self, _: object, context: Context) -> None:
+        await ImportStream(self._broker, context).serve()
+
+    async def import_status(self, request: wire.ImportStatusRequest, context: Context) -> wire.ImportStatusResponse:
+        try:
+            return wire.ImportStatusResponse(chunk=last_chunk(self._broker, request.run))
+        except ShoalError as error:
+            await abort(context, error)
+
+    async def verify(self, _: object, context: Context) -> None:
+        try:
+            async with self._snapshot("verify") as snapshot:
+                sender = asyncio.create_task(_send_all(context, snapshot), name="verify/send")
+                try:
+                    await _forward(snapshot, context)
+                finally:
+                    sender.cancel()
+                    await asyncio.gather(sender, return_exceptions=True)
+        except ShoalError as error:
+            await abort(context, error)
+
+    async def export(self, _: wire.ExportRequest, context: Context) -> None:
+        try:
+            async with self._snapshot("export") as snapshot:
+                await _forward(snapshot, context)
+        except ShoalError as error:
+            await abort(context, error)
+
+    @asynccontextmanager
+    async def _snapshot(self, mode: str) -> AsyncIterator[Snapshot]:
+        """Of everything that is applied now. Raises ResourceExhausted."""
+        if self._snapshots >= SNAPSHOT_READERS_MAX:
+            raise ResourceExhausted(
+                f"{self._snapshots} exports and verifications are under way; the limit is {SNAPSHOT_READERS_MAX}",
+                subject="snapshots",
+                limit=SNAPSHOT_READERS_MAX,
+                value=self._snapshots + 1,
+            )
+        self._snapshots += 1
+        try:
+            await self._broker.checkpointed()
+            snapshot = await Snapshot.start(self._store_folder, mode)
+            try:
+                yield snapshot
+            finally:
+                await snapshot.close()
+        finally:
+            self._snapshots -= 1
+
+
+async def _send_all(context: Context, snapshot: Snapshot) -> None:
+    while (request := await context.read()) is not grpc.aio.EOF:
+        await snapshot.send(request)
+    await snapshot.no_more()
+
+
+async def _forward(snapshot: Snapshot, context: Context) -> None:
+    while (message := await snapshot.receive()) is not None:
+        await context.write(message)
+
+
+def bulk_handlers(broker: Broker, store_folder: Path) -> grpc.GenericRpcHandler:
+    """To be added to a server. Without a serializer gRPC hands bytes through."""
+    service = BulkService(broker, store_folder)
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Import": grpc.stream_stream_rpc_method_handler(
+            service.import_chunks, wire.ImportRequest.FromString, wire.ImportResponse.SerializeToString
+        ),
+        "ImportStatus": grpc.unary_unary_rpc_method_handler(
+            service.import_status,
+            wire.ImportStatusRequest.FromString,
+            wire.ImportStatusResponse.SerializeToString,
+        ),
+        "Verify": grpc.stream_stream_rpc_method_handler(service.verify),
+        "Export": grpc.unary_stream_rpc_method_handler(service.export, wire.ExportRequest.FromString),
+    }
+    return grpc.method_handlers_generic_handler("shoal.v1.BulkService", handlers)

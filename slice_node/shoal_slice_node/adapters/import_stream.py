@@ -1,0 +1,130 @@
+"""One Import call: chunks in, journaled and applied among everybody's changes, answers out in order.
+
+A run is a producer and its chunks are numbered frames: a repeated chunk gets its first answer and changes nothing, over
+reconnects and restarts of either end. Not here: what an import does (core/imports).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from zlib import crc32
+
+import grpc
+
+from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge
+from shoal_contract.limits import IMPORT_OPERATIONS_MAX, RUN_BYTES
+from shoal_contract.wire import bulk_pb2 as wire
+from shoal_contract.wire import slice_pb2
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.commit_loop import Item
+from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.frames import parse_import
+from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
+from shoal_slice_node.core.rows.producer_row import decode_producer
+from shoal_slice_node.limits import IMPORT_CHUNKS_IN_FLIGHT
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def last_chunk(broker: Broker, run: bytes) -> int:
+    """The last chunk of a run that is durable; 0: none. Raises Malformed."""
+    if len(run) != RUN_BYTES or run == NO_PRODUCER:
+        raise Malformed(f"run is {len(run)} bytes; it needs {RUN_BYTES}, not all zero", subject="run")
+    row = broker.state.tables.producer.get(run)
+    return 0 if row is None else decode_producer(row).last
+
+
+class ImportStream:
+    """`serve` runs until the client has sent all and has every answer, or one chunk is refused."""
+
+    def __init__(self, broker: Broker, context: Context) -> None:
+        self._broker = broker
+        self._context = context
+        self._next = 0
+        """The number that the next chunk may have at most; 0 before the first."""
+        self._room = asyncio.Semaphore(IMPORT_CHUNKS_IN_FLIGHT)
+        self._answers: asyncio.Queue[wire.ImportResponse | None] = asyncio.Queue()
+        """Bounded by `_room`. None: no more will come."""
+
+    async def serve(self) -> None:
+        writer = asyncio.create_task(self._write(), name="import/write")
+        try:
+            await self._read(writer)
+            await writer
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _read(self, writer: asyncio.Task[None]) -> None:
+        while not writer.done():
+            request = await self._context.read()
+            if request is grpc.aio.EOF:
+                break
+            await self._room.acquire()
+            await self._broker.commit.room()
+            await self._broker.checkpoints.room_for_imports()
+            try:
+                self._submit(request)
+            except ShoalError as error:
+                self._answers.put_nowait(wire.ImportResponse(chunk=request.chunk, error=error.to_wire()))
+                return
+        # What is under way is answered before.
+        self._broker.commit.submit(Item(0, None, lambda _: self._answers.put_nowait(None), self._failed_at_end))
+
+    def _failed_at_end(self, _: ShoalError) -> None:
+        self._answers.put_nowait(None)
+
+    def _submit(self, request: wire.ImportRequest) -> None:
+        """Raises Malformed, OutOfRange, TooLarge."""
+        self._check_number(request)
+        if crc32(request.change) != request.checksum:
+            raise Malformed(f"chunk {request.chunk}: its checksum is another", subject="checksum")
+        change, operations = parse_import(request.change)
+        if operations > IMPORT_OPERATIONS_MAX:
+            raise TooLarge(
+                f"chunk {request.chunk} has {operations} queues and keys; the limit is {IMPORT_OPERATIONS_MAX}",
+                subject="operations per chunk",
+                limit=IMPORT_OPERATIONS_MAX,
+                value=operations,
+            )
+        # The client has taken what is further back than this: no more are under way.
+        settled = max(0, request.chunk - 2 * IMPORT_CHUNKS_IN_FLIGHT)
+        payload = encode_change(ChangeHead(request.run, request.chunk, settled), request.change)
+
+        def applied(effects: Effects) -> None:
+            self._answers.put_nowait(_answer(request.chunk, effects))
+
+        def failed(error: ShoalError) -> None:
+            self._answers.put_nowait(wire.ImportResponse(chunk=request.chunk, error=error.to_wire()))
+
+        self._broker.commit.submit(Item(Kind.CHANGE, payload, applied, failed, change, operations))
+
+    def _check_number(self, request: wire.ImportRequest) -> None:
+        limit = self._next or last_chunk(self._broker, request.run) + 1
+        if not 1 <= request.chunk <= limit:
+            raise OutOfRange(
+                f"chunk {request.chunk} of the run may not come yet; the next is {limit}",
+                subject="chunk",
+                limit=limit,
+                value=request.chunk,
+            )
+        self._next = max(limit, request.chunk + 1)
+
+    async def _write(self) -> None:
+        while (answer := await self._answers.get()) is not None:
+            await self._context.write(answer)
+            self._room.release()
+            if answer.HasField("error"):
+                return
+
+
+def _answer(chunk: int, effects: Effects) -> wire.ImportResponse:
+    if effects.refused is not None:
+        assert isinstance(effects.refused, ShoalError)
+        return wire.ImportResponse(chunk=chunk, error=effects.refused.to_wire())
+    assert effects.outcome is not None
+    step = slice_pb2.Outcome.FromString(effects.outcome).steps[0]
+    return wire.ImportResponse(
+        chunk=chunk, queues_made=step.queues_made, bindings_made=step.bindings_made, refusals=step.refusals
+    )

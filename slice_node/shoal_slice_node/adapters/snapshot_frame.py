@@ -1,0 +1,40 @@
+"""How a broker and its snapshot process talk, over one socket pair:
+
+kind u8 | length u32 little-endian | bytes
+
+DATA   one serialized message: to the process a VerifyRequest, from it an ExportResponse or a VerifyResponse
+END    nothing: no more to come
+ERROR  a serialized Error, from the process; nothing follows
+"""
+
+from __future__ import annotations
+
+from asyncio import StreamReader
+from socket import MSG_WAITALL, socket
+from struct import Struct
+from typing import Final
+
+_HEAD: Final = Struct("<BI")
+DATA: Final = 0
+END: Final = 1
+ERROR: Final = 2
+
+
+def encode_frame(kind: int, data: bytes = b"") -> bytes:
+    return _HEAD.pack(kind, len(data)) + data
+
+
+async def read_frame(reader: StreamReader) -> tuple[int, bytes]:
+    """Raises IncompleteReadError when the other end is gone."""
+    kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    return kind, await reader.readexactly(length)
+
+
+def receive_frame(connection: socket) -> tuple[int, bytes] | None:
+    """The blocking form; None when the other end is gone."""
+    head = connection.recv(_HEAD.size, MSG_WAITALL)
+    if len(head) < _HEAD.size:
+        return None
+    kind, length = _HEAD.unpack(head)
+    data = connection.recv(length, MSG_WAITALL) if length else b""
+    return (kind, data) if len(data) == length else None

@@ -1,0 +1,158 @@
+"""Imports and exports in the core: what a step makes, what it refuses, what pages say."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.errors import InvalidName, Malformed, OutOfRange, ResourceExhausted, ShoalError, from_wire
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.frames import parse_change, parse_import
+from shoal_slice_node.core.memberships import Verifier, export_pages
+from shoal_slice_node.core.records import ChangeHead
+from shoal_slice_node.limits import BINDINGS_PER_QUEUE_MAX
+
+from .bulk_client import RUN, Memberships, imports, live_memberships
+from .core_driver import CoreDriver, bind, declare, drop, publish, unbind
+
+
+def bring(core: CoreDriver, memberships: Memberships, *starts: int) -> wire.StepOutcome:
+    outcome = core.change(imports(memberships, starts)).steps[0]
+    core.check()
+    return outcome
+
+
+def exported(core: CoreDriver, memberships_max: int = 1000) -> dict[bytes, set[bytes]]:
+    return live_memberships(export_pages(core.tables, 1, memberships_max))
+
+
+def refusals(outcome: wire.StepOutcome) -> list[tuple[int, ShoalError]]:
+    return [(refusal.request, from_wire(refusal.error)) for refusal in outcome.refusals]
+
+
+def test_an_import_makes_queues_keys_and_bindings() -> None:
+    core = CoreDriver()
+    outcome = bring(core, {b"q1": [b"a", b"b"], b"q2": [b"b"], b"alone": []})
+    assert (outcome.queues_made, outcome.bindings_made, list(outcome.refusals)) == (3, 3, [])
+    assert exported(core) == {b"q1": {b"a", b"b"}, b"q2": {b"b"}, b"alone": set()}
+
+
+def test_an_import_adds_to_what_is_there_and_keeps_it() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "a"), publish("a", b"one"))
+    outcome = bring(core, {b"q": [b"a", b"b"], b"r": [b"a"]})
+    assert (outcome.queues_made, outcome.bindings_made) == (1, 2)
+    session = core.session()
+    core.attach(session, "q")
+    assert core.take(session) == [("a", 1, b"one")]
+
+
+def test_a_key_named_twice_is_bound_once() -> None:
+    core = CoreDriver()
+    assert bring(core, {b"q": [b"a", b"a"]}).bindings_made == 1
+    assert bring(core, {b"q": [b"a", b"a", b"b"]}).bindings_made == 1
+    assert exported(core) == {b"q": {b"a", b"b"}}
+
+
+def test_imported_members_get_what_is_published_and_can_leave() -> None:
+    core = CoreDriver()
+    session = core.session()
+    core.attach(session, "q")  # before it is there
+    bring(core, {b"q": [b"a", b"b"], b"r": [b"a"]})
+    core.change(publish("a", b"one"), unbind("q", "a"), publish("a", b"two"))
+    assert core.take(session) == [("a", 1, b"one")]
+    core.change(drop("r"), unbind("q", "b", discard=True))
+    core.settle()
+    core.check()
+    assert exported(core) == {b"q": set()}
+
+
+def test_a_queue_of_thousands_of_keys_is_spread_over_buckets() -> None:
+    core = CoreDriver()
+    keys = [b"key-%05d" % number for number in range(5000)]
+    bring(core, {b"q": keys[:900]})
+    for first in range(900, 5000, 900):
+        bring(core, {b"q": keys[first : first + 900]})
+    assert exported(core, memberships_max=700) == {b"q": set(keys)}
+
+
+def test_bad_queues_are_refused_and_the_rest_is_taken() -> None:
+    core = CoreDriver()
+    core.change(declare("old"), bind("old", "k"), publish("k", b"x", b"y"))
+    outcome = bring(
+        core, {b"q" * 256: [b"a"], b"q": [b"@direct"], b"late": [b"k", b"a"], b"good": [b"a"]}, 0, 0, 9, 0, 0
+    )
+    assert [(at, type(error)) for at, error in refusals(outcome)] == [
+        (0, InvalidName),
+        (1, InvalidName),
+        (2, OutOfRange),
+    ]
+    assert "256 bytes; the limit is 255" in refusals(outcome)[0][1].message
+    assert exported(core) == {b"old": {b"k"}, b"good": {b"a"}}
+
+
+def test_a_start_is_an_offset_that_the_key_has_or_the_first_of_a_new_key() -> None:
+    core = CoreDriver()
+    core.change(declare("old"), bind("old", "k"), publish("k", b"x"), publish("k", b"y"))
+    outcome = bring(core, {b"q": [b"k", b"new"], b"r": [b"new2"]}, 2, 1, 2)
+    assert [at for at, _ in refusals(outcome)] == [1]
+    session = core.session()
+    core.attach(session, "q")
+    assert core.take(session) == [("k", 2, b"y")]
+
+
+def test_too_many_bindings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal_slice_node.core.binds.BINDINGS_PER_QUEUE_MAX", 3)
+    core = CoreDriver()
+    assert BINDINGS_PER_QUEUE_MAX > 3
+    bring(core, {b"q": [b"a", b"b"]})
+    outcome = bring(core, {b"q": [b"c", b"d"]})
+    assert isinstance(refusals(outcome)[0][1], ResourceExhausted)
+    assert exported(core) == {b"q": {b"a", b"b"}}
+
+
+def test_a_chunk_after_a_gap_is_refused() -> None:
+    core = CoreDriver()
+    core.change(imports({b"q": [b"a"]}), head=ChangeHead(RUN, 1, 0))
+    with pytest.raises(OutOfRange, match="the last was 1"):
+        core.change(imports({b"r": [b"a"]}), head=ChangeHead(RUN, 3, 0))
+    assert exported(core) == {b"q": {b"a"}}
+
+
+def test_sessions_may_not_import_and_chunks_have_nothing_else() -> None:
+    step = imports({b"q": [b"a"]})
+    with pytest.raises(Malformed, match="BulkService"):
+        parse_change(wire.Change(steps=[step]).SerializeToString())
+    with pytest.raises(Malformed, match="one step"):
+        parse_import(wire.Change(steps=[step, step]).SerializeToString())
+    short = wire.Step(imports=wire.Imports(queues=[b"q"], key_counts=[2], keys=[b"a"]))
+    with pytest.raises(Malformed, match="1 keys; it needs 2"):
+        parse_import(wire.Change(steps=[short]).SerializeToString())
+
+
+def test_export_tells_cursors_ends_and_done_ranges() -> None:
+    core = CoreDriver()
+    core.change(declare("q", "keeps"), bind("q", "a", "b"), bind("keeps", "a", "b"))
+    for body in (b"1", b"2", b"3", b"4"):
+        core.change(publish("a", body), publish("b", body))
+    session = core.session()
+    core.attach(session, "q")
+    assert len(core.take(session)) == 8
+    core.ack(session, "a", 1, 2)
+    core.ack(session, "a", 3, 4)
+    core.flush()
+    core.change(unbind("q", "b"))
+    (page,) = export_pages(core.tables, 7, 1000)
+    assert (page.lsn, list(page.queues), list(page.key_counts)) == (7, [b"q", b"keeps"], [2, 2])
+    rows = list(zip(page.keys, page.starts, page.cursors, page.ends, page.done_counts, strict=True))
+    assert rows[:2] == [(b"a", 1, 2, 0, 1), (b"b", 1, 1, 5, 0)]
+    assert sorted(rows[2:]) == [(b"a", 1, 1, 0, 0), (b"b", 1, 1, 0, 0)]
+    assert list(page.done) == [3, 4]
+
+
+def test_verify_counts_and_names_what_is_missing() -> None:
+    core = CoreDriver()
+    bring(core, {b"q": [b"a", b"b"], b"alone": []})
+    asked = imports({b"q": [b"a", b"c", b"b"], b"alone": [], b"none": [], b"nobody": [b"a"]}).imports
+    answer = Verifier(core.tables, 5).verify(4, asked)
+    assert (answer.chunk, answer.lsn, answer.found, answer.missing) == (4, 5, 3, 3)
+    assert (answer.missing_queue, answer.missing_key) == (b"q", b"c")
