@@ -7,7 +7,7 @@ BUF := .tools/buf-$(BUF_VERSION)/node_modules/.bin/buf
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench proto publish-contract upgrade
+.PHONY: help setup demo test check chart bench proto publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -34,6 +34,11 @@ check: setup $(BUF)  ## lint, format, types, arrows between components, wire con
 	$(BIN)/lint-imports
 	$(BUF) lint contract
 	$(BUF) breaking contract --against contract/published.binpb
+
+chart: setup  ## the Helm chart's table of values, its tests, and an archive of it in dist/
+	$(BIN)/python helm/tools/document_values.py
+	$(BIN)/pytest tests/helm
+	$(BIN)/python -c 'import helm_python; print(helm_python.package("helm/shoal", destination="dist"))'
 
 bench: setup  ## every benchmark at 100,000 queues, under a minute each
 	$(BIN)/shoal bench all --quick

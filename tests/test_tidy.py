@@ -172,7 +172,7 @@ SAMPLES: dict[Rule, tuple[tuple[str, str], tuple[str, str]]] = {
 
 
 def sources() -> list[Source]:
-    folders = [ROOT / name for name in (*COMPONENTS, "tests")]
+    folders = [ROOT / name for name in (*COMPONENTS, "helm", "tests")]
     files = [path for folder in folders for path in sorted(folder.rglob("*.py")) if path.parent not in GENERATED]
     return [Source(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in files]
 
