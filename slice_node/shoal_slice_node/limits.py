@@ -77,6 +77,21 @@ DESCRIBE_NAMES_MAX: Final = 1000
 DESCRIBE_BINDINGS_MAX: Final = 10_000
 """Bindings listed in one Describe."""
 
+FIGURES_KEPT_S: Final = 0.2
+"""Figures younger than this are given again: asking often costs nothing."""
+
+LIST_ITEMS_DEFAULT: Final = 100
+"""Items of a page where the caller names no number."""
+
+LIST_TURN_MS: Final = 2
+"""How long the loop may gather a page before everything else gets its turn: its steps take about 1 ms."""
+
+LISTS_AT_ONCE_MAX: Final = 4
+"""Lists gathered at a time; others wait. A list of keys keeps a few names of each partition."""
+
+LISTS_WAITING_MAX: Final = 1000
+"""Lists that wait for that; more are refused."""
+
 DELIVERED_MARKS_MAX: Final = 100_000
 """Bindings whose highest delivered offset is remembered after their queue was detached, to mark redeliveries."""
 
@@ -100,21 +115,6 @@ PIECE_ROWS_MAX: Final = 5000
 PIECE_BYTES_MAX: Final = 1 << 20
 """The same for log rows, which may be long."""
 
-STORE_BYTES_MAX: Final = 256 << 30
-"""LMDB's map: address space, not disk. A store that outgrows it answers ResourceExhausted."""
-
-STORE_MEMORY_SHARE: Final = 2
-"""A store below one such share of the machine's memory is read with its neighbours, and warmed after a start."""
-
-LOG_PART_BYTES_MAX: Final = 4000
-"""A log row is split above this: a value of one LMDB overflow page (4096 less its header, and some room) needs no
-search for pages in a row."""
-
-CHECKPOINTER_RESIDENT_BYTES_MAX: Final = 96 << 20
-"""A checkpointer that is at rest and larger than this starts itself anew."""
-
-CHECKPOINTER_ANSWER_S_MAX: Final = 300
-"""A checkpointer that has not committed by then counts as dead."""
 IMPORT_CHUNKS_IN_FLIGHT: Final = 32
 """Chunks of one import read and not yet answered: several group commits, and fewer than the answers kept."""
 
@@ -133,6 +133,21 @@ SNAPSHOT_END_S_MAX: Final = 5.0
 SNAPSHOT_NICENESS: Final = 5
 """Of such a process: broker and checkpointer go first."""
 
+STORE_BYTES_MAX: Final = 256 << 30
+"""LMDB's map: address space, not disk. A store that outgrows it answers ResourceExhausted."""
+
+STORE_MEMORY_SHARE: Final = 2
+"""A store below one such share of the machine's memory is read with its neighbours, and warmed after a start."""
+
+LOG_PART_BYTES_MAX: Final = 4000
+"""A log row is split above this: a value of one LMDB overflow page (4096 less its header, and some room) needs no
+search for pages in a row."""
+
+CHECKPOINTER_RESIDENT_BYTES_MAX: Final = 96 << 20
+"""A checkpointer that is at rest and larger than this starts itself anew."""
+
+CHECKPOINTER_ANSWER_S_MAX: Final = 300
+"""A checkpointer that has not committed by then counts as dead."""
 
 LOCK_WAIT_S_MAX: Final = 30
 """How long a start waits for the checkpointer of a killed predecessor to finish its commit and let go of the folder."""
@@ -214,6 +229,8 @@ assert ACK_FLUSH_MS >= TICK_MS
 assert BATCH_BYTES_MAX + FRAME_BYTES_MAX < APPEND_BYTES_MAX
 assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < PENDING_BYTES_MAX
 assert BATCH_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
+assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
+assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
 
 WINDOW_MESSAGES_MAX: Final = 100_000
 """The most unacked messages per queue that a client may ask for: bounds done ranges, and what a session end returns."""
@@ -229,8 +246,6 @@ CLAIM_RETRY_MS: Final = 1_000
 
 STOP_S: Final = 2.0
 """How long sessions get to end by themselves when the node stops."""
-assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
-assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Allocations before the cyclic collector looks at each generation: few cycles are made, and a look at all stalls."""

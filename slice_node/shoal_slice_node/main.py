@@ -23,13 +23,16 @@ from shoal_contract import grpc_server, server_process
 from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_contract.tasks import OnFailure, Tasks
+from shoal_contract.wire.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from shoal_contract.wire.slice_pb2_grpc import add_SliceServiceServicer_to_server
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.keys import check_record_name
 from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
 from shoal_coordination.records import NodeRecord
+from shoal_slice_node.adapters.admin_service import AdminService
 from shoal_slice_node.adapters.broker import STORE_FOLDER, Broker
 from shoal_slice_node.adapters.bulk_service import bulk_handlers
+from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.membership import follow_map, lead_slice
 from shoal_slice_node.adapters.slice_service import SliceService
 from shoal_slice_node.limits import DELTA_ROWS_MAX, GC_THRESHOLDS, SESSIONS_MAX, STOP_S
@@ -112,6 +115,8 @@ async def _serve(
     settings: Settings, broker: Broker, server: grpc.aio.Server, address: str, stop: asyncio.Event
 ) -> None:
     add_SliceServiceServicer_to_server(SliceService(broker), server)
+    figures = Figures(broker, settings.slice, settings.node)
+    add_AdminServiceServicer_to_server(AdminService(broker, figures), server)
     server.add_generic_rpc_handlers((bulk_handlers(broker, settings.data / STORE_FOLDER),))
     # What was loaded lives on: the collector need not look at it again. What comes is freed by counting, mostly.
     gc.collect()

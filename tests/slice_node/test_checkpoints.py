@@ -35,8 +35,15 @@ class FakeStore:
         return {"emptied": []}
 
 
+class FakeKept:
+    @staticmethod
+    def save() -> None:
+        pass
+
+
 class FakeState:
     lsn = 3
+    kept = FakeKept
 
 
 async def test_a_delta_frozen_while_the_journal_is_released_is_waited_for() -> None:

@@ -21,6 +21,7 @@ from shoal_slice_node.adapters.commit_loop import CommitLoop, Item
 from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.maintenance import Maintenance
 from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.counters import Counters
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.pulling import Puller
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -62,6 +63,7 @@ class Broker:
         self.store = store
         self.journal = journal
         self.engine = engine
+        self.epoch = epoch
         self.dispatcher = Dispatcher(engine.state)
         self.puller = Puller(engine.state, self.dispatcher)
         self.trimmer = Trimmer(engine.state)
@@ -110,6 +112,11 @@ class Broker:
             await store.close()
             raise
         return cls(store, journal, engine, epoch, on_failure, None if archive is None else Archive(archive))
+
+    @property
+    def client_sessions(self) -> int:
+        """Streams that clients have open: every session but the one that unary calls share."""
+        return max(0, len(self.wakers) - 1)
 
     @property
     def state(self) -> State:
@@ -168,6 +175,10 @@ class Broker:
         self.commit.submit(Item(Kind.OWNERSHIP, payload, lambda _: done.set_result(None), done.set_exception))
         await done
 
+    async def checkpointed(self) -> None:
+        """Returns once the store has everything that is applied now."""
+        await self.checkpoints.reach(self.commit.applied_lsn, self._on_turn)
+
     def _on_effects(self, effects: Effects) -> None:
         if effects.events or effects.created or effects.dropped:
             self.dispatcher.applied(effects)
@@ -175,10 +186,6 @@ class Broker:
             self.reclaims.note(effects.reclaim)
         if effects.moved:
             self.trimmer.moved(effects.moved, time.monotonic_ns() // 1_000_000)
-    async def checkpointed(self) -> None:
-        """Returns once the store has everything that is applied now."""
-        await self.checkpoints.reach(self.commit.applied_lsn, self._on_turn)
-
 
     def _on_turn(self) -> None:
         """Tells who has something to send; starts the pump if someone lags; begins a checkpoint if it is time."""
@@ -217,7 +224,9 @@ async def _replay(engine: Engine, store: Store, journal: Journal) -> None:
     for record in journal.records(store.checkpoint_lsn + 1):
         engine.apply(record)
         if Checkpoints.is_large(store, DELTA_STALL_FACTOR):
+            engine.state.kept.save()
             store.freeze(record.lsn)
             await store.checkpoint()
+    engine.state.counters = Counters()
     replayed = engine.state.lsn - store.checkpoint_lsn
     _log.info("replayed to lsn %d, %d records, %.2f s", engine.state.lsn, replayed, time.perf_counter() - began)

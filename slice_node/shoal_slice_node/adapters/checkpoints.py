@@ -79,6 +79,7 @@ class Checkpoints:
             self._freeze(applied_lsn)
 
     def _freeze(self, applied_lsn: int) -> None:
+        self._state.kept.save()
         self._store.freeze(applied_lsn)
         self._changed_since_s = None
         self._caught_up.clear()
@@ -154,5 +155,6 @@ class Checkpoints:
     async def finish(self) -> None:
         """A last checkpoint of everything, after `run` was cancelled between two."""
         if self._state.lsn > self._store.checkpoint_lsn:
+            self._state.kept.save()
             self._store.freeze(self._state.lsn)
             await self._checkpoint()

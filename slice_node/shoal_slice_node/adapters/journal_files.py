@@ -100,6 +100,20 @@ class Journal:
         """Of the oldest segment kept."""
         return self._segments[0].first_lsn
 
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def written_bytes(self) -> int:
+        """Of the segments kept; the last one is allocated beyond."""
+        return (len(self._segments) - 1) * self._segment_bytes + self._position
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Of the segments kept, and of the one made ahead."""
+        return (len(self._segments) + (self._prepared is not None)) * self._segment_bytes
+
     def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
         """Whole records, first_lsn to last_lsn; on disk when this returns. Raises ResourceExhausted (no disk space:
         nothing is appended, try again later), TooLarge, Corrupt (the disk failed: for good)."""

@@ -34,7 +34,8 @@ from shoal_slice_node.core.delta_rows import BaseRows
 class LmdbRows:
     """See delta_rows.BaseRows."""
 
-    def __init__(self, transaction: Any) -> None:
+    def __init__(self, transaction: Any, database: Any) -> None:
+        self._database = database
         self.renewed(transaction)
 
     def renewed(self, transaction: Any) -> None:
@@ -51,11 +52,15 @@ class LmdbRows:
                 return
             yield key, value
 
+    def entries(self) -> int:
+        return int(self._transaction.stat(self._database)["entries"])
+
 
 class LmdbGroups:
     """See delta_groups.BaseGroups."""
 
-    def __init__(self, transaction: Any) -> None:
+    def __init__(self, transaction: Any, database: Any) -> None:
+        self._database = database
         self.renewed(transaction)
 
     def renewed(self, transaction: Any) -> None:
@@ -67,6 +72,10 @@ class LmdbGroups:
 
     def count(self, group: bytes) -> int:
         return self._count() if self._find(group) else 0
+
+    def entries(self) -> int:
+        """LMDB counts duplicates one by one."""
+        return int(self._transaction.stat(self._database)["entries"])
 
     def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
         cursor = self._cursor
@@ -144,12 +153,12 @@ class LmdbBase:
         }
 
     def rows(self, table: str) -> BaseRows:
-        rows = LmdbRows(self._transactions[table])
+        rows = LmdbRows(self._transactions[table], self._databases[table])
         self._readers.append((table, rows))
         return rows
 
     def groups(self, table: str) -> BaseGroups:
-        groups = LmdbGroups(self._transactions[table])
+        groups = LmdbGroups(self._transactions[table], self._databases[table])
         self._readers.append((table, groups))
         return groups
 

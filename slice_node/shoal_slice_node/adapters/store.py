@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 from shoal_slice_node.adapters.checkpointer import Checkpointer
 from shoal_slice_node.adapters.folder_lock import lock_folder
+from shoal_slice_node.adapters.lmdb_layout import DATA_FILE
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.limits import DELTA_ROWS_MAX
@@ -32,6 +34,8 @@ class Store:
         self._frozen_lsn: int | None = None
         self.tables = Delta(base)
         self.checkpoint_lsn = base.lsn
+        self.checkpoint_ms = int((folder / DATA_FILE).stat().st_mtime * 1000)
+        """When it was committed, by the machine's clock."""
         self.delta_rows_max = delta_rows_max
 
     @classmethod
@@ -95,6 +99,7 @@ class Store:
         self._base.renew()
         self.tables.drop_frozen()
         self.checkpoint_lsn = self._frozen_lsn
+        self.checkpoint_ms = time.time_ns() // 1_000_000
         while self.tables.free():  # noqa: ASYNC110 - not waiting: others get their turn
             await asyncio.sleep(0)
         self._frozen_lsn = None

@@ -25,6 +25,8 @@ class BaseGroups(Protocol):
 
     def count(self, group: bytes) -> int: ...
 
+    def entries(self) -> int: ...
+
     def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]: ...
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]: ...
@@ -56,20 +58,22 @@ class DeltaGroups:
         self._active: dict[bytes, _Entry] = {}
         self._frozen: dict[bytes, _Entry] = {}
         self._garbage: dict[bytes, _Entry] = {}
-        self.rows = 0
-        """Ops in the active layer."""
+        # Members of the active layer that came, and that went; the same of the frozen one, came less went.
+        self._came = 0
+        self._went = 0
+        self._frozen_net = 0
 
     def add(self, group: bytes, member: bytes) -> None:
         active = self._active
         entry = active.get(group)
         if entry is None:
             active[group] = member
-            self.rows += 1
+            self._came += 1
         elif type(entry) is bytes:
             if entry[:ID_BYTES] == member:  # it went in this layer: undone
                 assert len(entry) > ID_BYTES, "added twice"
                 del active[group]
-                self.rows -= 1
+                self._went -= 1
             else:
                 active[group] = entry = _Ops(entry)
                 self._note(group, entry, member, True)
@@ -81,12 +85,12 @@ class DeltaGroups:
         entry = active.get(group)
         if entry is None:
             active[group] = member + b"-"
-            self.rows += 1
+            self._went += 1
             return False
         if type(entry) is bytes:
             if entry == member:  # it came in this layer: undone
                 del active[group]
-                self.rows -= 1
+                self._came -= 1
                 return True
             assert entry[:ID_BYTES] != member, "removed twice"
             active[group] = entry = _Ops(entry)
@@ -99,16 +103,25 @@ class DeltaGroups:
         before = ops.present.pop(member, None)
         if before is None:
             ops.present[member] = came
-            self.rows += 1
+            if came:
+                self._came += 1
+            else:
+                self._went += 1
             return False
         assert before is not came, "added or removed twice"
-        self.rows -= 1
+        if came:
+            self._went -= 1
+        else:
+            self._came -= 1
         if not ops.present:
             del self._active[group]
         return True
 
     def count(self, group: bytes) -> int:
         return self._base.count(group) + _net(self._frozen.get(group)) + _net(self._active.get(group))
+
+    def entries(self) -> int:
+        return self._base.entries() + self._frozen_net + self._came - self._went
 
     def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
         active, frozen = self._active.get(group), self._frozen.get(group)
@@ -153,6 +166,11 @@ class DeltaGroups:
             after = page[-1]
 
     @property
+    def rows(self) -> int:
+        """Ops in the active layer."""
+        return self._came + self._went
+
+    @property
     def bytes_about(self) -> int:
         """Memory of the active layer, about."""
         return self.rows * (2 * ID_BYTES + OVERHEAD_BYTES)
@@ -160,7 +178,8 @@ class DeltaGroups:
     def freeze(self) -> None:
         assert not self._frozen and not self._garbage, "the last frozen delta is not dropped yet"
         self._frozen, self._active = self._active, {}
-        self.rows = 0
+        self._frozen_net = self._came - self._went
+        self._came = self._went = 0
 
     def pieces(self, table: str, rows_max: int) -> Iterator[Piece]:
         """The frozen layer in pieces of about rows_max ops."""
@@ -183,6 +202,7 @@ class DeltaGroups:
     def drop_frozen(self) -> None:
         """The base now has it. Call together with the base's renewal, then `free` until False."""
         self._garbage, self._frozen = self._frozen, {}
+        self._frozen_net = 0
 
     def free(self, rows_max: int) -> bool:
         """Frees about rows_max ops of what was dropped; False when nothing is left."""

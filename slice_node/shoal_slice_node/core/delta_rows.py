@@ -24,6 +24,8 @@ class BaseRows(Protocol):
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]: ...
 
+    def entries(self) -> int: ...
+
 
 class _Layer:
     """One delta. `index`: first bytes of a key -> its keys here, for tables that are scanned by such a prefix."""
@@ -138,6 +140,15 @@ class DeltaRows:
             if value:
                 yield key, value
 
+    def entries(self) -> int:
+        return self._base.entries() + _came(self._frozen) + _came(self._layer)
+
+    def changed(self) -> list[bytes]:
+        return [*_both(self._frozen), *_both(self._layer)]
+
+    def scan_below(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        return self._base.scan(prefix, max(start, prefix))
+
     def _keys(self, layer: _Layer, prefix: bytes, start: bytes) -> Iterator[bytes]:
         width = self._index_bytes
         if width and len(prefix) >= width:
@@ -193,6 +204,11 @@ class DeltaRows:
 
 def _both(layer: _Layer) -> Iterator[bytes]:
     return chain(layer.inserted, layer.changed)
+
+
+def _came(layer: _Layer) -> int:
+    """Rows that came less those that went."""
+    return len(layer.inserted) - list(layer.changed.values()).count(b"")
 
 
 def _overlay(

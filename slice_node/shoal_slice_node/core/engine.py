@@ -31,6 +31,7 @@ class Engine:
     def __init__(self, tables: Tables, watch: Watch | None = None) -> None:
         self.state = State(tables, watch or Watch())
         self._refusals_bytes = 0
+        self._keys_done = 0
 
     def apply(self, record: Record, change: wire.Change | None = None) -> Effects:
         """`change`: the parsed Change of a CHANGE record, if the caller has it."""
@@ -72,23 +73,35 @@ class Engine:
             remember(self.state, head, effects.outcome, time_ms)
 
     def _step(self, step: wire.Step, time_ms: int) -> wire.StepOutcome:
+        counters = self.state.counters
         if step.HasField("binds"):
             binds = step.binds
             start, value = binds.start, binds.start_value
-            return self._memberships(binds, lambda queue, keys: bind(self.state, queue, keys, start, value))
+            outcome = self._memberships(binds, lambda queue, keys: bind(self.state, queue, keys, start, value))
+            counters.binds += self._keys_done
+            return outcome
         if step.HasField("unbinds"):
             discard = step.unbinds.discard
-            return self._memberships(step.unbinds, lambda queue, keys: unbind(self.state, queue, keys, discard))
+            outcome = self._memberships(step.unbinds, lambda queue, keys: unbind(self.state, queue, keys, discard))
+            counters.unbinds += self._keys_done
+            return outcome
         if step.HasField("publishes"):
             return self._publishes(step.publishes, time_ms)
         if step.HasField("imports"):
-            return apply_imports(self.state, step.imports, self._refusal)
+            outcome = apply_imports(self.state, step.imports, self._refusal)
+            counters.declares += outcome.queues_made
+            counters.binds += outcome.bindings_made
+            return outcome
         if step.HasField("declares"):
             expires = step.declares.options.expires_after_s
-            return self._queues(step.declares.queues, lambda queue: declare(self.state, queue, expires))
+            outcome = self._queues(step.declares.queues, lambda queue: declare(self.state, queue, expires))
+            counters.declares += len(step.declares.queues) - len(outcome.refusals)
+            return outcome
         if step.HasField("purges"):
             return self._purges(step.purges)
-        return self._queues(step.drops.queues, lambda queue: drop(self.state, queue))
+        outcome = self._queues(step.drops.queues, lambda queue: drop(self.state, queue))
+        counters.drops += len(step.drops.queues) - len(outcome.refusals)
+        return outcome
 
     def _memberships(
         self, step: wire.Binds | wire.Unbinds, request: Callable[[bytes, list[bytes]], list[int]]
@@ -97,15 +110,17 @@ class Engine:
         counts = step.key_counts or [1] * len(keys)
         offsets: list[int] = []
         refusals: list[wire.Refusal] = []
-        position = 0
+        position = refused = 0
         for number, (queue, count) in enumerate(zip(step.queues, counts, strict=True)):
             end = position + count
             try:
                 offsets += request(queue, keys[position:end])
             except ShoalError as error:
                 offsets += [0] * count
+                refused += count
                 refusals.append(self._refusal(number, error))
             position = end
+        self._keys_done = len(keys) - refused
         return wire.StepOutcome(offsets=offsets, refusals=refusals)
 
     def _publishes(self, step: wire.Publishes, time_ms: int) -> wire.StepOutcome:
@@ -138,10 +153,12 @@ class Engine:
                 outcome.refusals.append(self._refusal(number, error))
             outcome.messages.append(messages)
             outcome.positions.append(left)
+        self.state.counters.purges += len(step.queues) - len(outcome.refusals) - sum(map(bool, outcome.positions))
         return outcome
 
     def _refusal(self, number: int, error: ShoalError) -> wire.Refusal:
         found = error.to_wire()
+        self.state.counters.refusals += 1
         self._refusals_bytes += found.ByteSize()
         if self._refusals_bytes > REFUSALS_BYTES_MAX:
             found.ClearField("message")

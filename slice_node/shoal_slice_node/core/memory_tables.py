@@ -43,6 +43,15 @@ class MemoryRows:
                 return
             yield key, self._rows[key]
 
+    def entries(self) -> int:
+        return len(self._rows)
+
+    def changed(self) -> list[bytes]:
+        return []
+
+    def scan_below(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        return self.scan(prefix, start)
+
 
 class MemoryGroups:
     """See tables.Groups."""
@@ -64,6 +73,9 @@ class MemoryGroups:
 
     def count(self, group: bytes) -> int:
         return len(self._groups.get(group, ()))
+
+    def entries(self) -> int:
+        return sum(map(len, self._groups.values()))
 
     def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
         ordered = sorted(self._groups.get(group, ()))

@@ -7,7 +7,9 @@ from zlib import crc32
 from shoal_contract.errors import InvalidName, NotOwner, ShoalError
 from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from shoal_contract.names import DIRECT_PREFIX, check_name, show
+from shoal_slice_node.core.counters import Counters
 from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.kept import Kept
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows import ids
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
@@ -39,6 +41,8 @@ class State:
     def __init__(self, tables: Tables, watch: Watch) -> None:
         self.tables = tables
         self.watch = watch
+        self.kept = Kept(tables)
+        self.counters = Counters()
         self.effects = Effects()
         self.lsn = 0
         self.map_version = 0
@@ -125,6 +129,7 @@ class State:
         if tables.binding.count(key.id) or tables.ended.count(key.id):
             return False
         if key.low < key.head:
+            self.kept.trimmed(key, key.head)
             tables.log.trim(key.id, key.low, key.head)
         tables.key.delete(full_name)
         tables.key_name.delete(key.id)

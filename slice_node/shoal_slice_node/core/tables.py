@@ -27,6 +27,17 @@ class Rows(Protocol):
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Rows with key >= start whose key begins with prefix, ascending."""
 
+    def entries(self) -> int:
+        """How many rows: exact where rows are inserted only when absent and deleted only when present. Looks through
+        the delta, about 2 ms for 100,000 rows, not through what lies below."""
+
+    def changed(self) -> list[bytes]:
+        """Keys of all rows that are not as `scan_below` shows them, and perhaps more, in no order; about 1 ms for
+        100,000."""
+
+    def scan_below(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """As `scan`, of the checkpoint alone: a short look costs the same whatever has changed since."""
+
 
 class Groups(Protocol):
     """Group id -> set of member ids (8 bytes each)."""
@@ -40,6 +51,9 @@ class Groups(Protocol):
 
     def count(self, group: bytes) -> int:
         """Members of the group: exact, O(1)."""
+
+    def entries(self) -> int:
+        """Members of all groups: exact, O(1)."""
 
     def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
         """Up to `limit` members above `after`, ascending."""

@@ -34,6 +34,7 @@ def apply_trims(state: State, payload: bytes) -> None:
         full_name, key = found
         low = min(low, key.head)
         if low > key.low:
+            state.kept.trimmed(key, low)
             state.tables.log.trim(key_id, key.low, low)
             key = key._replace(low=low)
             state.tables.key.put(full_name, encode_key(key))

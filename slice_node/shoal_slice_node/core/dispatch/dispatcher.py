@@ -321,6 +321,8 @@ class Dispatcher:
     def sent(self, session: Session, chunk_bytes: int) -> None:
         """The transport took deliveries: there is room again for the feeds that wanted it."""
         session.under_way_bytes -= chunk_bytes
+        self.state.counters.deliveries += session.taken
+        session.taken = 0
         if session.stalled and session.has_room:
             for feed in session.stalled.values():
                 self.wake(feed)

@@ -43,6 +43,7 @@ class Puller:
             feed.pullers[session.number] = attachment
         until_ms = now_ms + terms.lease_ms if terms.lease_ms else 0
         parcels = self._take(feed, attachment, _budget(terms), until_ms)
+        self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels)
         if parcels and until_ms:
             heapq.heappush(self._leases, (until_ms, queue_id))
         if not attachment.messages:

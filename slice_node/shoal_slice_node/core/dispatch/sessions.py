@@ -48,7 +48,8 @@ class Parcel:
 
 
 class Session:
-    """`under_way_bytes`: chunks waiting here or at the transport. At `window_bytes` nothing more is added: it lags."""
+    """`under_way_bytes`: chunks waiting here or at the transport. At `window_bytes` nothing more is added: it lags.
+    `taken`: messages taken by the transport, once for each queue, not yet counted."""
 
     __slots__ = (
         "_detached",
@@ -58,6 +59,7 @@ class Session:
         "number",
         "pullers",
         "stalled",
+        "taken",
         "under_way_bytes",
         "waiting",
         "window_bytes",
@@ -67,6 +69,7 @@ class Session:
         self.number = number
         self.window_bytes = window_bytes
         self.under_way_bytes = 0
+        self.taken = 0
         self.closed = False
         self.attachments: dict[int, Attachment] = {}
         # Detached, and perhaps still named by what waits.
@@ -109,9 +112,13 @@ class Session:
         waiting = self.waiting
         while waiting:
             key = next(iter(waiting))
-            size = len(waiting[key].chunk) + 5 * len(waiting[key].handles) + 64
+            parcel = waiting[key]
+            queues = len(parcel.handles)
+            size = len(parcel.chunk) + 5 * queues + 64
             if deliveries and total + size > bytes_max:
                 break
             total += size
-            deliveries.append(waiting.pop(key).to_wire())
+            del waiting[key]
+            self.taken += (parcel.to - parcel.low) * queues
+            deliveries.append(parcel.to_wire())
         return deliveries, sum(len(delivery.chunk) for delivery in deliveries)

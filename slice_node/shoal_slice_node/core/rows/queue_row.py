@@ -26,6 +26,11 @@ _BUCKET_HEADER = Struct(">HB")
 CURSORS = 0x80
 
 
+def name_of(row: bytes) -> bytes:
+    """The queue's name, from its row of table `queue`."""
+    return row[HEADER.size : HEADER.size + row[1]]
+
+
 class Bucket:
     """Live bindings. `starts`: key id -> start; `cursors`: key id -> cursor, only where it is not the start."""
 

@@ -4,6 +4,7 @@ partition   u16                ->  next key number u64 | floor u64: the highest 
 meta        "partitions"       ->  u32, P of the cluster
             "next_queue"       ->  u64, number of the next queue
             "owned"            ->  map version u64 | one byte a partition: 1 owned
+            "kept"             ->  messages u64 | body bytes u64, of all logs: as of the checkpoint
 reclaim     "k" | key id       ->  0x01: the key may have nothing left
             "q" | queue id     ->  the row of a dropped queue whose bindings are not yet all gone
             "b" | key id       ->  u64, LSN of the last bind of this key that began below its head
@@ -18,6 +19,7 @@ from typing import NamedTuple
 PARTITIONS = b"partitions"
 NEXT_QUEUE = b"next_queue"
 OWNED = b"owned"
+KEPT = b"kept"
 
 RECLAIM_KEY = b"k"
 RECLAIM_QUEUE = b"q"
@@ -26,6 +28,7 @@ RECLAIM_PRODUCER = b"p"
 CANDIDATE = b"\x01"
 
 _PARTITION = Struct(">QQ")
+_KEPT = Struct(">QQ")
 
 
 class PartitionRow(NamedTuple):
@@ -50,3 +53,12 @@ def encode_owned(map_version: int, owned: bytes) -> bytes:
 
 def decode_owned(row: bytes) -> tuple[int, bytes]:
     return int.from_bytes(row[:8], "big"), row[8:]
+
+
+def encode_kept(messages: int, body_bytes: int) -> bytes:
+    return _KEPT.pack(messages, body_bytes)
+
+
+def decode_kept(row: bytes) -> tuple[int, int]:
+    messages, body_bytes = _KEPT.unpack(row)
+    return messages, body_bytes

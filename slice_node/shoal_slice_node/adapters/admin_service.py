@@ -1,0 +1,142 @@
+"""gRPC's side of looking into a slice: figures, and lists whose gathering never holds the loop. Reads only.
+
+A list sees what was applied when it is asked for; it does not wait in the commit loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, TypeVar
+
+import grpc
+
+from shoal_contract.errors import InvalidName, ResourceExhausted, ShoalError, TooLarge
+from shoal_contract.grpc_errors import abort
+from shoal_contract.limits import LIST_ITEMS_MAX, NAME_BYTES_MAX
+from shoal_contract.names import check_name
+from shoal_contract.wire import admin_pb2 as wire
+from shoal_contract.wire import slice_pb2
+from shoal_contract.wire.admin_pb2_grpc import AdminServiceServicer
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.figures import Figures
+from shoal_slice_node.core.listing import ListedBinding, Work, list_bindings, list_keys, list_members, list_queues
+from shoal_slice_node.limits import LIST_ITEMS_DEFAULT, LIST_TURN_MS, LISTS_AT_ONCE_MAX, LISTS_WAITING_MAX
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Item = TypeVar("Item")
+
+
+class AdminService(AdminServiceServicer):
+    def __init__(self, broker: Broker, figures: Figures) -> None:
+        self._state = broker.state
+        self._figures = figures
+        self._lists = asyncio.Semaphore(LISTS_AT_ONCE_MAX)
+        self._waiting = 0
+
+    async def Figures(  # noqa: N802 - gRPC's name
+        self, request: wire.FiguresRequest, context: Context
+    ) -> wire.FiguresResponse:
+        return self._figures.now()
+
+    async def ListQueues(  # noqa: N802
+        self, request: wire.ListQueuesRequest, context: Context
+    ) -> wire.ListQueuesResponse:
+        try:
+            _check_cursor(request.prefix, request.after)
+            work = list_queues(self._state, request.prefix, request.after, _limit(request.limit))
+            queues, following = await self._gather(work)
+        except ShoalError as error:
+            await abort(context, error)
+        return wire.ListQueuesResponse(queues=queues, next=following)
+
+    async def ListKeys(self, request: wire.ListKeysRequest, context: Context) -> wire.ListKeysResponse:  # noqa: N802
+        try:
+            _check_cursor(request.prefix, request.after)
+            work = list_keys(self._state, request.prefix, request.after, _limit(request.limit))
+            keys, following = await self._gather(work)
+        except ShoalError as error:
+            await abort(context, error)
+        names, queues = [name for name, _ in keys], [count for _, count in keys]
+        return wire.ListKeysResponse(keys=names, queues=queues, next=following)
+
+    async def ListMembers(  # noqa: N802
+        self, request: wire.ListMembersRequest, context: Context
+    ) -> wire.ListMembersResponse:
+        try:
+            work = list_members(self._state, request.key, request.after, _limit(request.limit))
+            queues, following = await self._gather(work)
+        except ShoalError as error:
+            await abort(context, error)
+        return wire.ListMembersResponse(queues=queues, next=following)
+
+    async def ListBindings(  # noqa: N802
+        self, request: wire.ListBindingsRequest, context: Context
+    ) -> wire.ListBindingsResponse:
+        try:
+            check_name(request.queue, "queue")
+            work = list_bindings(self._state, request.queue, request.after, _limit(request.limit))
+            bindings, following = await self._gather(work)
+        except ShoalError as error:
+            await abort(context, error)
+        return wire.ListBindingsResponse(bindings=map(_to_wire, bindings), next=following)
+
+    async def _gather(self, work: Work[Item]) -> tuple[list[Item], bytes]:
+        """Raises ResourceExhausted when too many lists are asked for at a time."""
+        if self._waiting >= LISTS_WAITING_MAX:
+            raise ResourceExhausted(
+                f"{self._waiting} lists wait; the limit is {LISTS_WAITING_MAX}",
+                subject="lists",
+                limit=LISTS_WAITING_MAX,
+                value=self._waiting + 1,
+            )
+        self._waiting += 1
+        try:
+            async with self._lists:
+                return await in_turns(work)
+        finally:
+            self._waiting -= 1
+
+
+async def in_turns(work: Work[Item]) -> tuple[list[Item], bytes]:
+    """Runs it to its end; the loop is held for LIST_TURN_MS and a step at a time."""
+    turn_end = time.perf_counter() + LIST_TURN_MS / 1000
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: tuple[list[Item], bytes] = done.value
+            return found
+        if time.perf_counter() > turn_end:
+            await asyncio.sleep(0)
+            turn_end = time.perf_counter() + LIST_TURN_MS / 1000
+
+
+def _limit(asked: int) -> int:
+    if asked > LIST_ITEMS_MAX:
+        raise TooLarge(
+            f"{asked} items asked for; a page has up to {LIST_ITEMS_MAX}",
+            subject="limit",
+            limit=LIST_ITEMS_MAX,
+            value=asked,
+        )
+    return asked or LIST_ITEMS_DEFAULT
+
+
+def _check_cursor(prefix: bytes, after: bytes) -> None:
+    """Any bytes up to the length of a longest name."""
+    for what, name in (("prefix", prefix), ("after", after)):
+        if len(name) > NAME_BYTES_MAX + 1:
+            raise InvalidName(
+                f"{what} is {len(name)} bytes; no name is longer than {NAME_BYTES_MAX}",
+                subject=what,
+                limit=NAME_BYTES_MAX,
+                value=len(name),
+            )
+
+
+def _to_wire(listed: ListedBinding) -> wire.ListedBinding:
+    binding = slice_pb2.BindingDescription(
+        key=listed.key, start=listed.start, cursor=listed.cursor, end=listed.end, messages=listed.messages
+    )
+    return wire.ListedBinding(binding=binding, head=listed.head)

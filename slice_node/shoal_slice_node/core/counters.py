@@ -1,0 +1,32 @@
+"""What a slice did since it began to serve. Figures only: nothing is decided by them, and no replica needs to agree."""
+
+from __future__ import annotations
+
+
+class Counters:
+    """Added to once for a step or a chunk, not for each key or message. Words as in `shoal.v1.Counters`."""
+
+    __slots__ = (
+        "acks",
+        "binds",
+        "chunks",
+        "declares",
+        "deliveries",
+        "drops",
+        "publishes",
+        "purges",
+        "refusals",
+        "unbinds",
+    )
+
+    def __init__(self) -> None:
+        self.declares = 0
+        self.binds = 0
+        self.unbinds = 0
+        self.publishes = 0
+        self.chunks = 0
+        self.deliveries = 0
+        self.acks = 0
+        self.drops = 0
+        self.purges = 0
+        self.refusals = 0
