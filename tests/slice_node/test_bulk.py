@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import grpc
 import pytest
 
 from shoal_contract.chunk import encode_chunk, parse_chunk
-from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge, from_wire
+from shoal_contract.errors import Conflict, Malformed, OutOfRange, ShoalError, TooLarge, from_wire
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_contract.wire import common_pb2, slice_pb2
-from shoal_slice_node.adapters.offline import check_path
+from shoal_slice_node.adapters.offline import CheckReport, check_path
 
 from .bulk_client import RUN, Memberships, bulk_stub, chunk, import_all, imports, live_memberships, verify_all
 from .core_driver import publish
@@ -21,6 +22,7 @@ from .node_process import NodeProcess
 
 BIG = b"\xff big \x00 group"
 QUEUES = 6_000
+WAIT_S = 60
 
 
 def population() -> dict[bytes, list[bytes]]:
@@ -86,6 +88,16 @@ def one_message(body: bytes) -> common_pb2.Chunk:
     return parse_chunk(encode_chunk([body]))
 
 
+async def checked_once_released(data: Path) -> CheckReport:
+    """A killed node's checkpointer ends its last commit before it lets go of the folder."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                return await asyncio.to_thread(check_path, data)
+            except Conflict:
+                await asyncio.sleep(0.01)
+
+
 async def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
     memberships = population()
     chunks = chunks_of(memberships)
@@ -104,7 +116,7 @@ async def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> N
             except grpc.RpcError:
                 pass
         await node.kill()
-        assert check_path(tmp_path).sound
+        assert (await checked_once_released(tmp_path)).sound
     node = await NodeProcess.start(tmp_path)
     async with bulk_stub(node.address) as stub:
         status = await stub.ImportStatus(wire.ImportStatusRequest(run=RUN))
