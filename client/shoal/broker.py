@@ -86,6 +86,11 @@ class Broker:
             await self._routing.close()
             await self._calls.close()
 
+    @property
+    def map_version(self) -> int:
+        """Of the map that this connection has now."""
+        return self._map.current.version
+
     async def declare(
         self, queues: Name | Iterable[Name], *, expires_after_s: int = 0, deadline_s: float | None = None
     ) -> None:

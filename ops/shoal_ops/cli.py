@@ -55,11 +55,15 @@ def up(
     http: Annotated[str, typer.Option(metavar="HOST:PORT", help="The redirector's HTTP.")] = "127.0.0.1:7401",
     fresh: Annotated[bool, typer.Option("--fresh", help="Wipe the folder's earlier cluster first.")] = False,
     archive: Annotated[Path | None, typer.Option(help="Folder for all changes ever made.", show_default=False)] = None,
+    admin: Annotated[
+        str | None,
+        typer.Option("--admin", metavar="HOST:PORT", help="Serve HTTP and the page there, too.", show_default=False),
+    ] = None,
 ) -> None:
     """Run a local cluster until Ctrl-C: etcd, a redirector, slice nodes."""
     from shoal_ops.commands.cluster import run_cluster
 
-    exits.run(run_cluster(slices, data, listen, http, fresh, archive))
+    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin))
 
 
 @app.command()
@@ -233,6 +237,21 @@ def drop(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
     from shoal_ops.commands import verbs
 
     exits.run(verbs.drop(at, queues, as_json))
+
+
+@app.command()
+def admin(
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where HTTP is served.")] = "127.0.0.1:7402",
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="File with the bearer token; else SHOAL_ADMIN_TOKEN.")
+    ] = None,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Serve the broker over HTTP, its administration and a page, until Ctrl-C."""
+    from shoal_ops.commands.gateway import run_admin
+
+    exits.run(run_admin(at, listen, token_file, as_json))
 
 
 @app.command()

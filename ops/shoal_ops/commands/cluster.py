@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal_coordination.local_cluster import LocalCluster
+from shoal_coordination.local_process import LocalProcess
 
 _COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_cyan", "bright_magenta", "bright_green")
 
@@ -29,8 +30,15 @@ class MergedLog:
 
 
 async def run_cluster(
-    slices: int | None, data: Path, listen: str, http: str, fresh: bool, archive: Path | None = None
+    slices: int | None,
+    data: Path,
+    listen: str,
+    http: str,
+    fresh: bool,
+    archive: Path | None = None,
+    admin: str | None = None,
 ) -> None:
+    """`admin`: host:port of the HTTP gateway, which is started too."""
     log = MergedLog(Console(highlight=False))
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -49,7 +57,10 @@ async def run_cluster(
         log("shoal", f"ready, slices {', '.join(cluster.slices)}; clients connect to {cluster.redirector}")
         log("shoal", f"try: shoal status --at {cluster.redirector}; HTTP at http://{cluster.http}/v1/locate?key=room")
         log("shoal", f"logs are in {cluster.log_folder}; Ctrl-C stops it and keeps the data")
+        gateway = await _start_gateway(admin, cluster, log) if admin else None
         await stop.wait()
+        if gateway is not None:
+            await gateway.stop()
         log("shoal", "stopping: nodes write their checkpoints")
     finally:
         stopping.cancel()
@@ -57,3 +68,12 @@ async def run_cluster(
     if archive is not None:
         log("shoal", f"all that happened is archived in {archive}: shoal pipeline census {archive}")
     log("shoal", f"stopped; the data is kept in {data}")
+
+
+async def _start_gateway(address: str, cluster: LocalCluster, log: MergedLog) -> LocalProcess:
+    """Raises Unavailable with what it said last."""
+    command = ["shoal_ops", "admin", "--json", "--listen", address, "--at", cluster.redirector]
+    gateway = LocalProcess("admin", command, cluster.log_folder / "admin.log", log)
+    ready = await gateway.start()
+    log("shoal", f"page and HTTP API at http://{ready['http']}")
+    return gateway

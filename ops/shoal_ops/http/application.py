@@ -1,0 +1,59 @@
+"""The ASGI application: routes, how errors are answered, and its OpenAPI."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+from shoal_contract.errors import ShoalError
+from shoal_ops.http import limits, problem, routes_admin, routes_messages, routes_process, routes_queues
+from shoal_ops.http.gate import Gate
+from shoal_ops.http.gateway import Gateway
+from shoal_ops.http.token import Token
+
+DESCRIPTION: Final = """The broker over plain HTTP, and its administration.
+
+Names in paths are percent-encoded (`%2F` for a slash) and may hold any bytes; in JSON they are text, with `*_encoded`
+beside it where they are not UTF-8. Errors are `application/problem+json`."""
+
+
+def new_application(gateway: Gateway, token: Token) -> Gate:
+    """To be served once `gateway` is open. The gate checks the token; FastAPI only describes it."""
+    application = FastAPI(
+        title="Shoal",
+        version=version("shoal"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        max_body_size=limits.BODY_BYTES_MAX,
+        generate_unique_id_function=_name,
+        exception_handlers={
+            ShoalError: problem.answer_error,
+            HTTPException: problem.answer_http_exception,
+            RequestValidationError: problem.answer_validation,
+            Exception: problem.answer_bug,
+        },
+    )
+    application.state.gateway = gateway
+    bearer = Depends(HTTPBearer(auto_error=False, description="the token of --token-file or SHOAL_ADMIN_TOKEN"))
+    for router in (routes_queues.router, routes_messages.router, routes_admin.router):
+        _include(application, router, dependencies=[bearer])
+    _include(application, routes_process.router)
+    application.mount("/page", StaticFiles(directory=routes_process.PAGE))
+    return Gate(application, token, gateway.metrics)
+
+
+def _include(application: FastAPI, router: APIRouter, **more: Any) -> None:
+    application.include_router(router, responses=problem.responses(), **more)
+
+
+def _name(route: APIRoute) -> str:
+    return route.name

@@ -1,0 +1,93 @@
+"""Server-sent events: one stream of a queue, written as fast as its reader takes it and no faster.
+
+Every event is `id: key+offset`, `event: message`, `data:` one line of JSON. The queue itself remembers where it stands:
+what was not acked is sent again to the next stream, so Last-Event-ID is not needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+import shoal
+from shoal_contract.tasks import Tasks
+from shoal_ops.http import limits, messages, names
+from shoal_ops.http.metrics import Metrics
+from shoal_ops.http.push import Push, Stream
+
+MEDIA_TYPE: Final = "text/event-stream"
+_HEARTBEAT: Final = b": nothing new\n\n"
+
+
+class EventResponse(Response):
+    """Takes over an open stream, and closes it."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, push: Push, stream: Stream, metrics: Metrics, auto_ack: bool) -> None:
+        super().__init__()
+        self._push = push
+        self._stream = stream
+        self._metrics = metrics
+        self._auto_ack = auto_ack
+        self._unacked: deque[tuple[float, Sequence[shoal.Message]]] = deque()
+        """With auto ack: what was written, and when. Bounded by the stream's window."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with Tasks("event stream") as tasks:
+                gone = tasks.start("gone", until_gone(receive))
+                writing = tasks.start("write", self._write(send))
+                await asyncio.wait([gone, writing], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if self._stream.ended:
+                self._metrics.streams_ended.labels(self._stream.ended).inc()
+            await self._push.close(self._stream)
+
+    async def _write(self, send: Send) -> None:
+        """Until the stream is ended from this side. A reader that stalls, or is gone, is no failure of ours."""
+        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        part = f": queue {names.encoded(self._stream.queue)}\nretry: {limits.RECONNECT_MS}\n\n".encode()
+        try:
+            while True:
+                async with asyncio.timeout(limits.STALL_S):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                self._ack_held()
+                batch = await self._stream.next(limits.AUTO_ACK_HOLD_S if self._unacked else limits.HEARTBEAT_S)
+                if self._stream.ended:
+                    break
+                part = b"".join(map(event, batch)) or (b"" if self._unacked else _HEARTBEAT)
+                if batch:
+                    self._metrics.pushed.inc(len(batch))
+                    if self._auto_ack:
+                        self._unacked.append((asyncio.get_running_loop().time(), batch))
+        except TimeoutError:
+            self._stream.end("stalled")
+            return
+        except OSError:
+            return
+        await send({"type": "http.response.body", "body": b": " + self._stream.ended.encode() + b"\n\n"})
+
+    def _ack_held(self) -> None:
+        before = asyncio.get_running_loop().time() - limits.AUTO_ACK_HOLD_S
+        while self._unacked and self._unacked[0][0] <= before:
+            for message in self._unacked.popleft()[1]:
+                message.ack_nowait()
+
+
+def event(message: shoal.Message) -> bytes:
+    shown = messages.shown(message)
+    return f"id: {shown['id']}\nevent: message\ndata: {json.dumps(shown)}\n\n".encode()
+
+
+async def until_gone(receive: Receive) -> None:
+    """Until the caller has closed the connection. The request's body was read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

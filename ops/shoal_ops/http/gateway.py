@@ -1,0 +1,81 @@
+"""What requests share: the connection to the cluster and what runs over it. One for the process.
+
+Belongs here: opening and closing in order. Not here: HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Request
+
+import shoal
+from shoal_contract.errors import Unavailable
+from shoal_contract.names import direct_key
+from shoal_contract.partition_hash import partition_of
+from shoal_contract.tasks import Tasks
+from shoal_ops.http.arrivals import Arrivals
+from shoal_ops.http.metrics import Metrics
+from shoal_ops.http.push import Push
+from shoal_ops.http.samples import Sampler
+
+
+class Gateway:
+    """Made by `open_gateway`. `stopping`: no new long polls and streams, those there are end."""
+
+    def __init__(self, broker: shoal.Broker, metrics: Metrics, tasks: Tasks) -> None:
+        self.broker = broker
+        self.admin = shoal.Admin(broker)
+        self.leases = shoal.Leases(broker)
+        self.metrics = metrics
+        self.arrivals = Arrivals(self.leases)
+        self.push = Push(broker, tasks)
+        self.sampler = Sampler(self.admin)
+        self.stopping = False
+        tasks.start("arrivals", self.arrivals.look())
+        tasks.start("samples", self.sampler.run())
+        metrics.watch("shoal_admin_streams", "Event streams open now.", lambda: len(self.push))
+        metrics.watch("shoal_admin_stream_held_bytes", "What they have to write.", lambda: self.push.held_bytes)
+        metrics.watch("shoal_admin_waiting_pulls", "Long polls that wait now.", lambda: len(self.arrivals))
+
+    async def home_of(self, queue: bytes) -> str:
+        return (await self.place_of(direct_key(queue)))[1]
+
+    async def place_of(self, key: bytes) -> tuple[int, str]:
+        """Partition and slice of a key, by the map of this connection."""
+        owners = await self.admin.partitions()
+        partition = partition_of(key, len(owners))
+        return partition, owners[partition]
+
+    def check_running(self) -> None:
+        """Raises Unavailable."""
+        if self.stopping:
+            raise Unavailable("this gateway is stopping; connect again", subject="gateway")
+
+    def stop(self) -> None:
+        """Streams and long polls end; other requests under way go on."""
+        self.stopping = True
+        self.push.end_all("stopping")
+        self.arrivals.end_all()
+
+
+@asynccontextmanager
+async def open_gateway(
+    redirectors: list[str], metrics: Metrics, deadline_s: float, tasks: Tasks
+) -> AsyncIterator[Gateway]:
+    """Raises Unavailable where no redirector answers."""
+    async with shoal.connect(*redirectors, deadline_s=deadline_s) as broker:
+        gateway = Gateway(broker, metrics, tasks)
+        try:
+            yield gateway
+        finally:
+            gateway.stop()
+            await gateway.push.stop()
+
+
+def of(request: Request) -> Gateway:
+    """The gateway that a request belongs to; as a FastAPI dependency."""
+    found = request.app.state.gateway
+    assert isinstance(found, Gateway)
+    return found

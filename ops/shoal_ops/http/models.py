@@ -1,0 +1,282 @@
+"""What the gateway takes and answers, as OpenAPI shows it: requests and answers about queues, keys and messages.
+
+Belongs here: forms, their bounds and examples. Not here: administration (models_admin.py), what is done with them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shoal_contract.limits import BODY_BYTES_MAX, NAME_BYTES_MAX
+from shoal_ops.http import limits
+from shoal_ops.http.messages import BODY_BASE64_MAX
+
+OFFSET_MAX = (1 << 63) - 1
+NameText = Annotated[str, Field(min_length=1, max_length=NAME_BYTES_MAX)]
+NameEncoded = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARACTERS_MAX)]
+OffsetNumber = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
+
+
+def example(**fields: Any) -> ConfigDict:
+    """An example of a form; what it does not name is refused."""
+    return ConfigDict(extra="forbid", json_schema_extra={"examples": [fields]})
+
+
+class QueueOptions(BaseModel):
+    model_config = example(expires_after_s=0)
+    expires_after_s: Annotated[
+        int, Field(ge=0, le=(1 << 32) - 1, description="0: durable; else seconds without a consumer until dropped")
+    ] = 0
+
+
+class DeclareQueues(QueueOptions):
+    model_config = example(queues=["inbox-anna", "inbox-ben"])
+    queues: Annotated[list[NameText], Field(max_length=limits.QUEUES_PER_CALL_MAX)] = []
+    queues_encoded: Annotated[
+        list[NameEncoded], Field(max_length=limits.QUEUES_PER_CALL_MAX, description="percent-encoded names")
+    ] = []
+
+
+class Declared(BaseModel):
+    model_config = example(declared=2)
+    declared: Annotated[int, Field(description="queues that exist now as asked for")]
+
+
+class StartFields(BaseModel):
+    start: Annotated[
+        Literal["now", "earliest", "last", "offset"],
+        Field(description="from what is published now; all still kept; the last `value` messages; offset `value`"),
+    ] = "now"
+    value: OffsetNumber = 0
+
+
+class BindKeys(StartFields):
+    model_config = example(keys=["group-7", "notices"], start="now")
+    keys: Annotated[list[NameText], Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
+    keys_encoded: Annotated[
+        list[NameEncoded], Field(max_length=limits.KEYS_PER_CALL_MAX, description="percent-encoded names")
+    ] = []
+
+
+class UnbindKeys(BaseModel):
+    model_config = example(keys=["group-7"], discard=False)
+    keys: Annotated[list[NameText], Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
+    keys_encoded: Annotated[list[NameEncoded], Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
+    discard: Annotated[bool, Field(description="drop their backlog too")] = False
+
+
+class KeyOffset(BaseModel):
+    key: str
+    key_encoded: Annotated[str | None, Field(description="percent-encoded, where the name is not UTF-8")] = None
+    offset: OffsetNumber
+
+
+class Offsets(BaseModel):
+    """Binds: the offset from which messages will be seen. Unbinds: the first that will not be; 0: was not bound."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"offsets": [{"key": "group-7", "offset": 42}]}]})
+    offsets: list[KeyOffset]
+
+
+class MessageBody(BaseModel):
+    body: Annotated[str | None, Field(max_length=BODY_BYTES_MAX, description="text")] = None
+    body_base64: Annotated[str | None, Field(max_length=BODY_BASE64_MAX, description="bytes, in base64")] = None
+    headers: Annotated[dict[str, str], Field(max_length=limits.HEADERS_MAX)] = {}
+    headers_base64: Annotated[dict[str, str], Field(max_length=limits.HEADERS_MAX)] = {}
+
+
+class Publish(MessageBody):
+    model_config = example(body="hello", headers={"from": "anna"})
+    mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
+
+
+class MessageOfBatch(MessageBody):
+    model_config = example(body="hello")
+
+
+class PublishBatch(BaseModel):
+    model_config = example(messages=[{"body": "one"}, {"body": "two"}])
+    messages: Annotated[list[MessageOfBatch], Field(min_length=1, max_length=limits.MESSAGES_PER_CALL_MAX)]
+    mandatory: bool = False
+
+
+class KeyedMessage(Publish):
+    model_config = example(key="group-7", body="hello")
+    key: NameText | None = None
+    key_encoded: NameEncoded | None = None
+
+
+class PublishMany(BaseModel):
+    model_config = example(messages=[{"key": "group-7", "body": "one"}, {"key": "group-8", "body": "two"}])
+    messages: Annotated[list[KeyedMessage], Field(min_length=1, max_length=limits.KEYS_PER_PUBLISH_MAX)]
+
+
+class Receipt(BaseModel):
+    """Durable once it is here."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1}]}
+    )
+    key: str
+    key_encoded: str | None = None
+    offset: Annotated[int, Field(description="of the first message; 0: nobody was bound and nothing is kept")]
+    queues: Annotated[int, Field(description="how many it was routed to")]
+    live: Annotated[int, Field(description="of these, how many are consumed now")]
+    messages: int
+
+
+class Outcome(BaseModel):
+    """Of one message: its receipt or its problem."""
+
+    receipt: Receipt | None = None
+    problem: dict[str, Any] | None = None
+
+
+class Outcomes(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "published": 1,
+                    "outcomes": [
+                        {"receipt": {"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1}},
+                        {"problem": {"type": "urn:shoal:error:Unroutable", "status": 404, "subject": "group-8"}},
+                    ],
+                }
+            ]
+        }
+    )
+    published: int
+    outcomes: Annotated[list[Outcome], Field(description="one for each message, in order")]
+
+
+class Pull(BaseModel):
+    model_config = example(messages=10, wait_s=20, lease_ms=30000)
+    messages: Annotated[int, Field(ge=1, le=limits.PULL_MESSAGES_MAX)] = limits.PULL_MESSAGES_DEFAULT
+    wait_s: Annotated[float, Field(ge=0, le=limits.PULL_WAIT_S_MAX, description="until a message comes")] = 0
+    lease_ms: Annotated[
+        int, Field(ge=1, le=limits.LEASE_MS_MAX, description="what is not acked by then is given again")
+    ] = limits.LEASE_MS_DEFAULT
+
+
+_SHOWN: dict[str, Any] = {
+    "id": "group-7+42",
+    "key": "group-7",
+    "offset": 42,
+    "time_ms": 1_790_000_000_000,
+    "redelivered": 0,
+    "body": "hello",
+    "headers": {"from": "anna"},
+}
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_SHOWN]})
+    id: Annotated[str, Field(description="key+offset: unique and stable; for acks")]
+    key: str
+    key_encoded: str | None = None
+    offset: int
+    time_ms: Annotated[int, Field(description="when it was published, since 1970")]
+    redelivered: Annotated[int, Field(description="how often it was given before, as far as known")]
+    body: Annotated[str | None, Field(description="where it is UTF-8")] = None
+    body_base64: Annotated[str | None, Field(description="else")] = None
+    headers: dict[str, str] | None = None
+    headers_base64: dict[str, str] | None = None
+
+
+class Messages(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [_SHOWN]}]})
+    messages: list[Message]
+
+
+class AckRange(BaseModel):
+    model_config = example(key="group-7", first=42, end=44)
+    key: NameText | None = None
+    key_encoded: NameEncoded | None = None
+    first: OffsetNumber
+    end: Annotated[int, Field(ge=0, le=OFFSET_MAX, description="first <= offset < end")]
+
+
+class Acks(BaseModel):
+    model_config = example(ids=["group-7+42", "group-7+43"])
+    ids: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARACTERS_MAX + 20)]],
+        Field(max_length=limits.ACKS_PER_CALL_MAX, description="of messages, as they came"),
+    ] = []
+    ranges: Annotated[list[AckRange], Field(max_length=limits.ACKS_PER_CALL_MAX)] = []
+
+
+class Binding(BaseModel):
+    """start <= offsets < end are for the queue; below cursor all is done."""
+
+    key: str
+    key_encoded: str | None = None
+    slice: str
+    start: int
+    cursor: int
+    end: Annotated[int, Field(description="0: still bound")]
+    head: Annotated[int, Field(description="the key's next offset")]
+    messages: Annotated[int, Field(description="backlog")]
+
+
+class Queue(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "queue": "inbox-anna",
+                    "expires_after_s": 0,
+                    "bindings": 9,
+                    "messages": 2,
+                    "body_bytes": 10,
+                    "oldest_ms": 1_790_000_000_000,
+                    "attached_sessions": 1,
+                    "home": "s02",
+                }
+            ]
+        }
+    )
+    queue: str
+    queue_encoded: str | None = None
+    expires_after_s: int
+    bindings: int
+    messages: Annotated[int, Field(description="backlog, exact")]
+    body_bytes: int
+    oldest_ms: Annotated[int, Field(description="when the oldest of it was published; 0: none")]
+    attached_sessions: int
+    home: Annotated[str, Field(description="the slice of its direct key")]
+
+
+class Key(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "key": "group-7",
+                    "exists": True,
+                    "head": 43,
+                    "low": 42,
+                    "queues": 3,
+                    "body_bytes": 5,
+                    "partition": 911,
+                    "slice": "s01",
+                }
+            ]
+        }
+    )
+    key: str
+    key_encoded: str | None = None
+    exists: Annotated[bool, Field(description="false: it keeps nothing")]
+    head: Annotated[int, Field(description="the next offset")]
+    low: Annotated[int, Field(description="the lowest offset still kept")]
+    queues: int
+    body_bytes: int
+    partition: int
+    slice: str
+
+
+class Purged(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"messages": 2}]})
+    messages: Annotated[int, Field(description="dropped from the backlog")]

@@ -1,0 +1,65 @@
+"""Names over HTTP. In paths and ids they are percent-encoded bytes, so they may hold anything; in JSON they are text.
+
+A name that is not UTF-8 has no text: JSON shows it escaped, with its percent-encoded bytes beside it (`*_encoded`).
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote_to_bytes
+
+from shoal_contract.errors import Malformed
+from shoal_contract.names import check_name, encode_name, show
+
+
+def encoded(name: bytes) -> str:
+    """As it stands in a path or an id: no character but letters, digits, `-._~` and `%`."""
+    return quote(name, safe="")
+
+
+def decoded(text: str, what: str) -> bytes:
+    """The bytes of a percent-encoded name. Raises InvalidName."""
+    name = unquote_to_bytes(text)
+    check_name(name, what)
+    return name
+
+
+def fields(what: str, name: bytes) -> dict[str, str]:
+    """{"key": text}, and {"key_encoded": ...} where the text does not say it all."""
+    try:
+        return {what: name.decode()}
+    except UnicodeDecodeError:
+        return {what: show(name), f"{what}_encoded": encoded(name)}
+
+
+def given(what: str, text: str | None, percent: str | None) -> bytes:
+    """The one that was given, by its text or by its percent-encoded bytes. Raises Malformed, InvalidName."""
+    if (text is None) == (percent is None):
+        raise Malformed(f"name the {what} once: as {what} or as {what}_encoded", subject=what)
+    return encode_name(text, what) if text is not None else decoded(percent or "", what)
+
+
+def all_given(what: str, texts: list[str], percents: list[str]) -> list[bytes]:
+    """Those given as text, then those percent-encoded. Raises Malformed without any, InvalidName."""
+    names = [encode_name(text, what) for text in texts] + [decoded(text, what) for text in percents]
+    if not names:
+        raise Malformed(f"no {what} is named: give {what}s or {what}s_encoded", subject=f"{what}s")
+    return names
+
+
+def message_id(key: bytes, offset: int) -> str:
+    """Names one message of a queue: key and offset. `+` stands in no percent-encoded name."""
+    return f"{encoded(key)}+{offset}"
+
+
+def from_message_id(text: str) -> tuple[bytes, int]:
+    """Raises Malformed, InvalidName."""
+    key, plus, offset = text.rpartition("+")
+    if not plus or not offset.isascii() or not offset.isdigit() or len(offset) > 19 or int(offset) >= 1 << 63:
+        raise Malformed(f"{text[:300]!r} is not the id of a message: key+offset", subject="id")
+    return decoded(key, "key"), int(offset)
+
+
+def from_query(query: bytes, name: str) -> list[bytes]:
+    """Values of a query parameter, percent-decoded to bytes."""
+    pairs = [field.partition(b"=") for field in query.split(b"&")]
+    return [unquote_to_bytes(value.replace(b"+", b" ")) for found, _, value in pairs if found == name.encode()]

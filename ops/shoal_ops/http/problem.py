@@ -1,0 +1,155 @@
+"""Errors as `application/problem+json` (RFC 9457): the error's type of MODEL.md with its subject, limit and value.
+
+Belongs here: which error is which status, and its description in OpenAPI. Not here: raising them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, Final
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from shoal_contract import errors
+from shoal_contract.errors import ShoalError
+from shoal_ops.http import limits
+
+_log = logging.getLogger(__name__)
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+_STATUS: Final[dict[type[ShoalError], int]] = {
+    errors.InvalidName: 400,
+    errors.OutOfRange: 400,
+    errors.Malformed: 400,
+    errors.CrossSlice: 400,
+    errors.Unauthenticated: 401,
+    errors.PermissionDenied: 403,
+    errors.NoSuchQueue: 404,
+    errors.Unroutable: 404,
+    errors.Conflict: 409,
+    errors.TooLarge: 413,
+    errors.ResourceExhausted: 429,
+    errors.Corrupt: 500,
+    errors.NotOwner: 503,
+    errors.NotLeader: 503,
+    errors.Unavailable: 503,
+    errors.Fenced: 503,
+    errors.DeadlineExceeded: 504,
+}
+_EXTRA_HEADERS: Final = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
+
+
+def body_of(error: ShoalError, status: int = 0) -> dict[str, Any]:
+    """`status` 0: the error's own."""
+    kind = type(error).__name__
+    return {
+        "type": f"urn:shoal:error:{kind}",
+        "title": _title(kind),
+        "status": status or _STATUS.get(type(error), 500),
+        "detail": error.message,
+        "subject": error.subject,
+        "limit": error.limit,
+        "value": error.value,
+    }
+
+
+def answer(error: ShoalError, status: int = 0, headers: dict[str, str] | None = None) -> JSONResponse:
+    body = body_of(error, status)
+    sent = _EXTRA_HEADERS.get(body["status"], {}) | (headers or {})
+    return JSONResponse(body, body["status"], headers=sent, media_type=MEDIA_TYPE)
+
+
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ShoalError)
+    return answer(error)
+
+
+async def answer_http_exception(request: Request, error: Exception) -> JSONResponse:
+    """No such path, not this method, a body too large: what the framework itself refuses."""
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.scope['path']}"[:300]
+    if error.status_code == 413:
+        problem = f"request body is larger than the limit of {limits.BODY_BYTES_MAX} bytes"
+        return answer(errors.TooLarge(problem, subject="request body", limit=limits.BODY_BYTES_MAX))
+    if error.status_code == 404:
+        problem = f"{what}: there is no such path; /openapi.json lists them"
+    elif error.status_code == 405:
+        problem = f"{what}: this path does not take {request.method}"
+    else:
+        problem = f"{what}: {error.detail}"
+    headers = dict(error.headers) if error.headers else None
+    return answer(errors.Malformed(problem, subject="request"), error.status_code, headers)
+
+
+async def answer_validation(request: Request, error: Exception) -> JSONResponse:
+    """The first thing that is wrong, by its place in the request."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    problem = f"{place}: {first['msg']}"[:1000]
+    if place == "body" and "json" not in request.headers.get("content-type", ""):
+        problem = "the body is not taken as JSON without the header Content-Type: application/json"
+    return answer(errors.Malformed(problem, subject=place[:300]))
+
+
+async def answer_bug(request: Request, error: Exception) -> JSONResponse:
+    """Ours: the log has the traceback, the caller a plain sentence."""
+    _log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    return answer(ShoalError("this request failed inside the gateway; its log says why"), 500)
+
+
+def responses() -> dict[int | str, dict[str, Any]]:
+    """What every operation may answer besides its own, for OpenAPI."""
+    kinds: dict[int, list[str]] = {}
+    for kind, status in _STATUS.items():
+        kinds.setdefault(status, []).append(kind.__name__)
+    return {status: _described(status, names) for status, names in sorted(kinds.items())}
+
+
+def _described(status: int, kinds: list[str]) -> dict[str, Any]:
+    plain = _example(kinds[0], "a sentence that names the thing and the limit", "the thing")
+    example = _EXAMPLES.get(kinds[0], plain) | {"status": status}
+    return {"description": ", ".join(kinds), "content": {MEDIA_TYPE: {"schema": _SCHEMA, "example": example}}}
+
+
+def _title(kind: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).capitalize()
+
+
+_SCHEMA: Final = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "subject", "limit", "value"],
+    "properties": {
+        "type": {"type": "string", "description": "urn:shoal:error: and the error's name"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "names the thing and the limit"},
+        "subject": {"type": "string", "description": "the key, queue, limit or file that it is about"},
+        "limit": {"type": "integer", "description": "0 where none is meant"},
+        "value": {"type": "integer", "description": "what broke the limit"},
+    },
+}
+
+
+def _example(kind: str, detail: str, subject: str, limit: int = 0, value: int = 0) -> dict[str, Any]:
+    numbers = {"limit": limit, "value": value}
+    return {"type": f"urn:shoal:error:{kind}", "title": _title(kind), "detail": detail, "subject": subject} | numbers
+
+
+_EXAMPLES: Final = {
+    "InvalidName": _example("InvalidName", "queue name is 300 bytes; the limit is 255", "queue", 255, 300),
+    "Unauthenticated": _example("Unauthenticated", "this needs the header Authorization: Bearer TOKEN", "token"),
+    "PermissionDenied": _example("PermissionDenied", "requests of other web pages are refused", "origin"),
+    "NoSuchQueue": _example("NoSuchQueue", "queue anna does not exist; declare it first", "anna"),
+    "Conflict": _example("Conflict", "queue anna is durable; it was declared with expires_after_s 60", "anna"),
+    "TooLarge": _example("TooLarge", "request body is 5000000 bytes; the limit is 4194304", "request body", 4194304),
+    "ResourceExhausted": _example("ResourceExhausted", "streams: 501; the limit is 500", "streams", 500, 501),
+    "Corrupt": _example("Corrupt", "this request failed inside the gateway; its log says why", ""),
+    "Unavailable": _example("Unavailable", "slice s02 has no leader now", "s02"),
+    "DeadlineExceeded": _example("DeadlineExceeded", "request to slice s02: no answer before the deadline", "s02"),
+}

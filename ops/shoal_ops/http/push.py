@@ -1,0 +1,191 @@
+"""Push: queues consumed for event streams. Many streams share an inbox, so that a stream costs no connection.
+
+Belongs here: who gets what, and what each may hold. Not here: how it is written (events.py).
+
+A lane is one inbox and carries at most one stream of each queue; streams that compete for a queue are in different
+lanes, and the slices share the messages out. The window of a queue bounds what its stream holds: a slice sends no more
+until acks come. All lanes together are bounded by HELD_BYTES_MAX.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+import shoal
+from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.names import show
+from shoal_contract.tasks import Tasks
+from shoal_ops.http import limits
+
+_log = logging.getLogger(__name__)
+
+
+class Stream:
+    """One reader of one queue. `ended`: why it was ended from this side, else ""."""
+
+    def __init__(self, queue: bytes, push: Push) -> None:
+        self.queue = queue
+        self.ended = ""
+        self.held_bytes = 0
+        self._push = push
+        self._held: deque[shoal.Message] = deque()
+        self._changed = asyncio.Event()
+
+    def put(self, message: shoal.Message) -> None:
+        self._held.append(message)
+        self._count(_size(message))
+        self._changed.set()
+
+    def end(self, reason: str) -> None:
+        self.ended = self.ended or reason
+        self._changed.set()
+
+    def clear(self) -> None:
+        """What it holds is left to be given again."""
+        self._held.clear()
+        self._count(-self.held_bytes)
+
+    async def next(self, wait_s: float) -> list[shoal.Message]:
+        """What came, at most about EVENT_BATCH_BYTES; [] after `wait_s` seconds without, or once ended."""
+        if not self._held and not self.ended:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                return []
+        batch: list[shoal.Message] = []
+        batch_bytes = 0
+        while self._held and not self.ended and batch_bytes < limits.EVENT_BATCH_BYTES:
+            message = self._held.popleft()
+            batch.append(message)
+            batch_bytes += _size(message)
+        self._count(-batch_bytes)
+        return batch
+
+    def _count(self, more_bytes: int) -> None:
+        self.held_bytes += more_bytes
+        self._push.held_bytes += more_bytes
+
+
+class _Lane:
+    def __init__(self, inbox: shoal.Inbox) -> None:
+        self.inbox = inbox
+        self.streams: dict[bytes, Stream | None] = {}
+        """By queue; None while it is attached or detached."""
+
+
+class Push:
+    """`held_bytes`: what all streams hold. `close` ends everything."""
+
+    def __init__(self, broker: shoal.Broker, tasks: Tasks) -> None:
+        self._broker = broker
+        self._tasks = tasks
+        self._lanes: list[_Lane] = []
+        self._streams: set[Stream] = set()
+        self._opening = 0
+        self._lane_lock = asyncio.Lock()
+        self.held_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    async def open(self, queue: bytes) -> Stream:
+        """Begins to consume. Raises ResourceExhausted, NoSuchQueue, Unavailable. `close` it in any case."""
+        count = len(self._streams) + self._opening + 1
+        if count > limits.STREAMS_MAX:
+            raise _exhausted("event streams", limits.STREAMS_MAX, count)
+        self._opening += 1
+        try:
+            lane = await self._free_lane(queue)
+            stream = Stream(queue, self)
+            # In its place before the first message comes.
+            lane.streams[queue] = stream
+            try:
+                await lane.inbox.attach(queue, deadline_s=limits.DEADLINE_S)
+            except BaseException:
+                stream.clear()
+                del lane.streams[queue]
+                raise
+            self._streams.add(stream)
+            return stream
+        finally:
+            self._opening -= 1
+
+    async def close(self, stream: Stream) -> None:
+        """What it has and has not acked is given again, here or elsewhere."""
+        self._streams.discard(stream)
+        stream.end("closed")
+        stream.clear()
+        for lane in list(self._lanes):
+            if lane.streams.get(stream.queue) is stream:
+                lane.streams[stream.queue] = None
+                try:
+                    await lane.inbox.detach(stream.queue, deadline_s=limits.DEADLINE_S)
+                except ShoalError as error:
+                    _log.warning("queue %s stays attached for now: %s", show(stream.queue), error)
+                finally:
+                    del lane.streams[stream.queue]
+
+    def end_all(self, reason: str) -> None:
+        for stream in self._streams:
+            stream.end(reason)
+
+    async def stop(self) -> None:
+        self.end_all("stopping")
+        for lane in list(self._lanes):
+            await lane.inbox.close()
+
+    async def _free_lane(self, queue: bytes) -> _Lane:
+        """Where no stream of this queue is; its place is taken."""
+        async with self._lane_lock:
+            for lane in self._lanes:
+                if queue not in lane.streams:
+                    lane.streams[queue] = None
+                    return lane
+            if len(self._lanes) >= limits.STREAMS_PER_QUEUE_MAX:
+                what = f"event streams of queue {show(queue)}"
+                raise _exhausted(what, limits.STREAMS_PER_QUEUE_MAX, len(self._lanes) + 1)
+            lane = await self._new_lane()
+            lane.streams[queue] = None
+            return lane
+
+    async def _new_lane(self) -> _Lane:
+        inbox = self._broker.consume(
+            (),
+            window_messages=limits.WINDOW_MESSAGES,
+            window_bytes=limits.WINDOW_BYTES,
+            deadline_s=limits.DEADLINE_S,
+        )
+        lane = _Lane(await inbox.__aenter__())
+        self._lanes.append(lane)
+        self._tasks.start(f"push {len(self._lanes)}", self._hand_out(lane))
+        return lane
+
+    async def _hand_out(self, lane: _Lane) -> None:
+        try:
+            async for delivery in lane.inbox.deliveries():
+                for message in delivery.messages():
+                    stream = lane.streams.get(message.queue_bytes)
+                    if stream is not None and not stream.ended:
+                        stream.put(message)
+                if self.held_bytes > limits.HELD_BYTES_MAX:
+                    max(self._streams, key=lambda stream: stream.held_bytes).end("memory")
+        except ShoalError as error:
+            _log.error("a slice refuses to push: %s", error)
+        finally:
+            self._lanes.remove(lane)
+            for stream in lane.streams.values():
+                if stream is not None:
+                    stream.end("refused")
+            await lane.inbox.close()
+
+
+def _size(message: shoal.Message) -> int:
+    return len(message.body) + 200
+
+
+def _exhausted(what: str, limit: int, value: int) -> ResourceExhausted:
+    return ResourceExhausted(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)

@@ -1,0 +1,153 @@
+"""Administration: the cluster, slices, partitions, places; queues and keys by prefix, members, bindings."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import groupby
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse
+
+import shoal
+from shoal_contract.errors import Malformed, OutOfRange, TooLarge
+from shoal_contract.names import Name, check_name, encode_name
+from shoal_ops.http import glance, limits, models, models_admin, names, problem
+from shoal_ops.http.parameters import After, KeyName, Limit, Prefix, QueueName, TheGateway, prefix_bytes
+
+router = APIRouter(tags=["administration"])
+
+
+@router.get("/v1/cluster", response_model=models_admin.Cluster)
+async def cluster(gateway: TheGateway) -> models_admin.Cluster:
+    """The map's version, the slices with their nodes, and whether each answers."""
+    return glance.cluster(await gateway.sampler.newest())
+
+
+@router.get("/v1/overview", response_model=models_admin.Overview)
+async def overview(gateway: TheGateway) -> models_admin.Overview:
+    """What the page shows: every slice's figures and rates, with five minutes of history."""
+    await gateway.sampler.newest()
+    return glance.overview(list(gateway.sampler.samples))
+
+
+@router.get("/v1/partitions", response_model=models_admin.Partitions)
+async def partitions(gateway: TheGateway) -> models_admin.Partitions:
+    """Which slice owns which partition."""
+    owners = await gateway.admin.partitions()
+    runs = []
+    for owner, run in groupby(range(len(owners)), key=owners.__getitem__):
+        numbers = list(run)
+        runs.append(models_admin.PartitionRun(first=numbers[0], last=numbers[-1], slice=owner))
+    return models_admin.Partitions(partitions=len(owners), runs=runs)
+
+
+@router.get(
+    "/v1/slices/{slice}",
+    response_model=shoal.SliceFigures,
+    responses={200: {"content": {"application/json": {"example": glance.FIGURES_EXAMPLE}}}},
+)
+async def slice_figures(
+    gateway: TheGateway,
+    slice_name: Annotated[str, Path(alias="slice", min_length=1, max_length=255, examples=["s01"])],
+) -> Any:
+    """All figures of a slice: what it holds, journal, checkpoint, memory, counters since it started."""
+    name = names.decoded(slice_name, "slice").decode("utf-8", "replace")
+    try:
+        return JSONResponse(asdict(await gateway.admin.figures(name)))
+    except OutOfRange as error:
+        return problem.answer(error, 404)
+
+
+@router.get("/v1/locate", response_model=models_admin.Places, response_model_exclude_none=True)
+async def locate(
+    request: Request,
+    gateway: TheGateway,
+    key: Annotated[
+        list[str], Query(min_length=1, description="percent-encoded; repeated for more keys", examples=[["group-7"]])
+    ],
+) -> models_admin.Places:
+    """Which partition a key belongs to, and which slice owns it."""
+    wanted = names.from_query(request.scope["query_string"], "key")
+    if len(wanted) > limits.LOCATE_KEYS_MAX:
+        raise TooLarge(
+            f"keys to locate: {len(wanted)}; the limit is {limits.LOCATE_KEYS_MAX}",
+            subject="keys",
+            limit=limits.LOCATE_KEYS_MAX,
+            value=len(wanted),
+        )
+    found = []
+    for name in wanted:
+        check_name(name, "key")
+        partition, owner = await gateway.place_of(name)
+        found.append(models_admin.Place(**names.fields("key", name), partition=partition, slice=owner))
+    return models_admin.Places(keys=found)
+
+
+@router.get("/v1/queues", response_model=models_admin.QueuePage, response_model_exclude_none=True)
+async def list_queues(
+    request: Request, gateway: TheGateway, prefix: Prefix = "", after: After = "", limit: Limit = limits.PAGE_DEFAULT
+) -> models_admin.QueuePage:
+    """Queues by prefix, in order of their bytes."""
+    found = await gateway.admin.queues(prefix_bytes(request.scope["query_string"]), _cursor(after), limit)
+    return models_admin.QueuePage(queues=[_queue(name) for name in found.items], next=found.next)
+
+
+@router.get("/v1/keys", response_model=models_admin.KeyPage, response_model_exclude_none=True)
+async def list_keys(
+    request: Request, gateway: TheGateway, prefix: Prefix = "", after: After = "", limit: Limit = limits.PAGE_DEFAULT
+) -> models_admin.KeyPage:
+    """Keys by prefix, in order of their bytes, with how many queues are bound."""
+    found = await gateway.admin.keys(prefix_bytes(request.scope["query_string"]), _cursor(after), limit)
+    keys = [models_admin.KeyEntry(**_named("key", one.key), queues=one.queues) for one in found.items]
+    return models_admin.KeyPage(keys=keys, next=found.next)
+
+
+@router.get("/v1/keys/{key}", response_model=models.Key, response_model_exclude_none=True)
+async def describe_key(gateway: TheGateway, key: KeyName) -> models.Key:
+    """A key: its offsets, how many queues are bound, and where it lies. One that keeps nothing does not `exist`."""
+    found = await gateway.broker.describe_key(key)
+    partition, owner = await gateway.place_of(key)
+    return models.Key(
+        **names.fields("key", key),
+        exists=found.exists,
+        head=found.head,
+        low=found.low,
+        queues=found.queues,
+        body_bytes=found.body_bytes,
+        partition=partition,
+        slice=owner,
+    )
+
+
+@router.get("/v1/keys/{key}/members", response_model=models_admin.QueuePage, response_model_exclude_none=True)
+async def list_members(
+    gateway: TheGateway, key: KeyName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
+) -> models_admin.QueuePage:
+    """The queues bound to a key."""
+    found = await gateway.admin.members(key, _cursor(after), limit)
+    return models_admin.QueuePage(queues=[_queue(name) for name in found.items], next=found.next)
+
+
+@router.get("/v1/queues/{queue}/bindings", response_model=models_admin.BindingPage, response_model_exclude_none=True)
+async def list_bindings(
+    gateway: TheGateway, queue: QueueName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
+) -> models_admin.BindingPage:
+    """A queue's keys, each with start, cursor, end and backlog."""
+    found = await gateway.admin.bindings(queue, _cursor(after), limit)
+    bindings = [models.Binding(**asdict(one) | _named("key", one.key)) for one in found.items]
+    return models_admin.BindingPage(bindings=bindings, next=found.next)
+
+
+def _cursor(after: str) -> str:
+    if not after.isascii() or not after.isprintable():
+        raise Malformed("after is not the `next` of a page", subject="after")
+    return after
+
+
+def _queue(name: Name) -> models_admin.QueueEntry:
+    return models_admin.QueueEntry(**_named("queue", name))
+
+
+def _named(what: str, name: Name) -> dict[str, str]:
+    return names.fields(what, encode_name(name, what))

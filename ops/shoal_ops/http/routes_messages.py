@@ -1,0 +1,183 @@
+"""Messages: publish, pull, peek, ack, and events."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+import shoal
+from shoal_contract.errors import OutOfRange, ShoalError
+from shoal_contract.names import encode_name
+from shoal_contract.tasks import Tasks
+from shoal_ops.http import events, limits, messages, models, names, problem
+from shoal_ops.http.gateway import Gateway
+from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
+
+router = APIRouter(tags=["messages"])
+
+
+@router.post("/v1/keys/{key}/messages", response_model=models.Receipt, response_model_exclude_none=True)
+async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) -> models.Receipt:
+    """Publishes one message to a key; durable when this answers."""
+    receipt = await gateway.broker.publish(
+        key,
+        messages.body_of(message.body, message.body_base64),
+        headers=messages.headers_of(message.headers, message.headers_base64),
+        mandatory=message.mandatory,
+    )
+    return _receipt(gateway, receipt)
+
+
+@router.post("/v1/keys/{key}/messages/batch", response_model=models.Receipt, response_model_exclude_none=True)
+async def publish_batch(gateway: TheGateway, key: KeyName, batch: models.PublishBatch) -> models.Receipt:
+    """Publishes messages to one key, all or none, at consecutive offsets from the receipt's."""
+    receipt = await gateway.broker.publish_many(
+        key,
+        [messages.body_of(one.body, one.body_base64) for one in batch.messages],
+        headers=[messages.headers_of(one.headers, one.headers_base64) for one in batch.messages],
+        mandatory=batch.mandatory,
+    )
+    return _receipt(gateway, receipt)
+
+
+@router.post("/v1/messages", response_model=models.Outcomes, response_model_exclude_none=True)
+async def publish_many(gateway: TheGateway, many: models.PublishMany) -> models.Outcomes:
+    """Publishes messages to many keys, in order, each by itself; one outcome for each. Bad input publishes nothing."""
+    checked = [
+        (
+            names.given("key", one.key, one.key_encoded),
+            messages.body_of(one.body, one.body_base64),
+            messages.headers_of(one.headers, one.headers_base64),
+            one.mandatory,
+        )
+        for one in many.messages
+    ]
+    receipts: list[asyncio.Future[shoal.Receipt] | ShoalError] = []
+    for key, body, headers, mandatory in checked:
+        try:
+            receipts.append(await gateway.broker.publish_soon(key, body, headers=headers, mandatory=mandatory))
+        except ShoalError as error:
+            receipts.append(error)
+    outcomes = [await _outcome(gateway, receipt) for receipt in receipts]
+    return models.Outcomes(published=sum(one.receipt is not None for one in outcomes), outcomes=outcomes)
+
+
+@router.post("/v1/queues/{queue}/messages", response_model=models.Receipt, response_model_exclude_none=True)
+async def send(gateway: TheGateway, queue: QueueName, message: models.MessageOfBatch) -> models.Receipt:
+    """Sends one message to this queue alone, by its direct key `@queue`. Unroutable where there is no such queue."""
+    receipt = await gateway.broker.send(
+        queue,
+        messages.body_of(message.body, message.body_base64),
+        headers=messages.headers_of(message.headers, message.headers_base64),
+    )
+    return _receipt(gateway, receipt._replace(key=b"@" + queue))
+
+
+@router.get("/v1/queues/{queue}/messages", response_model=models.Messages, response_model_exclude_none=True)
+async def peek(
+    gateway: TheGateway,
+    queue: QueueName,
+    messages_max: Annotated[
+        int, Query(alias="messages", ge=1, le=limits.PULL_MESSAGES_MAX, examples=[10])
+    ] = limits.PULL_MESSAGES_DEFAULT,
+) -> Any:
+    """Looks at the head of a queue without taking anything."""
+    found = await gateway.broker.peek(queue, messages_max)
+    return JSONResponse({"messages": [messages.shown(message) for message in found]})
+
+
+@router.post("/v1/queues/{queue}/pull", response_model=models.Messages, response_model_exclude_none=True)
+async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: models.Pull | None = None) -> Any:
+    """Takes messages for the time of a lease, and waits for the first if there is none. Ack what is done; the rest is
+    given again when the lease ends."""
+    found = await _pull(request, gateway, queue, wanted or models.Pull())
+    gateway.metrics.pulled.inc(len(found))
+    return JSONResponse({"messages": [messages.shown(message) for message in found]})
+
+
+@router.post("/v1/queues/{queue}/acks", status_code=204, response_class=Response)
+async def ack(gateway: TheGateway, queue: QueueName, acks: models.Acks) -> None:
+    """These messages are done for the queue, whoever was given them: a pull or a stream, here or through another
+    gateway. What nobody has now is left as it is."""
+    done = []
+    for text in acks.ids:
+        key, offset = names.from_message_id(text)
+        done.append(shoal.Done(key, offset, offset + 1))
+    for one in acks.ranges:
+        if one.end <= one.first:
+            problem = f"range {one.first} to {one.end} is empty: end is the first offset that is not meant"
+            raise OutOfRange(problem, subject="end", limit=one.first, value=one.end)
+        done.append(shoal.Done(names.given("key", one.key, one.key_encoded), one.first, one.end))
+    await gateway.leases.ack(queue, done)
+
+
+@router.get(
+    "/v1/queues/{queue}/events",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "One event a message, as it comes; a comment every 15 s where there is none.",
+            "content": {
+                events.MEDIA_TYPE: {
+                    "schema": {"type": "string"},
+                    "example": 'id: group-7+42\nevent: message\ndata: {"id": "group-7+42", "key": "group-7"}\n\n',
+                }
+            },
+        }
+    },
+)
+async def stream(
+    gateway: TheGateway,
+    queue: QueueName,
+    ack: Annotated[
+        Literal["explicit", "auto"],
+        Query(description="explicit: by POST .../acks; auto: once written", examples=["auto"]),
+    ] = "explicit",
+) -> Response:
+    """Server-sent events: messages as they come. What was not acked when the stream ends goes to the next one."""
+    gateway.check_running()
+    opened = await gateway.push.open(queue)
+    return events.EventResponse(gateway.push, opened, gateway.metrics, ack == "auto")
+
+
+async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models.Pull) -> list[shoal.Message]:
+    """A caller who leaves while waiting takes nothing."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + wanted.wait_s
+    seen = -1
+    async with Tasks("pull") as tasks:
+        gone: asyncio.Task[None] | None = None
+        while True:
+            found = await gateway.leases.pull(
+                queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=limits.PULL_BYTES_MAX
+            )
+            left_s = end - loop.time()
+            if found or left_s <= 0 or gateway.stopping:
+                return found
+            gone = gone or tasks.start("gone", events.until_gone(request.receive))
+            seen = await gateway.arrivals.wait(queue, seen, left_s, gone)
+            if gone.done():
+                return []
+
+
+def _receipt(gateway: Gateway, receipt: shoal.Receipt) -> models.Receipt:
+    gateway.metrics.published.inc(receipt.messages)
+    return models.Receipt(
+        **names.fields("key", encode_name(receipt.key, "key")),
+        offset=receipt.offset,
+        queues=receipt.queues,
+        live=receipt.live,
+        messages=receipt.messages,
+    )
+
+
+async def _outcome(gateway: Gateway, receipt: asyncio.Future[shoal.Receipt] | ShoalError) -> models.Outcome:
+    if isinstance(receipt, ShoalError):
+        return models.Outcome(problem=problem.body_of(receipt))
+    try:
+        return models.Outcome(receipt=_receipt(gateway, await receipt))
+    except ShoalError as error:
+        return models.Outcome(problem=problem.body_of(error))

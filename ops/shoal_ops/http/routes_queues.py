@@ -1,0 +1,114 @@
+"""Queues and bindings: declare, bind, unbind, describe, drop, purge."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+import shoal
+from shoal_contract.errors import NoSuchQueue
+from shoal_contract.names import Name, encode_name, show
+from shoal_ops.http import models, names
+from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
+
+router = APIRouter(tags=["queues"])
+
+
+@router.post("/v1/queues", response_model=models.Declared)
+async def declare_queues(gateway: TheGateway, wanted: models.DeclareQueues) -> models.Declared:
+    """Makes many queues exist. Repeating it changes nothing. Conflict where one exists with other options."""
+    queues = names.all_given("queue", wanted.queues, wanted.queues_encoded)
+    await gateway.broker.declare(queues, expires_after_s=wanted.expires_after_s)
+    return models.Declared(declared=len(set(queues)))
+
+
+@router.put("/v1/queues/{queue}", response_model=models.Declared)
+async def declare_queue(
+    gateway: TheGateway, queue: QueueName, options: models.QueueOptions | None = None
+) -> models.Declared:
+    """Makes a queue exist. Repeating it changes nothing. Conflict if it exists with other options."""
+    await gateway.broker.declare(queue, expires_after_s=options.expires_after_s if options else 0)
+    return models.Declared(declared=1)
+
+
+@router.get("/v1/queues/{queue}", response_model=models.Queue, response_model_exclude_none=True)
+async def describe_queue(gateway: TheGateway, queue: QueueName) -> models.Queue:
+    """A queue over all its slices, with its exact backlog."""
+    found = await gateway.broker.describe(queue)
+    if not found.exists:
+        raise NoSuchQueue(f"queue {show(queue)} does not exist; declare it first", subject=show(queue))
+    return models.Queue(
+        **names.fields("queue", queue),
+        expires_after_s=found.expires_after_s,
+        bindings=found.binding_count,
+        messages=found.messages,
+        body_bytes=found.body_bytes,
+        oldest_ms=found.oldest_ms,
+        attached_sessions=found.attached_sessions,
+        home=await gateway.home_of(queue),
+    )
+
+
+@router.delete("/v1/queues/{queue}", status_code=204, response_class=Response)
+async def drop_queue(gateway: TheGateway, queue: QueueName) -> None:
+    """Ends a queue with its bindings and backlog, at once; space is reclaimed in the background."""
+    await gateway.broker.drop(queue)
+
+
+@router.delete("/v1/queues/{queue}/messages", response_model=models.Purged)
+async def purge_queue(gateway: TheGateway, queue: QueueName) -> models.Purged:
+    """Drops a queue's backlog; it stays bound."""
+    return models.Purged(messages=await gateway.broker.purge(queue))
+
+
+@router.post("/v1/queues/{queue}/bindings", response_model=models.Offsets, response_model_exclude_none=True)
+async def bind_keys(gateway: TheGateway, queue: QueueName, wanted: models.BindKeys) -> models.Offsets:
+    """Binds a queue to many keys; those of one slice all or none. A key that is bound already stays as it is."""
+    keys = names.all_given("key", wanted.keys, wanted.keys_encoded)
+    return _offsets(await gateway.broker.bind(queue, keys, start=_start(wanted)))
+
+
+@router.put("/v1/queues/{queue}/bindings/{key}", response_model=models.Offsets, response_model_exclude_none=True)
+async def bind_key(
+    gateway: TheGateway, queue: QueueName, key: KeyName, start: Annotated[models.StartFields, Query()]
+) -> models.Offsets:
+    """Binds a queue to one key."""
+    return _offsets(await gateway.broker.bind(queue, [key], start=_start(start)))
+
+
+@router.post("/v1/queues/{queue}/unbind", response_model=models.Offsets, response_model_exclude_none=True)
+async def unbind_keys(gateway: TheGateway, queue: QueueName, wanted: models.UnbindKeys) -> models.Offsets:
+    """Ends bindings. What was published before stays in the backlog until consumed, unless `discard`."""
+    keys = names.all_given("key", wanted.keys, wanted.keys_encoded)
+    return _offsets(await gateway.broker.unbind(queue, keys, discard=wanted.discard))
+
+
+@router.delete("/v1/queues/{queue}/bindings/{key}", response_model=models.Offsets, response_model_exclude_none=True)
+async def unbind_key(
+    gateway: TheGateway,
+    queue: QueueName,
+    key: KeyName,
+    discard: Annotated[bool, Query(description="drop its backlog too", examples=[False])] = False,
+) -> models.Offsets:
+    """Ends one binding."""
+    return _offsets(await gateway.broker.unbind(queue, [key], discard=discard))
+
+
+def _start(wanted: models.StartFields) -> shoal.Start:
+    match wanted.start:
+        case "now":
+            return shoal.NOW
+        case "earliest":
+            return shoal.EARLIEST
+        case "last":
+            return shoal.Last(wanted.value)
+        case "offset":
+            return shoal.Offset(wanted.value)
+
+
+def _offsets(found: dict[Name, int]) -> models.Offsets:
+    offsets = [
+        models.KeyOffset(**names.fields("key", encode_name(key, "key")), offset=offset) for key, offset in found.items()
+    ]
+    return models.Offsets(offsets=offsets)

@@ -1,0 +1,147 @@
+"""Server-sent events on a real cluster: push, nothing lost over a reconnect, acks, competing and slow readers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from shoal_ops.http import limits
+from tests.ops.http.conftest import Running
+from tests.ops.http.test_gateway import ok
+
+
+@contextmanager
+def streaming(http: httpx.Client, queue: str, ack: str = "explicit") -> Iterator[Iterator[dict[str, Any]]]:
+    """Events of a queue, once the stream stands."""
+    with http.stream("GET", f"/v1/queues/{queue}/events?ack={ack}") as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"] == "text/event-stream"
+        lines = response.iter_lines()
+        assert next(lines).startswith(": queue ")
+        yield _events(lines)
+
+
+def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    event_id = ""
+    for line in lines:
+        if line.startswith("id: "):
+            event_id = line.removeprefix("id: ")
+        if line.startswith("data: "):
+            found = json.loads(line.removeprefix("data: "))
+            assert found["id"] == event_id
+            yield found
+
+
+def publish(http: httpx.Client, key: str, *bodies: str) -> None:
+    ok(http.post(f"/v1/keys/{key}/messages/batch", json={"messages": [{"body": body} for body in bodies]}))
+
+
+def declare(http: httpx.Client, queue: str, key: str) -> None:
+    ok(http.put(f"/v1/queues/{queue}"))
+    ok(http.put(f"/v1/queues/{queue}/bindings/{key}"))
+
+
+def test_messages_are_pushed_and_nothing_is_lost_over_a_reconnect(http: httpx.Client) -> None:
+    declare(http, "push-a", "push-1")
+    publish(http, "push-1", "before")
+    with streaming(http, "push-a") as events:
+        assert next(events)["body"] == "before"
+        publish(http, "push-1", "two", "three")
+        found = [next(events), next(events)]
+        assert [one["id"] for one in found] == ["push-1+2", "push-1+3"]
+        assert ok(http.get("/v1/queues/push-a"))["attached_sessions"] == 1
+        ok(http.post("/v1/queues/push-a/acks", json={"ids": ["push-1+2"]}))
+    publish(http, "push-1", "four")
+    with streaming(http, "push-a") as events:
+        again = [next(events) for _ in range(3)]
+    assert [one["body"] for one in again] == ["before", "three", "four"], "all but what was acked"
+    assert [one["redelivered"] for one in again] == [1, 1, 0]
+
+
+def test_auto_ack_takes_what_was_written_to_a_stream_that_stands(http: httpx.Client) -> None:
+    declare(http, "auto-a", "auto-1")
+    publish(http, "auto-1", *map(str, range(20)))
+    with streaming(http, "auto-a", "auto") as events:
+        assert [next(events)["body"] for _ in range(20)] == [str(number) for number in range(20)]
+        while ok(http.get("/v1/queues/auto-a"))["messages"]:
+            time.sleep(0.02)
+
+
+def test_a_stream_and_a_pull_compete_and_acks_count_for_either(http: httpx.Client) -> None:
+    declare(http, "both-a", "both-1")
+    publish(http, "both-1", "pulled")
+    assert len(ok(http.post("/v1/queues/both-a/pull"))["messages"]) == 1
+    with streaming(http, "both-a") as events:
+        publish(http, "both-1", "pushed")
+        assert next(events)["body"] == "pushed"
+        ok(http.post("/v1/queues/both-a/acks", json={"ranges": [{"key": "both-1", "first": 1, "end": 3}]}))
+        assert ok(http.get("/v1/queues/both-a"))["messages"] == 0
+
+
+def test_streams_of_one_queue_share_it_and_are_bounded(http: httpx.Client) -> None:
+    declare(http, "share-a", "share-1")
+    with streaming(http, "share-a") as first, streaming(http, "share-a") as second:
+        publish(http, "share-1", "one")
+        publish(http, "share-1", "two")
+        assert {next(first)["body"], next(second)["body"]} == {"one", "two"}
+        kept = [http.stream("GET", "/v1/queues/share-a/events") for _ in range(limits.STREAMS_PER_QUEUE_MAX - 2)]
+        try:
+            assert [stream.__enter__().status_code for stream in kept] == [200] * len(kept)
+            refused = http.get("/v1/queues/share-a/events")
+            assert (refused.status_code, refused.json()["limit"]) == (429, limits.STREAMS_PER_QUEUE_MAX)
+        finally:
+            for stream in kept:
+                stream.__exit__(None, None, None)
+
+
+def test_a_slow_reader_holds_only_its_window(http: httpx.Client) -> None:
+    declare(http, "slow-a", "slow-1")
+    body = "x" * 50_000
+    with streaming(http, "slow-a"):
+        for _ in range(10):
+            publish(http, "slow-1", *[body] * 20)
+        assert ok(http.get("/v1/queues/slow-a"))["messages"] == 200
+        held = next(
+            float(line.split()[1])
+            for line in http.get("/metrics").text.splitlines()
+            if line.startswith("shoal_admin_stream_held_bytes ")
+        )
+        assert held <= limits.WINDOW_BYTES + 20 * len(body) * 2, "a window, and the chunk that passed it"
+
+
+def test_a_dropped_queue_leaves_its_stream_silent_and_others_alive(http: httpx.Client) -> None:
+    declare(http, "gone-a", "gone-1")
+    declare(http, "stays-a", "gone-1")
+    with streaming(http, "gone-a"), streaming(http, "stays-a") as events:
+        ok(http.delete("/v1/queues/gone-a"))
+        publish(http, "gone-1", "x")
+        assert next(events)["body"] == "x"
+
+
+def test_many_streams_are_served_at_once(running: Running, http: httpx.Client) -> None:
+    queues = [f"crowd-{number}" for number in range(40)]
+    ok(http.post("/v1/queues", json={"queues": queues}))
+    for queue in queues:
+        ok(http.put(f"/v1/queues/{queue}/bindings/crowd"))
+    found: list[str] = []
+
+    def follow(queue: str, stands: threading.Barrier) -> None:
+        with httpx.Client(base_url=running.url, trust_env=False, timeout=60) as own, streaming(own, queue) as events:
+            stands.wait(60)
+            found.append(next(events)["body"])
+
+    stands = threading.Barrier(len(queues) + 1)
+    readers = [threading.Thread(target=follow, args=(queue, stands)) for queue in queues]
+    for reader in readers:
+        reader.start()
+    stands.wait(60)
+    publish(http, "crowd", "to all")
+    for reader in readers:
+        reader.join(60)
+    assert found == ["to all"] * len(queues)

@@ -1,0 +1,151 @@
+"""Queues, bindings and messages by plain HTTP on a real cluster: group chat, names of any bytes, receipts, leases."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from tests.ops.http.conftest import Running
+
+ODD_NAMES = (b"a/b", b"a b+c%", "ü-日本".encode(), b"?x#y", b"@home", b"\xff", b"\x00", b"\xe9t\xc3", b"../x")
+
+
+def ok(response: httpx.Response) -> Any:
+    assert response.status_code in (200, 204), response.text
+    return response.json() if response.content else None
+
+
+def pull(http: httpx.Client, queue: str, **wanted: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ok(http.post(f"/v1/queues/{queue}/pull", json=wanted))["messages"]
+    return found
+
+
+def test_group_chat(http: httpx.Client) -> None:
+    assert ok(http.post("/v1/queues", json={"queues": ["chat-anna", "chat-ben", "chat-cleo"]})) == {"declared": 3}
+    for queue in ("chat-anna", "chat-ben"):
+        bound = ok(http.post(f"/v1/queues/{queue}/bindings", json={"keys": ["chat-7", "chat-news"]}))
+        assert {one["key"]: one["offset"] for one in bound["offsets"]} == {"chat-7": 1, "chat-news": 1}
+    receipt = ok(http.post("/v1/keys/chat-7/messages", json={"body": "hello", "headers": {"from": "anna"}}))
+    assert receipt == {"key": "chat-7", "offset": 1, "queues": 2, "live": 0, "messages": 1}
+    batch = {"messages": [{"body": "two"}, {"body_base64": base64.b64encode(b"\xff").decode()}]}
+    assert ok(http.post("/v1/keys/chat-7/messages/batch", json=batch))["offset"] == 2
+    assert ok(http.put("/v1/queues/chat-cleo/bindings/chat-7?start=last&value=1"))["offsets"][0]["offset"] == 3
+
+    found = pull(http, "chat-ben", messages=10)
+    assert [(one["id"], one.get("body"), one.get("body_base64")) for one in found] == [
+        ("chat-7+1", "hello", None),
+        ("chat-7+2", "two", None),
+        ("chat-7+3", None, "/w=="),
+    ]
+    assert found[0]["headers"] == {"from": "anna"}
+    assert pull(http, "chat-ben") == [], "they are leased"
+    ok(http.post("/v1/queues/chat-ben/acks", json={"ids": ["chat-7+1", "chat-7+2"]}))
+    assert ok(http.get("/v1/queues/chat-ben"))["messages"] == 1
+    ok(http.post("/v1/queues/chat-ben/acks", json={"ranges": [{"key": "chat-7", "first": 3, "end": 4}]}))
+    assert ok(http.get("/v1/queues/chat-ben"))["messages"] == 0
+    assert len(ok(http.get("/v1/queues/chat-anna/messages"))["messages"]) == 3, "peek takes nothing"
+    assert len(ok(http.get("/v1/queues/chat-anna/messages?messages=1"))["messages"]) == 1
+
+    assert ok(http.delete("/v1/queues/chat-anna/bindings/chat-7?discard=true"))["offsets"][0]["offset"] == 4
+    unbound = ok(http.post("/v1/queues/chat-anna/unbind", json={"keys": ["chat-7", "chat-news"]}))
+    assert {one["key"]: one["offset"] for one in unbound["offsets"]} == {"chat-7": 0, "chat-news": 1}
+    assert ok(http.get("/v1/queues/chat-anna"))["messages"] == 0
+    ok(http.delete("/v1/queues/chat-anna"))
+    assert http.get("/v1/queues/chat-anna").status_code == 404
+
+
+def test_publish_to_many_keys_answers_each(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/many-a"))
+    ok(http.put("/v1/queues/many-a/bindings/many-1"))
+    wanted = [{"key": "many-1", "body": "x"}, {"key": "many-2", "body": "y", "mandatory": True}]
+    found = ok(http.post("/v1/messages", json={"messages": wanted}))
+    assert found["published"] == 1
+    assert found["outcomes"][0]["receipt"]["queues"] == 1
+    assert found["outcomes"][1]["problem"]["type"] == "urn:shoal:error:Unroutable"
+    bad = {"messages": [{"key": "many-1", "body": "x"}, {"key": "k" * 255, "body_base64": "?"}]}
+    assert http.post("/v1/messages", json=bad).status_code == 400
+    assert ok(http.get("/v1/queues/many-a"))["messages"] == 1, "bad input publishes nothing"
+
+
+def test_send_goes_to_one_queue(http: httpx.Client) -> None:
+    assert http.post("/v1/queues/nobody/messages", json={"body": "x"}).status_code == 404
+    ok(http.put("/v1/queues/direct"))
+    assert ok(http.post("/v1/queues/direct/messages", json={"body": "for you"}))["key"] == "@direct"
+    assert [one["body"] for one in pull(http, "direct")] == ["for you"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_names_may_hold_any_bytes(http: httpx.Client, name: bytes) -> None:
+    queue, key = quote(b"q-" + name, safe=""), quote(b"k-" + name, safe="")
+    ok(http.put(f"/v1/queues/{queue}"))
+    offset = ok(http.put(f"/v1/queues/{queue}/bindings/{key}"))["offsets"][0]
+    receipt = ok(http.post(f"/v1/keys/{key}/messages", json={"body": "x"}))
+    assert receipt["queues"] == 1
+    assert {field: receipt[field] for field in offset if field.startswith("key")} == {
+        field: value for field, value in offset.items() if field.startswith("key")
+    }
+    message = pull(http, queue)[0]
+    ok(http.post(f"/v1/queues/{queue}/acks", json={"ids": [message["id"]]}))
+    described = ok(http.get(f"/v1/queues/{queue}"))
+    assert described["messages"] == 0
+    if "queue_encoded" in described:
+        again = ok(http.post("/v1/queues", json={"queues_encoded": [described["queue_encoded"]]}))
+        assert again == {"declared": 1}
+    else:
+        ok(http.post("/v1/queues", json={"queues": [described["queue"]]}))
+    ok(http.delete(f"/v1/queues/{queue}"))
+
+
+def test_what_is_not_acked_comes_again_when_its_lease_ends(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/lease"))
+    ok(http.post("/v1/queues/lease/messages", json={"body": "x"}))
+    assert [one["redelivered"] for one in pull(http, "lease", lease_ms=1)] == [0]
+    assert [one["redelivered"] for one in pull(http, "lease", wait_s=30)] == [1]
+
+
+def test_a_pull_waits_for_the_first_message(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/wait"))
+    found: list[dict[str, Any]] = []
+    waiting = threading.Thread(target=lambda: found.extend(pull(http, "wait", wait_s=50)))
+    waiting.start()
+    while waiting_pulls(http) == 0:
+        time.sleep(0.02)
+    ok(http.post("/v1/queues/wait/messages", json={"body": "x"}))
+    waiting.join(60)
+    assert [one["body"] for one in found] == ["x"]
+    began = time.monotonic()
+    assert pull(http, "wait", wait_s=0.3) == []
+    assert time.monotonic() - began >= 0.3
+
+
+def test_a_caller_who_leaves_while_waiting_takes_nothing(http: httpx.Client, running: Running) -> None:
+    ok(http.put("/v1/queues/leaver"))
+    with httpx.Client(base_url=running.url, trust_env=False, timeout=1) as leaver, pytest.raises(httpx.ReadTimeout):
+        pull(leaver, "leaver", wait_s=50)
+    while waiting_pulls(http):
+        time.sleep(0.02)
+    ok(http.post("/v1/queues/leaver/messages", json={"body": "x"}))
+    assert [one["redelivered"] for one in pull(http, "leaver")] == [0]
+
+
+def test_a_queue_dropped_while_waited_for_is_said_so(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/dropped"))
+    found: list[httpx.Response] = []
+    waiting = threading.Thread(target=lambda: found.append(http.post("/v1/queues/dropped/pull", json={"wait_s": 50})))
+    waiting.start()
+    while waiting_pulls(http) == 0:
+        time.sleep(0.02)
+    ok(http.delete("/v1/queues/dropped"))
+    waiting.join(60)
+    assert found[0].status_code == 404
+
+
+def waiting_pulls(http: httpx.Client) -> float:
+    lines = http.get("/metrics").text.splitlines()
+    return float(next(line.split()[1] for line in lines if line.startswith("shoal_admin_waiting_pulls ")))
