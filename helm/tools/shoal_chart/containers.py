@@ -31,8 +31,11 @@ class Command:
     probes: dict[str, tuple[str, str]]
 
 
-def command_of(pod: Pod, container: Mapping[str, Any], network: Network, held: Volumes) -> Command:
-    """Raises LookupError for a variable, path, address or probe that leads nowhere."""
+def command_of(
+    pod: Pod, container: Mapping[str, Any], network: Network, held: Volumes, programs: Path | None = None
+) -> Command:
+    """`programs`: the folder of the image's, or this Python's own. Raises LookupError for a variable, path, address,
+    probe or program that leads nowhere."""
     mounts = held.mounts(pod, container)
     variables = {one["name"]: _value(one, pod, held) for one in container.get("env", ())}
     words = [_expanded(word, variables) for word in (*container["command"], *container.get("args", ()))]
@@ -43,16 +46,20 @@ def command_of(pod: Pod, container: Mapping[str, Any], network: Network, held: V
     }
     if "/tmp" in mounts:
         environment |= {"TMPDIR": str(mounts["/tmp"]), "HOME": str(mounts["/tmp"])}
-    return Command(_program(program), tuple(led), environment, _probes(pod, container, network))
+    return Command(
+        _program(program, programs or Path(sys.executable).parent),
+        tuple(led),
+        environment,
+        _probes(pod, container, network),
+    )
 
 
-def _program(name: str) -> str:
-    """The image's programs, as they are here."""
+def _program(name: str, folder: Path) -> str:
     if name == "etcd":
         return str(find_etcd())
-    found = Path(sys.executable).parent / name
+    found = folder / name
     if not found.is_file():
-        raise LookupError(f"there is no program {name} beside {sys.executable}")
+        raise LookupError(f"there is no program {name} in {folder}")
     return str(found)
 
 

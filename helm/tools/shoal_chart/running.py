@@ -34,7 +34,11 @@ class NotReady(Exception):
 
 
 class RenderedCluster:
-    """Use as `async with`: ready inside, everything stopped after. What it writes lies below `folder`."""
+    """Use as `async with`: ready inside, everything stopped after. What it writes lies below `folder`.
+
+    `outside`, `secrets`: what is served and held by others (Network, Volumes). `programs`: the folder of an image's
+    programs, or this Python's own.
+    """
 
     def __init__(
         self,
@@ -45,12 +49,14 @@ class RenderedCluster:
         domain: str = "cluster.local",
         outside: Mapping[str, str] | None = None,
         secrets: Mapping[str, Mapping[str, bytes]] | None = None,
+        programs: Path | None = None,
     ) -> None:
         self.manifests = list(manifests)
         self.pods = pods_at_install(self.manifests, namespace)
         self.network = Network(self.manifests, self.pods, domain, outside)
         self.volumes = Volumes(folder, self.manifests, secrets)
         self._namespace = namespace
+        self._programs = programs
         self._logs = folder / "log"
         self._tasks = Tasks("rendered cluster")
         self._running: dict[str, asyncio.subprocess.Process] = {}
@@ -88,13 +94,14 @@ class RenderedCluster:
     async def run_job(self, workload: Manifest) -> tuple[int, str]:
         """One run of a Job or CronJob, hook or not, now: its exit code, and what it said."""
         (pod,) = pods_of(workload, self._namespace)
+        before = len(self.log(pod.name))
         process = await self._process(pod, self._command(pod))
         try:
             async with asyncio.timeout(limits.DONE_S_MAX):
                 code = await process.wait()
         finally:
             await _end(process, 0)
-        return code, self.log(pod.name)
+        return code, self.log(pod.name)[before:]
 
     def log(self, pod: str) -> str:
         path = self._logs / f"{pod}.log"
@@ -126,7 +133,7 @@ class RenderedCluster:
 
     def _command(self, pod: Pod) -> Command:
         (container,) = pod.containers
-        return command_of(pod, container, self.network, self.volumes)
+        return command_of(pod, container, self.network, self.volumes, self._programs)
 
     async def _process(self, pod: Pod, command: Command) -> asyncio.subprocess.Process:
         environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **command.environment}
