@@ -60,6 +60,8 @@ class LocalCluster:
         self._supervision = Tasks("local cluster")
         self.addresses: dict[str, str] = {}
         """Of slice nodes by slice, host:port."""
+        self.http_addresses: dict[str, str] = {}
+        """Of their HTTP (health, metrics), host:port; another one after each start."""
 
     @property
     def redirector(self) -> str:
@@ -121,7 +123,7 @@ class LocalCluster:
         self._ended_on_purpose.add(slice_name)
         child = self._children[slice_name]
         await child.stop()
-        await child.start()
+        self._ready_again(child, await child.start())
         self._ended_on_purpose.discard(slice_name)
         self._supervision.start(slice_name, self._keep_running(slice_name))
 
@@ -149,11 +151,22 @@ class LocalCluster:
                 self._listen, self._http = str(ready["grpc"]), str(ready["http"])
             else:
                 self.addresses[name] = str(ready["address"])
+                self.http_addresses[name] = str(ready["http"])
             self._on_line(name, f"ready at {ready.get('address') or ready['grpc']}")
 
     def _node_command(self, name: str, port: int) -> list[str]:
         node = f"n{name.removeprefix('s')}"
-        command = ["shoal_slice_node", "--slice", name, "--node", node, "--listen", f"{HOST}:{port}"]
+        command = [
+            "shoal_slice_node",
+            "--slice",
+            name,
+            "--node",
+            node,
+            "--listen",
+            f"{HOST}:{port}",
+            "--http",
+            ANY_PORT,
+        ]
         archive = [] if self._archive is None else ["--archive", str(self._archive)]
         return [*command, "--data", str(self._folder.path / name), *archive]
 
@@ -179,9 +192,13 @@ class LocalCluster:
                 return
             await self._start_again(child)
 
+    def _ready_again(self, child: LocalProcess, ready: dict[str, object]) -> None:
+        if child.name in self.http_addresses:
+            self.http_addresses[child.name] = str(ready["http"])
+
     async def _start_again(self, child: LocalProcess) -> None:
         try:
-            await child.start()
+            self._ready_again(child, await child.start())
             self._on_line("shoal", f"{child.name} is ready again")
         except Unavailable as error:
             self._on_line("shoal", f"{child.name} did not start: {error.message}")

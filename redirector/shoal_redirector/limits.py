@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from shoal_contract.http_server import HttpLimits
 from shoal_contract.limits import LOCATE_KEYS_MAX
 
 CALLS_MAX: Final = 20_000
@@ -24,5 +25,8 @@ STOP_S: Final = 1.0
 
 REWATCH_S: Final = 2.0
 """Before the cluster is watched again after a failure that waiting alone does not mend: a damaged record, no rights."""
+
+HTTP: Final = HttpLimits(HTTP_REQUESTS_MAX, HTTP_HEAD_BYTES_MAX, HTTP_IDLE_S, STOP_S)
+"""The same as the HTTP server takes them."""
 
 assert HTTP_KEYS_MAX <= LOCATE_KEYS_MAX

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from shoal_contract import grpc_server, server_process
 from shoal_contract.errors import ShoalError
+from shoal_contract.http_server import HttpServer
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire.redirector_pb2_grpc import add_RedirectorServiceServicer_to_server
 from shoal_coordination.client import EtcdClient
@@ -25,7 +26,7 @@ from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.etcd import follow
 from shoal_redirector.adapters.grpc import RedirectorService
 from shoal_redirector.adapters.http import new_application
-from shoal_redirector.adapters.http_server import HttpServer
+from shoal_redirector.adapters.tally import Tally
 
 PASSWORD_VARIABLE = "SHOAL_ETCD_PASSWORD"
 
@@ -46,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves until `stop`. Raises OSError if an address cannot be bound."""
-    board = Board()
+    board, tally = Board(), Tally()
     server = grpc_server.new_server(calls_max=limits.CALLS_MAX)
-    add_RedirectorServiceServicer_to_server(RedirectorService(board), server)
+    add_RedirectorServiceServicer_to_server(RedirectorService(board, tally), server)
     grpc_address = grpc_server.listen(server, settings.listen)
-    http = HttpServer(new_application(board), settings.http)
+    http = HttpServer(new_application(board, tally), settings.http, limits.HTTP)
     async with EtcdClient(settings.etcd) as client, Tasks("redirector", lambda name, error: stop.set()) as tasks:
         tasks.start("etcd", follow(client, settings.cluster, board))
         serving = tasks.start("http", http.run_until_stopped())

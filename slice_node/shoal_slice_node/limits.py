@@ -77,6 +77,15 @@ DESCRIBE_NAMES_MAX: Final = 1000
 DESCRIBE_BINDINGS_MAX: Final = 10_000
 """Bindings listed in one Describe."""
 
+HTTP_REQUESTS_MAX: Final = 100
+"""HTTP requests and connections at a time: a few who probe and scrape."""
+
+HTTP_HEAD_BYTES_MAX: Final = 16 << 10
+"""Request line and headers."""
+
+HTTP_IDLE_S: Final = 120
+"""An idle HTTP connection is closed: longer than scrapes are apart."""
+
 FIGURES_KEPT_S: Final = 0.2
 """Figures younger than this are given again: asking often costs nothing."""
 

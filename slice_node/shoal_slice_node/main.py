@@ -2,7 +2,7 @@
 
 `python -m shoal_slice_node --slice s01 --node n01 --listen HOST:PORT --data DIR --etcd HOST:PORT[,...] --cluster NAME`
 or, alone and owning every partition, with `--standalone` in place of the last two.
-Ready it prints one line: {"ready": true, "address": "host:port", "slice": ..., "lsn": ...}.
+Ready it prints one line: {"ready": true, "address": "host:port", "http": "host:port", "slice": ..., "lsn": ...}.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -37,13 +38,17 @@ from shoal_slice_node.adapters.membership import follow_map, lead_slice
 from shoal_slice_node.adapters.slice_service import SliceService
 from shoal_slice_node.limits import DELTA_ROWS_MAX, GC_THRESHOLDS, SESSIONS_MAX, STOP_S
 
+if TYPE_CHECKING:
+    from shoal_slice_node.adapters.http import Watched
+
 PASSWORD_VARIABLE = "SHOAL_ETCD_PASSWORD"
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`etcd` None: standalone. `advertise` empty: the address that is listened on. `archive`: of this node alone."""
+    """`etcd` None: standalone. `advertise` empty: the address that is listened on. `archive`: of this node alone.
+    `http` empty: none."""
 
     slice: str
     node: str
@@ -54,6 +59,7 @@ class Settings:
     etcd: EtcdOptions | None
     delta_rows: int
     archive: Path | None
+    http: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,6 +82,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     address = settings.advertise or address
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(Tasks(settings.slice, failed))
+        watched = await _watched(settings, stack, failed)
         if settings.etcd is None:
             broker = await Broker.open(settings.data, 1, failed, settings.delta_rows, settings.archive)
             broker.start()
@@ -83,10 +90,19 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         else:
             client = await stack.enter_async_context(EtcdClient(settings.etcd))
             broker = await _join(settings, client, address, stack, tasks, failed)
-        await _serve(settings, broker, server, address, stop)
+        await _serve(settings, broker, server, address, watched, stop)
         await broker.stop(checkpoint=not failures)
     if failures:
         raise failures[0]
+
+
+async def _watched(settings: Settings, stack: AsyncExitStack, failed: OnFailure) -> Watched | None:
+    if not settings.http:
+        return None
+    # Here, so that a node without HTTP does not carry its 15 MB.
+    from shoal_slice_node.adapters.http import watched_over
+
+    return await stack.enter_async_context(watched_over(settings.http, failed))
 
 
 async def _join(
@@ -112,7 +128,12 @@ async def _join(
 
 
 async def _serve(
-    settings: Settings, broker: Broker, server: grpc.aio.Server, address: str, stop: asyncio.Event
+    settings: Settings,
+    broker: Broker,
+    server: grpc.aio.Server,
+    address: str,
+    watched: Watched | None,
+    stop: asyncio.Event,
 ) -> None:
     add_SliceServiceServicer_to_server(SliceService(broker), server)
     figures = Figures(broker, settings.slice, settings.node)
@@ -123,8 +144,14 @@ async def _serve(
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     await server.start()
-    server_process.say_ready(address=address, slice=settings.slice, node=settings.node, lsn=broker.commit.applied_lsn)
+    facts: dict[str, str | int] = {"slice": settings.slice, "node": settings.node, "lsn": broker.commit.applied_lsn}
+    if watched is not None:
+        watched.serving(figures)
+        facts["http"] = watched.address
+    server_process.say_ready(address=address, **facts)
     await stop.wait()
+    if watched is not None:
+        watched.stopping()
     await server.stop(STOP_S)
 
 
@@ -158,6 +185,7 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         metavar="DIR",
         help="closed journal segments go to DIR/SLICE/NODE before they are deleted",
     )
+    parser.add_argument("--http", default="", metavar="HOST:PORT", help="health and metrics; port 0 takes a free one")
     given = parser.parse_args(arguments)
     try:
         for name, what in ((given.slice, "slice"), (given.node, "node")):
@@ -168,7 +196,7 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         parser.error(str(error))
     archive = given.archive and given.archive / given.slice / given.node
     where_to = (given.listen, given.advertise, given.data, given.cluster)
-    return Settings(given.slice, given.node, *where_to, etcd, given.delta_rows, archive)
+    return Settings(given.slice, given.node, *where_to, etcd, given.delta_rows, archive, given.http)
 
 
 def _check_advertised(address: str, advertised: str, *, alone: bool) -> None:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from shoal_contract.errors import InvalidName, ShoalError, TooLarge, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
@@ -47,6 +48,26 @@ async def refused(redirector: Redirector, keys: list[bytes]) -> ShoalError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await redirector.stub.Locate(wire.LocateRequest(keys=keys))
     return from_rpc_error(caught.value)
+
+
+async def test_metrics_count_what_was_asked(redirector: Redirector) -> None:
+    async def metrics() -> dict[str, float]:
+        text = (await redirector.http.get("/metrics")).text
+        return {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples}
+
+    before = await metrics()
+    await redirector.stub.Locate(wire.LocateRequest(keys=KEYS))
+    await redirector.http.get("/v1/locate?key=lobby")
+    async with watching(redirector) as call:
+        await next_of(call)
+        watched = await metrics()
+    grown = {name: watched[name] - before[name] for name in before}
+    assert grown["shoal_redirector_locates_total"] == 2
+    assert grown["shoal_redirector_keys_located_total"] == len(KEYS) + 1
+    assert (grown["shoal_redirector_watchers"], grown["shoal_redirector_map_responses_total"]) == (1, 1)
+    assert watched["shoal_redirector_map_partitions"] == PARTITIONS
+    assert (watched["shoal_redirector_map_version"], watched["shoal_redirector_map_age_seconds"]) == (1, 0)
+    assert watched["shoal_redirector_slices"] == len(SLICES)
 
 
 async def test_locate_answers_many_keys_in_order(redirector: Redirector) -> None:

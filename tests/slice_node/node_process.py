@@ -21,9 +21,12 @@ READY_S = 30
 
 
 class NodeProcess:
-    def __init__(self, process: asyncio.subprocess.Process, address: str) -> None:
+    """`http` empty: it was not asked for."""
+
+    def __init__(self, process: asyncio.subprocess.Process, address: str, http: str = "") -> None:
         self.process = process
         self.address = address
+        self.http = http
 
     @classmethod
     async def start(cls, data: Path, *arguments: str) -> NodeProcess:
@@ -38,7 +41,8 @@ class NodeProcess:
         async with asyncio.timeout(READY_S):
             line = await process.stdout.readline()
         assert line, f"the node ended with {await process.wait()}"
-        return cls(process, json.loads(line)["address"])
+        ready = json.loads(line)
+        return cls(process, ready["address"], ready.get("http", ""))
 
     async def kill(self) -> None:
         if self.process.returncode is None:

@@ -25,6 +25,11 @@ class Board:
         """Milliseconds since etcd was last heard; 0 while connected."""
         return 0 if self._lost_s is None else int((time.monotonic() - self._lost_s) * 1000)
 
+    @property
+    def directory(self) -> Directory | None:
+        """The newest; None before the first."""
+        return self._directory
+
     def newest(self) -> Directory:
         """Raises Unavailable before the first."""
         if self._directory is None:

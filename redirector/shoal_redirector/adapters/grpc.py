@@ -11,12 +11,14 @@ from shoal_contract.limits import LOCATE_KEYS_MAX
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceServicer
 from shoal_redirector.adapters.board import Board
+from shoal_redirector.adapters.tally import Tally
 from shoal_redirector.core.directory import Directory, check_keys, locate, moved
 
 
 class RedirectorService(RedirectorServiceServicer):
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, tally: Tally | None = None) -> None:
         self._board = board
+        self._tally = tally or Tally()
 
     async def Locate(  # noqa: N802 - gRPC's name
         self, request: wire.LocateRequest, context: Any
@@ -27,6 +29,7 @@ class RedirectorService(RedirectorServiceServicer):
         except ShoalError as error:
             await abort(context, error)
         partitions, owners = locate(directory, request.keys)
+        self._tally.located(len(request.keys))
         return wire.LocateResponse(
             map_version=directory.map.version,
             age_ms=self._board.age_ms,
@@ -40,10 +43,15 @@ class RedirectorService(RedirectorServiceServicer):
     ) -> AsyncIterator[wire.WatchMapResponse]:
         """Waits for the first map. gRPC asks for the next response only when the last one is on its way."""
         sent: Directory | None = None
-        while True:
-            directory = await self._board.after(sent)
-            yield _change(sent, directory, self._board.age_ms)
-            sent = directory
+        self._tally.watchers += 1
+        try:
+            while True:
+                directory = await self._board.after(sent)
+                self._tally.map_responses += 1
+                yield _change(sent, directory, self._board.age_ms)
+                sent = directory
+        finally:
+            self._tally.watchers -= 1
 
 
 def _change(before: Directory | None, after: Directory, age_ms: int) -> wire.WatchMapResponse:

@@ -1,13 +1,14 @@
-"""HTTP: `GET /v1/locate?key=`, `/healthz`, `/readyz`."""
+"""HTTP: `GET /v1/locate?key=`, `/healthz`, `/readyz`, `/metrics`."""
 
 from __future__ import annotations
 
 from urllib.parse import unquote_to_bytes
 
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal_contract.errors import Malformed, ShoalError
@@ -15,17 +16,20 @@ from shoal_contract.names import show
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.problem import answer_error, answer_http_exception
+from shoal_redirector.adapters.tally import RedirectorMetrics, Tally
 from shoal_redirector.core.directory import check_keys, locate
 
 
-def new_application(board: Board) -> Starlette:
+def new_application(board: Board, tally: Tally) -> Starlette:
     """The ASGI application. Errors are problem+json (problem.py)."""
+    of_process = RedirectorMetrics(board, tally)
 
     async def locate_keys(request: Request) -> JSONResponse:
         """{"map_version", "age_ms", "keys": [{"key", "partition", "slice", "address", "epoch"}]}, as asked in order."""
         keys = _keys_in(request.scope["query_string"])
         check_keys(keys, limits.HTTP_KEYS_MAX)
         directory = board.newest()
+        tally.located(len(keys))
         found = []
         for key, partition, owner in zip(keys, *locate(directory, keys), strict=True):
             at = directory.slices[owner]
@@ -41,7 +45,12 @@ def new_application(board: Board) -> Starlette:
         """It has a map to answer from; 503 before."""
         return JSONResponse({"ready": True, "map_version": board.newest().map.version, "age_ms": board.age_ms})
 
-    routes = [Route("/v1/locate", locate_keys), Route("/healthz", healthz), Route("/readyz", readyz)]
+    async def metrics(request: Request) -> Response:
+        """For Prometheus."""
+        return Response(of_process.text(), media_type=CONTENT_TYPE_LATEST)
+
+    answers = {"/v1/locate": locate_keys, "/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+    routes = [Route(path, answer) for path, answer in answers.items()]
     handlers = {ShoalError: answer_error, HTTPException: answer_http_exception}
     return Starlette(routes=routes, exception_handlers=handlers)
 

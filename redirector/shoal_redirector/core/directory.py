@@ -33,6 +33,11 @@ class Directory:
     def __post_init__(self) -> None:
         assert tuple(each.slice for each in self.slices[: len(self.map.slices)]) == self.map.slices
 
+    @property
+    def without_leader(self) -> int:
+        """How many slices have no address."""
+        return sum(not each.address for each in self.slices)
+
 
 def directory_of(partition_map: PartitionMap, known: Mapping[str, SliceAddress]) -> Directory:
     """Slices in the map's order, those without partitions after them by name."""

@@ -1,4 +1,7 @@
-"""uvicorn on the event loop that already runs, on a socket already bound; signals stay with the process."""
+"""uvicorn on the event loop that already runs, on a socket already bound; signals stay with the process.
+
+For the servers' HTTP. Needs uvicorn (extra `server`), so the client never imports it. Not here: what is served.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,27 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Generator
+from dataclasses import dataclass
 
 import uvicorn
 from starlette.applications import Starlette
 
-from shoal_redirector import limits
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """`requests_max`: requests and connections at a time; more are answered 503. `head_bytes_max`: request line and
+    headers. `idle_s`: an idle connection is closed. `stop_s`: what runs at the end may take so long."""
+
+    requests_max: int
+    head_bytes_max: int
+    idle_s: int
+    stop_s: float
 
 
 class HttpServer(uvicorn.Server):
-    """`address` is the real host:port. Serve with `run`, in a task; cancel or `stop` it. Raises OSError."""
+    """`address` is the real host:port. Serve with `run_until_stopped`, in a task; then `stop` it. Raises OSError."""
 
-    def __init__(self, application: Starlette, address: str) -> None:
+    def __init__(self, application: Starlette, address: str, limits: HttpLimits) -> None:
         config = uvicorn.Config(
             application,
             http="h11",
@@ -25,17 +38,17 @@ class HttpServer(uvicorn.Server):
             log_config=None,
             log_level="warning",
             access_log=False,
-            limit_concurrency=limits.HTTP_REQUESTS_MAX,
-            h11_max_incomplete_event_size=limits.HTTP_HEAD_BYTES_MAX,
-            timeout_keep_alive=limits.HTTP_IDLE_S,
-            timeout_graceful_shutdown=int(limits.STOP_S),
+            limit_concurrency=limits.requests_max,
+            h11_max_incomplete_event_size=limits.head_bytes_max,
+            timeout_keep_alive=limits.idle_s,
+            timeout_graceful_shutdown=int(limits.stop_s),
             server_header=False,
         )
         super().__init__(config)
         self.serving = asyncio.Event()
         host, _, port = address.rpartition(":")
         try:
-            self._listening = socket.create_server((host.strip("[]"), int(port)), backlog=limits.HTTP_REQUESTS_MAX)
+            self._listening = socket.create_server((host.strip("[]"), int(port)), backlog=limits.requests_max)
         except (OSError, ValueError, OverflowError) as error:
             raise OSError(f"cannot listen on {address}: {error}") from None
         self.address = f"{host}:{self._listening.getsockname()[1]}"

@@ -1,0 +1,61 @@
+"""What a redirector was asked, counted, and its metrics in Prometheus's text form. Bounded: no label holds a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from shoal_redirector.adapters.board import Board
+
+
+class Tally:
+    """Plain additions by who serves. `watchers`: streams open now."""
+
+    def __init__(self) -> None:
+        self.locates = 0
+        self.keys_located = 0
+        self.map_responses = 0
+        self.watchers = 0
+
+    def located(self, keys: int) -> None:
+        self.locates += 1
+        self.keys_located += keys
+
+
+class RedirectorMetrics(Collector):
+    """`text` is what `/metrics` answers; the values are taken when it is asked for."""
+
+    def __init__(self, board: Board, tally: Tally) -> None:
+        self._board = board
+        self._tally = tally
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        board, tally = self._board, self._tally
+        directory = board.directory
+        gauges = (
+            ("map_version", "Version of the partition map; 0 before the first.", directory and directory.map.version),
+            ("map_age_seconds", "Since etcd was last heard; 0 while connected.", board.age_ms / 1000),
+            ("map_partitions", "Partitions of the map.", directory and directory.map.partitions),
+            ("slices", "Slices known.", directory and len(directory.slices)),
+            ("slices_without_leader", "Slices without an address.", directory and directory.without_leader),
+            ("watchers", "Streams that watch the map.", tally.watchers),
+        )
+        for name, text, value in gauges:
+            yield GaugeMetricFamily(f"shoal_redirector_{name}", text, value or 0)
+        counters = (
+            ("locates", "Locate calls answered, gRPC and HTTP.", tally.locates),
+            ("keys_located", "Keys in them.", tally.keys_located),
+            ("map_responses", "Maps and changes sent to watchers.", tally.map_responses),
+        )
+        for name, text, value in counters:
+            yield CounterMetricFamily(f"shoal_redirector_{name}", text, value)

@@ -1,0 +1,71 @@
+"""HTTP for who watches over a node: `/healthz`, `/readyz`, `/metrics`. Nothing here changes anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from shoal_contract.http_server import HttpLimits, HttpServer
+from shoal_contract.tasks import OnFailure, Tasks
+from shoal_slice_node import limits
+from shoal_slice_node.adapters.figures import Figures
+from shoal_slice_node.adapters.metrics import SliceMetrics
+
+_LIMITS = HttpLimits(limits.HTTP_REQUESTS_MAX, limits.HTTP_HEAD_BYTES_MAX, limits.HTTP_IDLE_S, limits.STOP_S)
+
+
+class Watched:
+    """What the node says of itself: nothing to serve yet, serving, or stopping. `address`: host:port of its HTTP."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.metrics = SliceMetrics()
+
+    def serving(self, figures: Figures) -> None:
+        self.metrics.figures = figures
+
+    def stopping(self) -> None:
+        self.metrics.figures = None
+
+
+@asynccontextmanager
+async def watched_over(address: str, on_failure: OnFailure) -> AsyncIterator[Watched]:
+    """Answers from the start, ready or not. Raises OSError if the address cannot be listened on."""
+    watched = Watched()
+    server = HttpServer(new_application(watched), address, _LIMITS)
+    async with Tasks("http", on_failure) as tasks:
+        serving = tasks.start("serve", server.run_until_stopped())
+        await server.serving.wait()
+        watched.address = server.address
+        try:
+            yield watched
+        finally:
+            server.stop()
+            await asyncio.wait([serving], timeout=2 * limits.STOP_S)
+
+
+def new_application(watched: Watched) -> Starlette:
+    async def healthz(request: Request) -> JSONResponse:
+        """The process runs: it may still wait to lead its slice, or read its journal."""
+        return JSONResponse({"healthy": True})
+
+    async def readyz(request: Request) -> JSONResponse:
+        """It leads its slice and serves; 503 before, and while it stops."""
+        figures = watched.metrics.figures
+        if figures is None:
+            return JSONResponse({"ready": False}, 503)
+        found = figures.now()
+        return JSONResponse({"ready": True, "slice": found.slice, "epoch": found.epoch, "lsn": found.journal.lsn})
+
+    async def metrics(request: Request) -> Response:
+        """For Prometheus."""
+        return Response(watched.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])

@@ -1,0 +1,82 @@
+"""A slice's figures in Prometheus's text form: one value each, labelled with slice and node; none by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from shoal_contract.wire.admin_pb2 import FiguresResponse
+from shoal_slice_node.adapters.figures import Figures
+
+Value = Callable[[FiguresResponse], float]
+PREFIX = "shoal_slice_node_"
+
+GAUGES: tuple[tuple[str, str, Value], ...] = (
+    ("epoch", "Epoch by which this node leads its slice.", lambda f: f.epoch),
+    ("map_version", "Version of the partition map that it serves by.", lambda f: f.map_version),
+    ("partitions", "Partitions owned.", lambda f: f.partitions),
+    ("uptime_seconds", "Since it began to serve.", lambda f: f.uptime_ms / 1000),
+    ("queues", "Queues with a part here.", lambda f: f.queues),
+    ("keys", "Keys.", lambda f: f.keys),
+    ("bindings", "Live bindings.", lambda f: f.bindings),
+    ("log_messages", "Messages kept in logs, each once.", lambda f: f.messages),
+    ("log_body_bytes", "Bytes of their bodies.", lambda f: f.body_bytes),
+    ("sessions", "Client connections.", lambda f: f.sessions),
+    ("attached_queues", "Queues that sessions consume or pull from.", lambda f: f.attached_queues),
+    ("journal_lsn", "LSN of the last durable record.", lambda f: f.journal.lsn),
+    ("journal_applied_lsn", "LSN of the last applied record.", lambda f: f.journal.applied_lsn),
+    ("journal_segments", "Segments kept.", lambda f: f.journal.segments),
+    ("journal_written_bytes", "Bytes written in them.", lambda f: f.journal.bytes),
+    ("checkpoint_lsn", "LSN of the last checkpoint.", lambda f: f.checkpoint.lsn),
+    ("checkpoint_age_seconds", "Since it was committed.", lambda f: f.checkpoint.age_ms / 1000),
+    ("checkpoint_lag_records", "Records applied since.", lambda f: f.checkpoint.lag_records),
+    ("delta_rows", "Rows changed since the last freeze.", lambda f: f.checkpoint.delta_rows),
+    ("delta_bytes", "Memory that they take, about.", lambda f: f.checkpoint.delta_bytes),
+    ("resident_bytes", "Memory of the broker process.", lambda f: f.resident_bytes),
+    ("checkpointer_resident_bytes", "Memory of the checkpointer.", lambda f: f.checkpointer_resident_bytes),
+    ("disk_bytes", "Store and journal.", lambda f: f.disk_bytes),
+)
+
+COUNTERS: tuple[tuple[str, str, Value], ...] = (
+    ("declares", "Queues declared.", lambda f: f.counters.declares),
+    ("binds", "Keys bound.", lambda f: f.counters.binds),
+    ("unbinds", "Keys unbound.", lambda f: f.counters.unbinds),
+    ("publishes", "Messages published, each once.", lambda f: f.counters.publishes),
+    ("chunks", "Chunks that they came in.", lambda f: f.counters.chunks),
+    ("deliveries", "Messages given, once for each queue.", lambda f: f.counters.deliveries),
+    ("acks", "Messages acked, once for each queue.", lambda f: f.counters.acks),
+    ("drops", "Queues dropped.", lambda f: f.counters.drops),
+    ("purges", "Queues purged.", lambda f: f.counters.purges),
+    ("refusals", "Requests refused.", lambda f: f.counters.refusals),
+)
+
+
+class SliceMetrics(Collector):
+    """Values are taken when they are asked for. Before the slice serves there are only those of the process."""
+
+    def __init__(self) -> None:
+        self.figures: Figures | None = None
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        if self.figures is None:
+            return
+        found = self.figures.now()
+        labels = (found.slice, found.node)
+        for name, text, value in GAUGES:
+            gauge = GaugeMetricFamily(PREFIX + name, text, labels=("slice", "node"))
+            gauge.add_metric(labels, value(found))
+            yield gauge
+        for name, text, value in COUNTERS:
+            counter = CounterMetricFamily(PREFIX + name, text, labels=("slice", "node"))
+            counter.add_metric(labels, value(found))
+            yield counter

@@ -1,0 +1,70 @@
+"""Health and metrics of a slice node, over plain HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shoal_contract.tasks import OnFailure
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk
+from shoal_slice_node.adapters.http import watched_over
+from shoal_slice_node.adapters.metrics import COUNTERS, GAUGES, PREFIX
+
+from .node_process import NodeProcess
+
+
+def never(what: str, error: BaseException) -> None:
+    raise AssertionError(what) from error
+
+
+on_failure: OnFailure = never
+
+
+async def test_a_node_says_that_it_is_ready_and_what_it_did(tmp_path: Path) -> None:
+    node = await NodeProcess.start(tmp_path, "--http", "127.0.0.1:0")
+    try:
+        async with node.stub() as stub:
+            await stub.Declare(wire.DeclareRequest(queue=b"q"))
+            await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"a", b"b"]))
+            await stub.Publish(wire.PublishRequest(key=b"a", chunk=Chunk(bodies=[b"x", b"yz"])))
+        async with httpx.AsyncClient(base_url=f"http://{node.http}") as client:
+            assert (await client.get("/healthz")).json() == {"healthy": True}
+            ready = (await client.get("/readyz")).json()
+            assert (ready["ready"], ready["slice"]) == (True, "s01")
+            text = (await client.get("/metrics")).text
+            assert (await client.get("/")).status_code == 404
+    finally:
+        assert await node.stop() == 0
+    samples = {
+        sample.name: (sample.value, sample.labels)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    labels = {"slice": "s01", "node": "n01"}
+    for name, value in (("queues", 1), ("keys", 2), ("bindings", 2), ("log_messages", 2), ("log_body_bytes", 3)):
+        assert samples[PREFIX + name] == (value, labels)
+    for name, value in (("declares", 1), ("binds", 2), ("publishes", 2), ("chunks", 1), ("deliveries", 0)):
+        assert samples[f"{PREFIX}{name}_total"] == (value, labels)
+    assert len([name for name in samples if name.startswith(PREFIX)]) == len(GAUGES) + len(COUNTERS)
+    assert samples["process_resident_memory_bytes"][0] > 1 << 20
+
+
+async def test_a_node_that_does_not_serve_yet_is_healthy_and_not_ready() -> None:
+    async with (
+        watched_over("127.0.0.1:0", on_failure) as watched,
+        httpx.AsyncClient(base_url=f"http://{watched.address}") as client,
+    ):
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503
+        assert PREFIX not in (await client.get("/metrics")).text
+
+
+async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    async with watched_over("127.0.0.1:0", on_failure) as watched:
+        with pytest.raises(OSError, match=f"cannot listen on {watched.address}"):
+            async with watched_over(watched.address, on_failure):
+                pass
