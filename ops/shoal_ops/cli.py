@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from shoal_ops import exits
+from shoal_ops import cli_admin, exits
+from shoal_ops.arguments import AT_DEFAULT, At, Folder, Json, Key, Keys, Queue, Queues
 from shoal_ops.limits import CLIENTS_MAX
 
 # gRPC's handlers around fork would only complain: nothing here forks without exec.
@@ -25,22 +26,12 @@ app = typer.Typer(
     help="Partitioned routing broker for massive queue counts.",
     epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 inspection = typer.Typer(help="Show what a node's files hold.", no_args_is_help=True)
 app.add_typer(inspection, name="inspect")
-
-At = Annotated[
-    str, typer.Option("--at", envvar="SHOAL_REDIRECTOR", metavar="HOST:PORT", help="The redirector, or several,...")
-]
-Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
-Queue = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
-Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", show_default=False)]
-Keys = Annotated[list[str], typer.Argument(metavar="KEY...", show_default=False)]
-Folder = Annotated[Path, typer.Argument(metavar="PATH", show_default=False)]
-AT_DEFAULT = "127.0.0.1:7400"
+app.add_typer(cli_admin.commands)
 
 
 def main() -> None:
@@ -178,7 +169,7 @@ def unbind(
 
 @app.command()
 def publish(
-    key: Annotated[str, typer.Argument(metavar="KEY", show_default=False)],
+    key: Key,
     body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="Left out: standard input.")] = None,
     mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail where no queue is bound.")] = False,
     at: At = AT_DEFAULT,

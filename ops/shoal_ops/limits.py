@@ -54,6 +54,9 @@ REFRESH_PER_S: Final = 8
 VERB_DEADLINE_S: Final = 10.0
 """A command waits for so long for its answer: longer than a restart, shorter than patience."""
 
+TOP_DEADLINE_S: Final = 3.0
+"""`shoal top` shows a slice as silent after so long."""
+
 TAIL_QUEUES_MAX: Final = 1_000
 """Queues followed by one `shoal tail`."""
 

@@ -23,11 +23,16 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def remark(sentence: str) -> None:
+    """On stderr: beside the result, and not a part of it."""
+    sys.stderr.write(sentence + "\n")
+
+
 def facts(pairs: Mapping[str, object]) -> None:
     """One fact a line, aligned."""
     width = max(map(len, pairs), default=0)
     for name, value in pairs.items():
-        say(f"{name:<{width}}  {_number(value)}")
+        say(f"{name:<{width}}  {text(value)}")
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -39,9 +44,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         numeric = all(isinstance(row[index], int | float) for row in rows)
         shown.add_column(column, justify="right" if rows and numeric else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*map(_number, row))
-    console = Console(highlight=False, markup=False)
-    console.print(shown, width=None if console.is_terminal else PIPE_COLUMNS, crop=False, soft_wrap=False)
+        shown.add_row(*map(text, row))
+    width = None if sys.stdout.isatty() else PIPE_COLUMNS
+    Console(highlight=False, markup=False, width=width).print(shown, crop=False, soft_wrap=False)
 
 
 def body_json(body: bytes) -> dict[str, str]:
@@ -56,7 +61,17 @@ def shown(name: Name) -> str:
     return show(name) if isinstance(name, bytes) else name
 
 
-def _number(value: object) -> str:
+def size(count_bytes: int) -> str:
+    """In the unit that fits: 1.5 MiB."""
+    value, units = float(count_bytes), ["B", "KiB", "MiB", "GiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        del units[0]
+    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def text(value: object) -> str:
+    """A fact as a person reads it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -13,20 +13,7 @@ import pytest
 
 from shoal_ops import exits
 
-WAIT_S = 60
-
-
-async def shoal(*arguments: str, at: str = "127.0.0.1:1") -> tuple[int, str, str]:
-    """Exit code, stdout, stderr."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "shoal_ops", *arguments,
-        env={"SHOAL_REDIRECTOR": at, "PATH": "/usr/bin:/bin"},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    async with asyncio.timeout(WAIT_S):
-        out, error = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), error.decode()
+from .command_line import WAIT_S, shoal
 
 
 @pytest.fixture

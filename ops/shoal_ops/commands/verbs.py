@@ -12,25 +12,26 @@ from shoal_ops import output
 from shoal_ops.limits import TAIL_QUEUES_MAX, VERB_DEADLINE_S
 
 
-def _connect(at: str) -> shoal.Broker:
+def connect(at: str) -> shoal.Broker:
+    """`at`: one redirector or several, with commas."""
     return shoal.connect(*at.split(","), deadline_s=VERB_DEADLINE_S)
 
 
 async def declare(at: str, queues: Sequence[str], expires_after_s: int, as_json: bool) -> None:
-    async with _connect(at) as broker:
+    async with connect(at) as broker:
         await broker.declare(queues, expires_after_s=expires_after_s)
     if as_json:
         output.say_json({"declared": list(queues)})
 
 
 async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_json: bool) -> None:
-    async with _connect(at) as broker:
+    async with connect(at) as broker:
         offsets = await broker.bind(queue, keys, start=start)
     _tell_offsets(queue, {output.shown(key): offset for key, offset in offsets.items()}, "from offset", as_json)
 
 
 async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_json: bool) -> None:
-    async with _connect(at) as broker:
+    async with connect(at) as broker:
         offsets = await broker.unbind(queue, keys, discard=discard)
     _tell_offsets(queue, {output.shown(key): offset for key, offset in offsets.items()}, "up to offset", as_json)
 
@@ -38,7 +39,7 @@ async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_jso
 async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json: bool) -> None:
     """`body` None: standard input, all of it."""
     data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
-    async with _connect(at) as broker:
+    async with connect(at) as broker:
         receipt = await broker.publish(key, data, mandatory=mandatory)
     if as_json:
         output.say_json(receipt._asdict())
@@ -48,7 +49,7 @@ async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json:
 
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
     """Told before they are acked: what is lost with a broken pipe is given again."""
-    async with _connect(at) as broker:
+    async with connect(at) as broker:
         found = await (broker.peek if peek else broker.pull)(queue, messages)
         for message in found:
             _tell_message(message, as_json)
@@ -61,7 +62,7 @@ async def tail(at: str, queues: Sequence[str], messages: int, ack: bool, as_json
     """Until `messages` came (0: for ever)."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
-    async with _connect(at) as broker, broker.consume(queues) as inbox:
+    async with connect(at) as broker, broker.consume(queues) as inbox:
         seen = 0
         async for message in inbox:
             _tell_message(message, as_json)
@@ -73,7 +74,7 @@ async def tail(at: str, queues: Sequence[str], messages: int, ack: bool, as_json
 
 
 async def describe(at: str, queue: str, as_json: bool) -> None:
-    async with _connect(at) as broker:
+    async with connect(at) as broker:
         found = await broker.describe(queue, bindings=True)
     if not found.exists:
         raise shoal.NoSuchQueue(f"there is no queue {queue}; declare it first", subject=queue)
@@ -92,7 +93,7 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
 
 
 async def describe_key(at: str, key: str, as_json: bool) -> None:
-    async with _connect(at) as broker:
+    async with connect(at) as broker:
         found = await broker.describe_key(key)
     if as_json:
         output.say_json(asdict(found))
@@ -103,7 +104,7 @@ async def describe_key(at: str, key: str, as_json: bool) -> None:
 
 
 async def drop(at: str, queues: Sequence[str], as_json: bool) -> None:
-    async with _connect(at) as broker:
+    async with connect(at) as broker:
         for queue in queues:
             await broker.drop(queue)
     if as_json:

@@ -1,0 +1,23 @@
+"""Arguments that several commands of `shoal` take, with their help. Not here: the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+At = Annotated[
+    str, typer.Option("--at", envvar="SHOAL_REDIRECTOR", metavar="HOST:PORT", help="The redirector, or several,...")
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
+Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", show_default=False)]
+Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False)]
+Keys = Annotated[list[str], typer.Argument(metavar="KEY...", show_default=False)]
+Folder = Annotated[Path, typer.Argument(metavar="PATH", show_default=False)]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")]
+After = Annotated[str, typer.Option("--after", metavar="CURSOR", help="Go on behind a page: its `next`.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Items of the page.")]
+AT_DEFAULT: Final = "127.0.0.1:7400"
+LIMIT_DEFAULT: Final = 100

@@ -1,0 +1,95 @@
+"""The part of `shoal` that looks into a cluster: lists in pages, peek, purge, top. Arguments and help only."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shoal_ops import exits
+from shoal_ops.arguments import AT_DEFAULT, LIMIT_DEFAULT, After, At, Json, Key, Limit, Prefix, Queue, Queues
+
+commands = typer.Typer()
+
+
+@commands.command()
+def queues(
+    prefix: Prefix = "",
+    after: After = "",
+    limit: Limit = LIMIT_DEFAULT,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Names of queues, in order, a page at a time."""
+    from shoal_ops.commands import lists
+
+    exits.run(lists.queues(at, prefix, after, limit, as_json))
+
+
+@commands.command()
+def keys(
+    prefix: Prefix = "",
+    after: After = "",
+    limit: Limit = LIMIT_DEFAULT,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Names of keys, in order, with how many queues are bound."""
+    from shoal_ops.commands import lists
+
+    exits.run(lists.keys(at, prefix, after, limit, as_json))
+
+
+@commands.command()
+def members(
+    key: Key, after: After = "", limit: Limit = LIMIT_DEFAULT, at: At = AT_DEFAULT, as_json: Json = False
+) -> None:
+    """Queues that are bound to a key."""
+    from shoal_ops.commands import lists
+
+    exits.run(lists.members(at, key, after, limit, as_json))
+
+
+@commands.command()
+def bindings(
+    queue: Queue, after: After = "", limit: Limit = LIMIT_DEFAULT, at: At = AT_DEFAULT, as_json: Json = False
+) -> None:
+    """Keys of a queue, with cursors and backlog."""
+    from shoal_ops.commands import lists
+
+    exits.run(lists.bindings(at, queue, after, limit, as_json))
+
+
+@commands.command()
+def peek(
+    queue: Queue,
+    messages: Annotated[int, typer.Option("--messages", "-n", min=1, max=10_000)] = 10,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Print the first messages of a queue and leave them there."""
+    from shoal_ops.commands import verbs
+
+    exits.run(verbs.pull(at, queue, messages, True, as_json))
+
+
+@commands.command()
+def purge(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
+    """Drop the backlog of queues; they stay bound."""
+    from shoal_ops.commands import lists
+
+    exits.run(lists.purge(at, queues, as_json))
+
+
+@commands.command()
+def top(
+    interval_s: Annotated[float, typer.Option("--interval-s", min=0.2, max=60, help="Between two samples.")] = 1.0,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=0, help="Stop after so many; 0: never.")] = 0,
+    once: Annotated[bool, typer.Option("--once", help="One sample.")] = False,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Watch the slices: rates, queues, bindings, backlog, journal, memory."""
+    from shoal_ops.commands import top
+
+    raise typer.Exit(exits.run(top.run_top(at, interval_s, 1 if once else samples, as_json)))

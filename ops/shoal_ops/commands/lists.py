@@ -1,0 +1,86 @@
+"""`shoal queues`, `keys`, `members`, `bindings`: a page each; and `shoal purge`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TypeVar
+
+import shoal
+from shoal_ops import output
+from shoal_ops.commands.verbs import connect
+
+Item = TypeVar("Item")
+
+
+async def queues(at: str, prefix: str, after: str, limit: int, as_json: bool) -> None:
+    async with connect(at) as broker:
+        page = await shoal.Admin(broker).queues(prefix, after, limit)
+    _tell_names("queues", page, as_json)
+
+
+async def keys(at: str, prefix: str, after: str, limit: int, as_json: bool) -> None:
+    async with connect(at) as broker:
+        page = await shoal.Admin(broker).keys(prefix, after, limit)
+    if as_json:
+        found = [{"key": output.shown(entry.key), "queues": entry.queues} for entry in page.items]
+        output.say_json({"keys": found, "next": page.next})
+        return
+    _tell_rows(("key", "queues"), page, lambda entry: (output.shown(entry.key), entry.queues))
+
+
+async def members(at: str, key: str, after: str, limit: int, as_json: bool) -> None:
+    async with connect(at) as broker:
+        page = await shoal.Admin(broker).members(key, after, limit)
+    _tell_names("members", page, as_json)
+
+
+async def bindings(at: str, queue: str, after: str, limit: int, as_json: bool) -> None:
+    async with connect(at) as broker:
+        page = await shoal.Admin(broker).bindings(queue, after, limit)
+    if as_json:
+        found = [asdict(entry) | {"key": output.shown(entry.key)} for entry in page.items]
+        output.say_json({"bindings": found, "next": page.next})
+        return
+    columns = ("key", "slice", "start", "cursor", "end", "head", "backlog")
+    _tell_rows(
+        columns,
+        page,
+        lambda one: (
+            *(output.shown(one.key), one.slice, one.start, one.cursor, one.end or "bound"),
+            *(one.head, one.messages),
+        ),
+    )
+
+
+async def purge(at: str, queues: Sequence[str], as_json: bool) -> None:
+    dropped: dict[str, int] = {}
+    async with connect(at) as broker:
+        for queue in queues:
+            dropped[queue] = await broker.purge(queue)
+    if as_json:
+        output.say_json({"purged": dropped})
+        return
+    for queue, messages in dropped.items():
+        output.say(f"{queue}: {messages:,} messages dropped")
+
+
+def _tell_names(what: str, page: shoal.Page[str | bytes], as_json: bool) -> None:
+    if as_json:
+        output.say_json({what: [output.shown(name) for name in page.items], "next": page.next})
+        return
+    for name in page.items:
+        output.say(output.shown(name))
+    _tell_next(page.next)
+
+
+def _tell_rows(columns: Sequence[str], page: shoal.Page[Item], row: Callable[[Item], Sequence[object]]) -> None:
+    if page.items:
+        output.table(columns, [row(item) for item in page.items])
+    _tell_next(page.next)
+
+
+def _tell_next(following: str) -> None:
+    """Beside the list: what reads names from a pipe must not take it for one."""
+    if following:
+        output.remark(f"there is more: --after {following}")

@@ -1,0 +1,30 @@
+"""`shoal` as a user calls it: a process of its own, with the cluster in its environment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+WAIT_S = 60
+
+
+async def shoal(*arguments: str, at: str = "127.0.0.1:1", **environment: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "shoal_ops", *arguments,
+        env={"SHOAL_REDIRECTOR": at, "PATH": "/usr/bin:/bin", **environment},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(WAIT_S):
+        out, error = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), error.decode()
+
+
+async def shoal_json(*arguments: str, at: str) -> dict[str, object]:
+    """What a command that must work says with --json: one object."""
+    code, out, error = await shoal(*arguments, "--json", at=at)
+    assert (code, error) == (0, "")
+    found: dict[str, object] = json.loads(out)
+    return found

@@ -1,0 +1,123 @@
+"""The commands that look into a cluster, as a user calls them, on a real cluster of two slices."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+import shoal as client
+from shoal_coordination.local_cluster import LocalCluster
+from shoal_ops import exits
+from shoal_ops.commands.top import COLUMNS, RATES
+
+from .command_line import shoal, shoal_json
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+QUEUES = [f"inbox-{number}" for number in range(6)]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
+    """Six queues bound to three rooms; one message in one of them."""
+    async with LocalCluster(tmp_path_factory.mktemp("cli") / "data", slices=2) as cluster:
+        async with client.connect(cluster.redirector) as broker:
+            await broker.declare([*QUEUES, "empty"])
+            for queue in QUEUES:
+                await broker.bind(queue, ["room a", "room b", "room c"])
+            await broker.publish("room b", b"hello")
+        yield cluster
+
+
+async def test_lists_come_in_pages(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    first = await shoal_json("queues", "--prefix", "inbox-", "--limit", "4", at=at)
+    rest = await shoal_json("queues", "--prefix", "inbox-", "--after", str(first["next"]), at=at)
+    assert (first["queues"], rest) == (QUEUES[:4], {"queues": QUEUES[4:], "next": ""})
+    assert await shoal_json("keys", "--prefix", "room", "--limit", "2", at=at) == {
+        "keys": [{"key": "room a", "queues": 6}, {"key": "room b", "queues": 6}],
+        "next": "room%20b",
+    }
+    code, out, error = await shoal("keys", "--prefix", "room", "--limit", "2", at=at)
+    assert (code, error) == (0, "there is more: --after room%20b\n")
+    assert [line.split() for line in out.splitlines()] == [["key", "queues"], ["room", "a", "6"], ["room", "b", "6"]]
+    code, out, error = await shoal("queues", "--after", "inbox-3", at=at)
+    assert (code, out, error) == (0, "inbox-4\ninbox-5\n", "")
+
+
+async def test_members_of_a_key_and_bindings_of_a_queue(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    first = await shoal_json("members", "room a", "--limit", "4", at=at)
+    rest = await shoal_json("members", "room a", "--after", str(first["next"]), at=at)
+    assert [*first["members"], *rest["members"]] == QUEUES  # type: ignore[misc]
+    found = await shoal_json("bindings", "inbox-0", at=at)
+    backlog = {one["key"]: one["messages"] for one in found["bindings"]}  # type: ignore[attr-defined]
+    assert backlog == {"room a": 0, "room b": 1, "room c": 0}
+    code, out, _ = await shoal("bindings", "inbox-0", at=at)
+    assert code == 0 and out.splitlines()[0].split()[-1] == "backlog" and len(out.splitlines()) == 4
+
+
+async def test_peek_leaves_what_purge_drops(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    for _ in range(2):
+        assert (await shoal_json("peek", "inbox-1", at=at))["body"] == "hello"
+    code, out, _ = await shoal("purge", "inbox-1", "empty", at=at)
+    assert (code, out) == (0, "inbox-1: 1 messages dropped\nempty: 0 messages dropped\n")
+    assert await shoal_json("purge", "inbox-1", at=at) == {"purged": {"inbox-1": 0}}
+    assert (await shoal("peek", "inbox-1", at=at))[1] == ""
+
+
+async def test_top_shows_every_slice_and_its_rates(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    code, out, error = await shoal("top", "--once", "--interval-s", "0.2", at=at)
+    assert (code, error) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == list(COLUMNS)
+    assert [line.split()[0] for line in lines[1:]] == ["s01", "s02"]
+    async with client.connect(at) as broker:
+        watching = asyncio.create_task(shoal("top", "--json", "-n", "4", "--interval-s", "0.5", at=at))
+        while not watching.done():
+            await broker.publish_many("room c", [b"x"] * 10)
+    code, out, _ = watching.result()
+    samples = [json.loads(line)["slices"] for line in out.splitlines()]
+    assert (code, len(samples)) == (0, 4)
+    assert sum(one["counters"]["publishes"] for one in samples[-1]) > 10
+    assert max(sum(one["rates_per_s"]["publishes"] for one in sample) for sample in samples) > 1
+    assert set(RATES) <= set(samples[0][0]["rates_per_s"])
+
+
+async def test_what_is_not_there_or_out_of_bounds_is_one_line(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    for arguments, code, said in (
+        (("purge", "nobody"), exits.BAD_CALL, "queue nobody does not exist; declare it first"),
+        (("bindings", "nobody"), exits.BAD_CALL, "queue nobody does not exist; declare it first"),
+        (("members", "room a", "--after", "zz"), exits.BAD_CALL, "is not of this list"),
+        (("queues", "--limit", "1001"), 2, "less than or equal to 1000"),
+    ):
+        found, out, error = await shoal(*arguments, at=at)
+        assert (found, out) == (code, "") and said in error
+
+
+async def test_top_says_which_slice_is_silent(cluster: LocalCluster) -> None:
+    await cluster.kill("s02")
+    code, out, _ = await shoal("top", "--once", "--interval-s", "0.2", at=cluster.redirector)
+    assert code == exits.UNKNOWN
+    lines = out.splitlines()
+    assert lines[1].split()[0] == "s01" and lines[2].startswith("s02: ")
+    await cluster.restart("s02")
+
+
+async def test_completion_knows_the_commands() -> None:
+    words = {**os.environ, "COMP_WORDS": "shoal q", "COMP_CWORD": "1", "_SHOAL_COMPLETE": "complete_bash"}
+    program = str(Path(sys.executable).parent / "shoal")
+    process = await asyncio.create_subprocess_exec(program, env=words, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert out.decode().split() == ["queues"]
+    code, script, _ = await shoal("--show-completion", "bash")
+    assert code == 0 and "complete_bash" in script
