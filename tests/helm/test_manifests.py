@@ -7,6 +7,7 @@ work with these arguments (test_running.py).
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import kubernetes_validate
 import pytest
 
 from shoal_chart.chart import CHART, Manifest, hooks_of, read_values, render
+from shoal_chart.documented import schema_values
 from shoal_chart.pods import JOBS, SERVERS, Pod, pods_of, selects, template_of, workloads
 from tests.helm.examples import EXAMPLES, FILES, NAMESPACE
 
@@ -48,6 +50,13 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
     report = helm_python.lint(CHART, read_values(FILES[name]), strict=True, namespace=NAMESPACE)
     serious = [one for one in report["messages"] if one["severity"] > 1]
     assert (serious, report["errors"]) == ([], [])
+
+
+def test_the_chart_claims_the_oldest_version_that_is_tested() -> None:
+    with helm_python.Chart.load(CHART) as chart:
+        assert chart.metadata["kubeVersion"] == f">={KUBERNETES[0]}.0-0"
+        project = tomllib.loads((CHART.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert chart.metadata["appVersion"] == project["version"]
 
 
 def test_there_is_an_example_for_a_laptop_and_for_3_and_32_slices() -> None:
@@ -162,11 +171,38 @@ def test_what_is_mounted_and_read_exists(rendered: list[Manifest]) -> None:
             assert reference is None or reference["name"] in secrets
 
 
+def test_a_laptops_own_image_is_never_pulled_and_etcds_is() -> None:
+    policies = {
+        container["image"].partition(":")[0]: container.get("imagePullPolicy")
+        for _, container in containers(render(read_values(FILES["laptop"])))
+    }
+    assert policies == {"shoal": "Never", "gcr.io/etcd-development/etcd": None}
+
+
+def test_the_guide_names_what_an_install_makes() -> None:
+    """With its own release and namespace, both `shoal`."""
+    guide = (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    made = {(one["kind"], one["metadata"]["name"]) for one in render({}, release="shoal", namespace="shoal")}
+    services = {*re.findall(r"svc/([a-z-]+)", guide), *re.findall(r"([a-z-]+)\.shoal\.svc\.cluster\.local", guide)}
+    assert services == {"shoal-admin", "shoal-redirector"}
+    assert {("Service", name) for name in services} <= made
+    assert {("Secret", name) for name in re.findall(r"get secret ([a-z-]+)", guide)} == {
+        ("Secret", "shoal-admin-token")
+    }
+    assert ("Secret", "shoal-admin-token") in made
+    values = {name[:end] for name in schema_values() for end in range(len(name) + 1) if name[end:][:1] in ("", ".")}
+    named = set(re.findall(r"`([A-Za-z]+\.[A-Za-z.]+)`", guide))
+    assert len(named) > 5
+    assert named <= values
+
+
 def test_jobs_end_and_only_the_check_is_a_hook(rendered: list[Manifest]) -> None:
     for one in workloads(rendered):
         if one["kind"] in JOBS:
             assert template_of(one)["spec"]["restartPolicy"] in ("Never", "OnFailure")
     assert [hooks_of(one) for one in rendered if hooks_of(one)] == [["pre-upgrade"]]
+    without = render({"cluster": {"checkBeforeUpgrade": False}})
+    assert [one for one in without if hooks_of(one)] == []
 
 
 def test_the_create_job_gets_another_name_when_its_pod_changes() -> None:
