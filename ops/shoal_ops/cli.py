@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -91,10 +89,9 @@ def demo(
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
 def bench(context: typer.Context) -> None:
     """Measure: churn, publish, fanout, restart, idle, latency, or all. `shoal bench --help` lists the options."""
-    # The load test is a component beside this one, and a heavy one: a process of its own.
-    with exits.told():
-        code = subprocess.run([sys.executable, "-m", "shoal_loadtest", *context.args], check=False).returncode
-    raise typer.Exit(code)
+    from shoal_ops.commands.benching import run_bench
+
+    raise typer.Exit(exits.run(run_bench(context.args)))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})

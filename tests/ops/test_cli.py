@@ -13,7 +13,7 @@ import pytest
 
 from shoal_ops import exits
 
-from .command_line import WAIT_S, shoal
+from .command_line import WAIT_S, shoal, shoal_json
 
 
 @pytest.fixture
@@ -36,8 +36,13 @@ async def cluster(tmp_path: Path) -> AsyncIterator[str]:
         rest, _ = await process.communicate()
     assert process.returncode == 0
     assert "stopped; the data is kept" in rest.decode()
-    code, out, _ = await shoal("check", data)
-    assert (code, out.splitlines()[-1]) == (0, "every invariant holds")
+    code, out, error = await shoal("check", data)
+    assert (code, out.splitlines()[-1], error) == (0, "every invariant holds", "")
+    node = tmp_path / "data" / "s01"
+    journal = await shoal_json("inspect", "journal", str(node), at="")
+    assert [one["state"] for one in journal["segments"]] == ["tail"]  # type: ignore[attr-defined]
+    store = await shoal_json("inspect", "store", str(node), at="")
+    assert {one["name"] for one in store["tables"]} >= {"key", "queue", "log"}  # type: ignore[attr-defined]
 
 
 async def test_help_lists_the_commands_and_the_exit_codes() -> None:

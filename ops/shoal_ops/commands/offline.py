@@ -7,8 +7,10 @@ from pathlib import Path
 
 from shoal_contract.errors import BadCall, Conflict
 from shoal_ops import output
+from shoal_ops.commands.phases import shown_phases
 from shoal_ops.exits import DONE, FOUND
 from shoal_slice_node.adapters.journal_reader import inspect_journal
+from shoal_slice_node.adapters.journal_segment import SUFFIX
 from shoal_slice_node.adapters.offline import JOURNAL_FOLDER, STORE_FOLDER, check_path
 from shoal_slice_node.adapters.store_inspection import inspect_store
 
@@ -16,7 +18,8 @@ from shoal_slice_node.adapters.store_inspection import inspect_store
 def check(path: Path, as_json: bool) -> int:
     """A node's folder, or a local cluster's with all its nodes. Returns the exit code: FOUND if anything is wrong."""
     try:
-        reports = {str(node): check_path(node) for node in _nodes(path)}
+        with shown_phases() as show:
+            reports = {str(node): check_path(node, show(node.name)) for node in _nodes(path)}
     except Conflict as error:
         raise Conflict(f"{error.message}: stop it first", subject=error.subject) from None
     for name, report in reports.items():
@@ -38,7 +41,14 @@ def check(path: Path, as_json: bool) -> int:
 
 def journal(path: Path, as_json: bool) -> int:
     """Returns the exit code: FOUND if a segment is damaged."""
-    segments = list(inspect_journal(_below(path, JOURNAL_FOLDER)))
+    folder = _below(path, JOURNAL_FOLDER)
+    total = len(list(folder.glob(f"*{SUFFIX}")))
+    segments = []
+    with shown_phases() as show:
+        told = show(str(folder))
+        for segment in inspect_journal(folder):
+            segments.append(segment)
+            told("segments", len(segments), total)
     if as_json:
         output.say_json({"segments": [asdict(segment) for segment in segments]})
     else:

@@ -15,6 +15,7 @@ from shoal_contract.errors import Conflict, Corrupt, OutOfRange
 from shoal_slice_node.adapters.files import DiskFiles
 from shoal_slice_node.adapters.journal_reader import find_tail, list_segments, read_records
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
+from shoal_slice_node.adapters.walked_base import PROGRESS_EVERY, Progress, WalkedBase
 from shoal_slice_node.core.check import check_tables
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.engine import Engine
@@ -25,6 +26,10 @@ from shoal_slice_node.limits import PROBLEMS_MAX
 STORE_FOLDER = "store"
 JOURNAL_FOLDER = "journal"
 _COUNTED = ("queue", "key", "binding", "log", "producer")
+
+
+def _tell_nobody(phase: str, done: int, total: int) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,10 @@ class CheckReport:
         return not self.problems
 
 
-def check_path(path: Path) -> CheckReport:
+def check_path(path: Path, progress: Progress = _tell_nobody) -> CheckReport:
     """`path`: a node's data folder. Walks the checkpoint, then the same with the journal's tail over it.
+
+    `progress(phase, done, total)` hears now and then how far a phase is, in rows or records; the total is a guess.
 
     Raises Conflict if a node has it open, Corrupt if checkpoint or journal cannot be read at all.
     """
@@ -60,13 +67,15 @@ def check_path(path: Path) -> CheckReport:
             ) from None
         base = LmdbBase(folder)
         try:
-            return _check(path / JOURNAL_FOLDER, base)
+            return _check(path / JOURNAL_FOLDER, base, progress)
         finally:
             base.close()
 
 
-def _check(journal: Path, base: LmdbBase) -> CheckReport:
-    tables = Delta(base)
+def _check(journal: Path, base: LmdbBase, progress: Progress) -> CheckReport:
+    walked = WalkedBase(base, progress)
+    tables = Delta(walked)
+    walked.begin("checkpoint")
     problems = list(islice(check_tables(tables), PROBLEMS_MAX))
     files = DiskFiles()
     segments = list_segments(files, journal) if journal.is_dir() else []
@@ -85,10 +94,14 @@ def _check(journal: Path, base: LmdbBase) -> CheckReport:
                 if record.lsn > base.lsn:
                     engine.apply(record)
                     replayed += 1
+                if record.lsn % PROGRESS_EVERY == 0:
+                    progress("journal", record.lsn - first_lsn, next_lsn - first_lsn)
         except (Corrupt, OutOfRange) as error:
             problems.append(Problem("journal", str(journal), str(error)))
         if replayed:
+            walked.begin("both together")
             problems += islice(check_tables(tables, candidates_known=False), PROBLEMS_MAX)
+    walked.begin("counting")
     return CheckReport(base.lsn, first_lsn, next_lsn - 1, replayed, _rows(tables), tuple(problems))
 
 

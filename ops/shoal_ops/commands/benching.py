@@ -1,0 +1,47 @@
+"""`shoal bench`: the load test as a process of its own, with what it is at and for how long while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+COMMAND = ("-m", "shoal_loadtest")
+
+
+async def run_bench(arguments: Sequence[str]) -> int:
+    """Its exit code. Without a terminal its lines pass as they are."""
+    if not sys.stderr.isatty():
+        return await _wait(await asyncio.create_subprocess_exec(sys.executable, *COMMAND, *arguments))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *COMMAND, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None and process.stderr is not None
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as progress:
+        row = progress.add_task("starting", total=None)
+
+        async def follow(stream: asyncio.StreamReader) -> None:
+            while line := (await stream.readline()).decode(errors="replace").rstrip():
+                progress.console.print(line, markup=False, soft_wrap=True)
+                progress.update(row, description=line[:60])
+
+        (result, _), code = await asyncio.gather(
+            asyncio.gather(process.stdout.read(), follow(process.stderr)), _wait(process)
+        )
+    sys.stdout.buffer.write(result)
+    sys.stdout.flush()
+    return code
+
+
+async def _wait(process: asyncio.subprocess.Process) -> int:
+    """Ctrl-C reaches the child too: it ends by itself."""
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.terminate()
