@@ -7,7 +7,7 @@ BUF := .tools/buf-$(BUF_VERSION)/node_modules/.bin/buf
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check chart bench proto publish-contract upgrade
+.PHONY: help setup demo test check chart bench loadtest proto publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -42,6 +42,12 @@ chart: setup  ## the Helm chart's table of values, its tests, and an archive of 
 
 bench: setup  ## every benchmark at 100,000 queues, under a minute each
 	$(BIN)/shoal bench all --quick
+
+SCALE ?= 4
+SHAPE ?= steady
+DURATION ?= 300
+loadtest: setup  ## the evaluation's residents times SCALE, by Locust, on a fresh cluster; SHAPE, DURATION in s, FLAGS
+	$(BIN)/python -m shoal_loadtest.residents --scale $(SCALE) --shape $(SHAPE) --duration $(DURATION) $(FLAGS)
 
 proto: setup  ## generated code and hash vectors, from contract/proto and contract/generate.py
 	$(BIN)/python contract/generate.py

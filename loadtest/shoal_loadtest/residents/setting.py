@@ -1,0 +1,50 @@
+"""What a run is asked to be. Written to a file by the runner, read by Locust's process and the generators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from shoal_loadtest.residents.limits import CONSUMED_QUEUES_MAX, DURATION_S_DEFAULT, LOST_AFTER_S
+
+FaultAsked = Literal["none", "drop", "double"]
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """`redirector`: host:port. `report`: folder. `cluster_pid`: of `shoal up`, for its memory and CPU; 0: not ours.
+
+    `pace` multiplies all rates; `slack` latency levels. `fault`: the generators drop or double one received message, to
+    show that it is found.
+    """
+
+    redirector: str
+    report: str
+    cluster_pid: int = 0
+    scale: float = 1.0
+    shape: str = "steady"
+    duration_s: float = DURATION_S_DEFAULT
+    generators: int = 1
+    slices: int = 0
+    consumed_max: int = CONSUMED_QUEUES_MAX
+    seed: int = 1
+    pace: float = 1.0
+    slack: float = 1.0
+    lost_after_s: float = LOST_AFTER_S
+    fault: FaultAsked = "none"
+
+    @property
+    def folder(self) -> Path:
+        """Where logs and reports go."""
+        return Path(self.report)
+
+    def write(self) -> Path:
+        path = self.folder / "setting.json"
+        path.write_bytes(msgspec.json.encode(self))
+        return path
+
+
+def read_setting(path: Path) -> Setting:
+    """Raises OSError, msgspec.ValidationError."""
+    return msgspec.json.decode(path.read_bytes(), type=Setting)

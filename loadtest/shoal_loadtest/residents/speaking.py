@@ -1,0 +1,33 @@
+"""Residents say something in one of their groups; what the receipt says is noted for the checker."""
+
+from __future__ import annotations
+
+import shoal
+from shoal_loadtest.residents.core.talk import Said, body_of
+from shoal_loadtest.residents.core.windows import LOST
+from shoal_loadtest.residents.scene import Scene, now_s
+
+
+async def say(scene: Scene, seat: int, due_s: float) -> None:
+    """The seat is online. Its resident speaks in one of the groups, so large groups hear more."""
+    town = scene.town
+    places = town.places_of(seat)
+    if not places:
+        return
+    place = places[scene.chance.randrange(len(places))]
+    group, resident, start = town.group(place), town.resident(seat), scene.windows.start(place)
+    key = town.key(group)
+    number = scene.talk.next_number(group)
+    said = Said(resident, group, town.generation(group), number, due_s)
+    try:
+        receipt = await scene.broker.publish(key, body_of(said))
+    except shoal.ShoalError as error:
+        scene.samples.failed("publish", error)
+        return
+    scene.samples.took("publish", due_s)
+    scene.samples.counts["messages"] += 1
+    if receipt.offset:
+        scene.talk.noted(key, receipt.offset, said, now_s())
+    elif start and scene.windows.start(place) == start:
+        detail = f"message {number} was routed to nobody; resident {resident} is bound from {start}"
+        scene.faults.add(LOST, f"key {key.decode()}", detail)
