@@ -14,17 +14,15 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from shoal_contract.errors import OutcomeUnknown, ShoalError
 from shoal_contract.limits import PARTITIONS_DEFAULT
+from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.keys import check_record_name
 from shoal_coordination.limits import CREATE_WAIT_S, PAUSE_S_MAX
-from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
-
-PASSWORD_VARIABLE = "SHOAL_ETCD_PASSWORD"
+from shoal_coordination.options import EtcdOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +73,15 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
         "--partitions", type=int, default=PARTITIONS_DEFAULT, metavar="P", help="for ever (%(default)s)"
     )
     parser.add_argument("--wait-s", type=float, default=CREATE_WAIT_S, metavar="S", help="for etcd (%(default)s)")
-    parser.add_argument("--etcd", required=True, metavar="HOST:PORT,...", help="etcd's endpoints")
-    parser.add_argument("--etcd-ca", type=Path, metavar="PEM", help="speak TLS to etcd, and trust this authority")
-    parser.add_argument("--etcd-certificate", type=Path, metavar="PEM", help="this client's own, with --etcd-key")
-    parser.add_argument("--etcd-key", type=Path, metavar="PEM")
-    parser.add_argument("--etcd-user", default="", metavar="NAME", help=f"its password is in {PASSWORD_VARIABLE}")
+    parser.add_argument("--etcd", required=True, metavar=ENDPOINTS_METAVAR, help="etcd's endpoints")
+    add_etcd_arguments(parser)
     given = parser.parse_args(arguments)
     slices = tuple(given.slices.split(","))
     try:
         check_record_name(given.cluster, "cluster")
         for name in slices:
             check_record_name(name, "slice")
-        password = os.environ.get(PASSWORD_VARIABLE, "")
-        etcd = EtcdOptions(parse_endpoints(given.etcd), _tls(given), given.etcd_user, password)
+        etcd = etcd_options(given, os.environ.get(PASSWORD_VARIABLE, ""))
     except (ShoalError, OSError) as error:
         parser.error(str(error))
     return Settings(given.cluster, slices, given.partitions, etcd, given.wait_s)
-
-
-def _tls(given: argparse.Namespace) -> Tls | None:
-    if given.etcd_ca is None:
-        return None
-    certificate, key = (path.read_bytes() if path else None for path in (given.etcd_certificate, given.etcd_key))
-    return Tls(given.etcd_ca.read_bytes(), certificate, key)

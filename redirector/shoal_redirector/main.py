@@ -11,24 +11,22 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from shoal_contract import grpc_server, server_process
 from shoal_contract.errors import ShoalError
 from shoal_contract.http_server import HttpServer
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire.redirector_pb2_grpc import add_RedirectorServiceServicer_to_server
+from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.keys import check_record_name
-from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
+from shoal_coordination.options import EtcdOptions
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.etcd import follow
 from shoal_redirector.adapters.grpc import RedirectorService
 from shoal_redirector.adapters.http import new_application
 from shoal_redirector.adapters.tally import Tally
-
-PASSWORD_VARIABLE = "SHOAL_ETCD_PASSWORD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +71,13 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     parser = argparse.ArgumentParser(prog="shoal_redirector", description=__doc__)
     parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="gRPC; port 0 takes a free one")
     parser.add_argument("--http", required=True, metavar="HOST:PORT", help="HTTP; port 0 takes a free one")
-    parser.add_argument("--etcd", required=True, metavar="HOST:PORT,...", help="etcd's endpoints")
+    parser.add_argument("--etcd", required=True, metavar=ENDPOINTS_METAVAR, help="etcd's endpoints")
     parser.add_argument("--cluster", required=True, metavar="NAME")
-    parser.add_argument("--etcd-ca", type=Path, metavar="PEM", help="speak TLS to etcd, and trust this authority")
-    parser.add_argument("--etcd-certificate", type=Path, metavar="PEM", help="this client's own, with --etcd-key")
-    parser.add_argument("--etcd-key", type=Path, metavar="PEM")
-    parser.add_argument("--etcd-user", default="", metavar="NAME", help=f"its password is in {PASSWORD_VARIABLE}")
+    add_etcd_arguments(parser)
     given = parser.parse_args(arguments)
     try:
         check_record_name(given.cluster, "cluster")
-        password = os.environ.get(PASSWORD_VARIABLE, "")
-        etcd = EtcdOptions(parse_endpoints(given.etcd), _tls(given), given.etcd_user, password)
+        etcd = etcd_options(given, os.environ.get(PASSWORD_VARIABLE, ""))
     except (ShoalError, OSError) as error:
         parser.error(str(error))
     return Settings(given.listen, given.http, given.cluster, etcd)
-
-
-def _tls(given: argparse.Namespace) -> Tls | None:
-    if given.etcd_ca is None:
-        return None
-    certificate, key = (path.read_bytes() if path else None for path in (given.etcd_certificate, given.etcd_key))
-    return Tls(given.etcd_ca.read_bytes(), certificate, key)

@@ -26,9 +26,10 @@ from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_contract.tasks import OnFailure, Tasks
 from shoal_contract.wire.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from shoal_contract.wire.slice_pb2_grpc import add_SliceServiceServicer_to_server
+from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.keys import check_record_name
-from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
+from shoal_coordination.options import EtcdOptions
 from shoal_coordination.records import NodeRecord
 from shoal_slice_node.adapters.admin_service import AdminService
 from shoal_slice_node.adapters.broker import STORE_FOLDER, Broker
@@ -41,7 +42,6 @@ from shoal_slice_node.limits import DELTA_ROWS_MAX, GC_THRESHOLDS, SESSIONS_MAX,
 if TYPE_CHECKING:
     from shoal_slice_node.adapters.http import Watched
 
-PASSWORD_VARIABLE = "SHOAL_ETCD_PASSWORD"
 _log = logging.getLogger(__name__)
 
 
@@ -166,12 +166,9 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="journal and store")
     parser.add_argument("--cluster", default="", metavar="NAME")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--etcd", metavar="HOST:PORT,...", help="etcd's endpoints")
+    where.add_argument("--etcd", metavar=ENDPOINTS_METAVAR, help="etcd's endpoints")
     where.add_argument("--standalone", action="store_true", help="no cluster: own every partition")
-    parser.add_argument("--etcd-ca", type=Path, metavar="PEM", help="speak TLS to etcd, and trust this authority")
-    parser.add_argument("--etcd-certificate", type=Path, metavar="PEM", help="this node's own, with --etcd-key")
-    parser.add_argument("--etcd-key", type=Path, metavar="PEM")
-    parser.add_argument("--etcd-user", default="", metavar="NAME", help=f"its password is in {PASSWORD_VARIABLE}")
+    add_etcd_arguments(parser)
     parser.add_argument(
         "--delta-rows",
         type=int,
@@ -210,8 +207,4 @@ def _check_advertised(address: str, advertised: str, *, alone: bool) -> None:
 
 def _etcd(given: argparse.Namespace) -> EtcdOptions:
     check_record_name(given.cluster, "cluster")
-    tls = None
-    if given.etcd_ca is not None:
-        certificate, key = (path.read_bytes() if path else None for path in (given.etcd_certificate, given.etcd_key))
-        tls = Tls(given.etcd_ca.read_bytes(), certificate, key)
-    return EtcdOptions(parse_endpoints(given.etcd), tls, given.etcd_user, os.environ.get(PASSWORD_VARIABLE, ""))
+    return etcd_options(given, os.environ.get(PASSWORD_VARIABLE, ""))
