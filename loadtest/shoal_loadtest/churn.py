@@ -168,16 +168,20 @@ class Measured:
     after: dict[str, Usage]
 
 
+def prebuilt_frames(seconds: float) -> int:
+    """How many to build before so long a run."""
+    return int(seconds * (1 + WARM_UP_SHARE) * CHURN_PREBUILT_OPS_PER_S / _OPS_PER_FRAME)
+
+
 async def bench_churn(setting: Setting) -> Result:
     """Raises BenchFailed."""
     population = Population(setting.queues)
     seconds = setting.seconds_of("churn")
     source = await populated(setting.data, population)
     machine = measure_machine(setting.data)
-    frames = int(seconds * (1 + WARM_UP_SHARE) * CHURN_PREBUILT_OPS_PER_S / _OPS_PER_FRAME)
-    churn = Churn(population, setting.seed, frames)
+    churn = Churn(population, setting.seed, prebuilt_frames(seconds))
     async with copied(source, setting.data) as folder, NodeProcess(folder) as node:
-        measured = await _measure(churn, node, seconds)
+        measured = await measure_churn(churn, node, seconds)
         checked = await check_memberships(node.address, population, churn.out, setting.seed)
     timings = churn.timings
     if not churn.operations:
@@ -187,10 +191,11 @@ async def bench_churn(setting: Setting) -> Result:
         "p99_ms": timings.percentile_ms(99),
         "stall_ms_max": timings.stall_s * 1000,
     }
-    return Result("churn", "", figures, machine, _details(churn, measured, setting, checked))
+    return Result("churn", "", figures, machine, churn_details(churn, measured, setting, checked))
 
 
-async def _measure(churn: Churn, node: NodeProcess, seconds: float) -> Measured:
+async def measure_churn(churn: Churn, node: NodeProcess, seconds: float) -> Measured:
+    """Ramps up, then measures for `seconds`, then stops. Raises BenchFailed."""
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         running = group.create_task(churn.run(node.address))
@@ -206,7 +211,7 @@ async def _measure(churn: Churn, node: NodeProcess, seconds: float) -> Measured:
     return measured
 
 
-def _details(churn: Churn, measured: Measured, setting: Setting, checked: int) -> list[tuple[str, str]]:
+def churn_details(churn: Churn, measured: Measured, setting: Setting, checked: int) -> list[tuple[str, str]]:
     timings = churn.timings
     rows = [
         ("population", f"{setting.queues:,} queues with {MEMBERSHIPS_PER_QUEUE} memberships each"),

@@ -50,7 +50,7 @@ async def bench_idle(setting: Setting) -> Result:
         usage = node.usage()
         checked = await check_memberships(node.address, population, frozenset(), setting.seed)
         after = node.usage()["broker"]
-        disk = await _disk(folder)
+        disk = await store_disk(folder)
         journal_bytes = _folder_bytes(folder / "journal")
     used = sum(disk.tables.values())
     besides_names = sum(size for name, size in disk.tables.items() if name not in NAME_TABLES)
@@ -81,7 +81,8 @@ async def bench_idle(setting: Setting) -> Result:
     return Result("idle", "", figures, machine, details)
 
 
-async def _disk(folder: Path) -> Disk:
+async def store_disk(folder: Path) -> Disk:
+    """Of a node's folder. Raises BenchFailed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _INSPECT, str(folder / "store"), stdout=asyncio.subprocess.PIPE
     )

@@ -59,6 +59,16 @@ CHECKPOINTER_QUIET_S: Final = 0.5
 ANSWER_S_MAX: Final = 60.0
 """A frame not answered by then fails the run."""
 
+BULK_QUEUES_PER_ROW_GROUP: Final = 50_000
+"""Of the file to load: some 30 MB in memory at a time."""
+
+BULK_READY_S_MAX: Final = 60.0
+BULK_S_MAX: Final = 1800.0
+"""A cluster's start, and a whole load: every run ends."""
+
+MEMORY_LOOK_S: Final = 0.5
+"""How often memory is looked at: peaks last for seconds."""
+
 MACHINE_PROBE_S: Final = 0.5
 MACHINE_PUT_ROWS: Final = 200_000
 """How long, and with how many rows, the machine itself is measured: short beside every run."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvloop
 
+from shoal_loadtest.bulk import bench_bulk
 from shoal_loadtest.churn import bench_churn
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.fanout import bench_fanout
@@ -30,7 +31,10 @@ BENCHES: dict[str, Callable[[Setting], Awaitable[Result]]] = {
     "restart": bench_restart,
     "idle": bench_idle,
     "latency": bench_latency,
+    "bulk": bench_bulk,
 }
+NEED_MORE = {"bulk"}
+"""Not part of `all`: they need Spark and Java."""
 ALL = "all"
 
 
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     setting = Setting(queues, given.quick, given.seconds, given.data)
     results: list[Result] = []
     failed = False
-    for name in BENCHES if given.name == ALL else [given.name]:
+    for name in [one for one in BENCHES if one not in NEED_MORE] if given.name == ALL else [given.name]:
         try:
             result = uvloop.run(_run(name, setting))
         except (BenchFailed, OSError) as error:

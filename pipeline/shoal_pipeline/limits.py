@@ -26,3 +26,24 @@ SNAPSHOT_RANGES_MAX: Final = 4_096
 
 KEY_NAMES_CACHED: Final = 100_000
 """Keys kept in mind while bindings are listed: 30 MB; keys with many members come again and again."""
+
+# Bulk load and export.
+
+CLUSTER_ANSWER_S_MAX: Final = 15.0
+"""For one answer of a redirector or slice that takes no work: longer means away."""
+
+CHUNKS_PER_BATCH: Final = 64
+"""Chunks in one Arrow batch, about 50 KB each: a few MB between Python and the JVM."""
+
+IMPORT_ATTEMPTS_MAX: Final = 6
+RETRY_S: Final = 5.0
+"""A slice that restarts is back within seconds, and the import goes on; one that stays away ends the load."""
+
+PROGRESS_S: Final = 2.0
+"""How often the load tells how far it is."""
+
+SLICES_AT_ONCE_MAX: Final = 64
+"""Slices imported into at the same time: a thread of the driver each; Spark runs as many tasks as it has cores."""
+
+REFUSALS_SHOWN_MAX: Final = 100
+"""Refused queues that are named, for each slice; all are counted."""

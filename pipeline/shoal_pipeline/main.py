@@ -23,7 +23,10 @@ from shoal_pipeline.failure import exit_code, typed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOBS: dict[str, str] = {}
+JOBS: dict[str, str] = {
+    "export": "shoal_pipeline.bulk.export",
+    "load": "shoal_pipeline.bulk.load",
+}
 """Name -> module. Imported only when it is called, or for help."""
 
 Say = Callable[[str], None]

@@ -1,0 +1,1 @@
+"""Bulk load and export of memberships. The jobs are load.py and export.py."""

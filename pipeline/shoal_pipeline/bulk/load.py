@@ -1,0 +1,233 @@
+"""The job `load`: memberships from files into a cluster, resumable, verified afterwards.
+
+    read, judge -> sort by owner, queue, key -> run files -> Import, a stream for each slice -> Verify
+
+Belongs here: the order of stages, what is done again after a failure, what is told. Not here: each stage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from shoal_contract.errors import BadCall, ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.limits import RUN_BYTES
+from shoal_contract.names import show
+from shoal_pipeline.failure import typed
+from shoal_pipeline.limits import CHUNKS_PER_BATCH, IMPORT_ATTEMPTS_MAX, PROGRESS_S, RETRY_S, SLICES_AT_ONCE_MAX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from shoal.cluster_map import ClusterMap
+    from shoal_pipeline.bulk.importing import Target
+    from shoal_pipeline.bulk.runs import Manifest, SliceRun
+
+SUMMARY = "Load memberships from Parquet or CSV into a cluster."
+Say = Callable[[str], None]
+FOUND = 1
+"""Exit code: something is not as it should be."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("inputs", nargs="+", metavar="PATH", help="files or folders with columns queue and key")
+    parser.add_argument("--at", required=True, metavar="HOST:PORT[,...]", help="redirectors of the cluster")
+    parser.add_argument("--runs", required=True, metavar="DIR", help="keeps the sorted run; the same again resumes")
+    parser.add_argument("--format", choices=["parquet", "csv"], default="", help="default: by the first path's name")
+    parser.add_argument("--start-column", default="", metavar="NAME", help="offsets to start at; default: all from now")
+    parser.add_argument("--rejects", default="", metavar="DIR", help="keep bad rows there, as JSON, and load the rest")
+
+
+def run(arguments: argparse.Namespace, session: SparkSession, say: Say) -> int:
+    return Load(arguments, session, say).run()
+
+
+class Load:
+    """One load: its stages, with what they share."""
+
+    def __init__(self, arguments: argparse.Namespace, session: SparkSession, say: Say) -> None:
+        self._given = arguments
+        self._session = session
+        self._say = say
+        self._folder = str(arguments.runs).rstrip("/")
+
+    def run(self) -> int:
+        """The exit code. Raises ShoalErrors."""
+        from shoal_pipeline.bulk.cluster import fetch_map
+        from shoal_pipeline.bulk.runs import read_line, write_line
+
+        if read_line(self._session, f"{self._folder}/done") is not None:
+            self._say(f"{self._folder} says that this load is done and verified; remove it to load again")
+            return 0
+        began_s = time.monotonic()
+        cluster = fetch_map(self._given.at)
+        manifest = self._sorted(cluster)
+        with _small_batches(self._session):
+            refused = self._import(manifest)
+            missing = self._verify(manifest)
+        total_s = time.monotonic() - began_s
+        if missing or refused:
+            self._say(f"{missing:,} memberships are missing, {refused:,} of them refused just now")
+            return FOUND
+        write_line(self._session, f"{self._folder}/done", manifest.encode())
+        self._say(f"{manifest.memberships:,} memberships are loaded and verified, {total_s:.1f} s in all")
+        return 0
+
+    def _sorted(self, cluster: ClusterMap) -> Manifest:
+        """The run's manifest: of an earlier attempt, if it still fits, else of a new sort."""
+        from shoal_pipeline.bulk import runs
+
+        line = runs.read_line(self._session, f"{self._folder}/manifest")
+        if line is not None:
+            manifest = runs.Manifest.decode(line)
+            if manifest.inputs != self._inputs():
+                raise BadCall(f"{self._folder} holds a run of {', '.join(manifest.inputs)}", subject=self._folder)
+            if _same_owners(manifest, cluster):
+                self._say(f"going on with run {manifest.run}: {manifest.memberships:,} memberships, sorted before")
+                return manifest
+            self._say("the cluster's map has changed since the run was sorted: sorting again")
+        return self._sort(cluster)
+
+    def _inputs(self) -> tuple[str, ...]:
+        return (*self._given.inputs, *filter(None, [self._given.start_column]))
+
+    def _sort(self, cluster: ClusterMap) -> Manifest:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        from shoal_pipeline.bulk import memberships, runs
+
+        began_s = time.monotonic()
+        self._say(f"reading {', '.join(self._given.inputs)}")
+        given = self._given
+        rows = memberships.read_memberships(self._session, given.inputs, given.format, given.start_column)
+        rejected = 0
+        if given.rejects:
+            memberships.shown_rejects(rows).write.mode("overwrite").json(given.rejects)
+            rejected = rows.where(F.col("problem").isNotNull()).count()
+            self._say(f"{rejected:,} bad rows are in {given.rejects}")
+        else:
+            memberships.refuse_bad_rows(rows)
+        judged_s = time.monotonic()
+        parts = int(self._session.conf.get("spark.sql.shuffle.partitions", "8") or 8)
+        good = rows.where(F.col("problem").isNull())
+        runs.write_chunks(good, cluster.partition_map, self._folder, parts)
+        found = runs.summary(self._session, self._folder, cluster.slices)
+        manifest = runs.Manifest(secrets.token_hex(RUN_BYTES), self._inputs(), cluster.partition_map, found, rejected)
+        runs.write_line(self._session, f"{self._folder}/manifest", manifest.encode())
+        ended_s = time.monotonic()
+        self._say(
+            f"sorted {manifest.memberships:,} memberships into {sum(one.chunks for one in found):,} chunks:"
+            f" judged in {judged_s - began_s:.1f} s, sorted in {ended_s - judged_s:.1f} s"
+        )
+        return manifest
+
+    def _import(self, manifest: Manifest) -> int:
+        """How many memberships were refused. Slices are loaded at once, each from one task."""
+        began_s = time.monotonic()
+        stopped = Event()
+        watch = Thread(target=self._watch, args=(manifest, stopped), name="import progress", daemon=True)
+        watch.start()
+        try:
+            with ThreadPoolExecutor(min(SLICES_AT_ONCE_MAX, max(1, len(manifest.slices)))) as pool:
+                results = list(pool.map(lambda one: self._import_slice(manifest, one), manifest.slices))
+        finally:
+            stopped.set()
+            watch.join()
+        totals: dict[str, int] = {
+            name: sum(rows[0][name] for rows in results) for name in ("queues_made", "bindings_made", "refused")
+        }
+        for row in [row for rows in results for row in rows[1:]]:
+            self._say(f"refused: queue {show(bytes(row['queue']))}: {row['problem']}")
+        self._say(
+            f"imported: {totals['queues_made']:,} queues and {totals['bindings_made']:,} memberships made,"
+            f" {totals['refused']:,} refused, in {time.monotonic() - began_s:.1f} s"
+        )
+        return totals["refused"]
+
+    def _import_slice(self, manifest: Manifest, part: SliceRun) -> list[Any]:
+        """Goes on where the slice is after it was away, a bounded number of times."""
+        from shoal_pipeline.bulk.importing import IMPORTED, importer
+        from shoal_pipeline.bulk.runs import chunks_of
+
+        index = manifest.partition_map.slices.index(part.slice)
+        chunks = chunks_of(self._session, self._folder).where(f"slice = {index}")
+
+        def attempt() -> list[Any]:
+            target = self._target(manifest, part.slice)
+            in_order = chunks.coalesce(1).sortWithinPartitions("part", "number")
+            return in_order.mapInArrow(importer(target), IMPORTED).collect()
+
+        return self._again_if_away(part.slice, attempt)
+
+    def _again_if_away(self, slice_name: str, attempt: Callable[[], list[Any]]) -> list[Any]:
+        for left in range(IMPORT_ATTEMPTS_MAX - 1, -1, -1):
+            try:
+                return attempt()
+            except Exception as error:
+                known = typed(error)
+                if not (left and isinstance(known, Unavailable | ResourceExhausted)):
+                    raise known or error from None
+                self._say(f"{slice_name} is away ({known.message}); trying again, {left} times at most")
+                time.sleep(RETRY_S)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _target(self, manifest: Manifest, slice_name: str) -> Target:
+        from shoal_pipeline.bulk.cluster import fetch_map
+        from shoal_pipeline.bulk.importing import Target
+
+        address = fetch_map(self._given.at).address_of(slice_name)
+        return Target(slice_name, address, bytes.fromhex(manifest.run), self._folder)
+
+    def _verify(self, manifest: Manifest) -> int:
+        """How many memberships are not there."""
+        from shoal_pipeline.bulk.importing import VERIFIED, shown_missing, verifier
+        from shoal_pipeline.bulk.runs import chunks_of
+
+        began_s = time.monotonic()
+
+        def attempt() -> list[Any]:
+            targets = [self._target(manifest, name) for name in manifest.partition_map.slices]
+            return chunks_of(self._session, self._folder).mapInArrow(verifier(targets), VERIFIED).collect()
+
+        rows = self._again_if_away("a slice", attempt)
+        found, missing = (sum(int(row[name]) for row in rows) for name in ("found", "missing"))
+        expected = sum(one.expected for one in manifest.slices)
+        self._say(f"verified: {found:,} of {expected:,} found, in {time.monotonic() - began_s:.1f} s")
+        for row in [row for row in rows if row["missing"]][:1]:
+            self._say(f"missing: {shown_missing(row)}")
+        return missing if found + missing == expected else max(missing, expected - found)
+
+    def _watch(self, manifest: Manifest, stopped: Event) -> None:
+        """Tells how far the slices are, as they say themselves."""
+        from shoal_pipeline.bulk.cluster import fetch_map, last_chunk
+
+        chunks, run = sum(one.chunks for one in manifest.slices), bytes.fromhex(manifest.run)
+        while not stopped.wait(PROGRESS_S):
+            with suppress(ShoalError):
+                addresses = fetch_map(self._given.at).addresses
+                done = sum(last_chunk(one.slice, addresses[one.slice], run) for one in manifest.slices)
+                self._say(f"imported {done:,} of {chunks:,} chunks ({done / chunks:.0%})")
+
+
+@contextmanager
+def _small_batches(session: SparkSession) -> Iterator[None]:
+    """A chunk is thousands of times larger than the rows of other jobs."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = session.conf.get(name)
+    session.conf.set(name, CHUNKS_PER_BATCH)
+    try:
+        yield
+    finally:
+        if before is not None:
+            session.conf.set(name, before)
+
+
+def _same_owners(manifest: Manifest, cluster: ClusterMap) -> bool:
+    before, now = manifest.partition_map, cluster.partition_map
+    return (before.slices, before.owners) == (now.slices, now.owners)
