@@ -7,7 +7,7 @@ BUF := .tools/buf-$(BUF_VERSION)/node_modules/.bin/buf
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check chart bench loadtest proto publish-contract upgrade
+.PHONY: help setup demo test chromium check chart bench loadtest proto publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -24,8 +24,13 @@ setup: .venv/.ready  ## .venv with the pinned dependencies; does nothing when it
 demo: setup  ## a local cluster replays real chat and churn, loses a node, and every message is checked
 	$(BIN)/shoal demo
 
-test: setup  ## every test
+test: setup chromium  ## every test
 	$(BIN)/pytest
+
+chromium:  # the browser of the page's test: installed only where there is none, with apt-get and as root; else that test skips
+	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && test "$$(id -u)" = 0 && timeout 120 apt-get -qq update \
+	  && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq --yes --no-install-recommends install chromium chromium-driver \
+	  >/dev/null; } || echo "there is no Chromium: the page is not tested"
 
 check: setup $(BUF)  ## lint, format, types, arrows between components, wire contract
 	$(BIN)/ruff check

@@ -44,15 +44,29 @@ def new_application(gateway: Gateway, token: Token) -> Gate:
     )
     application.state.gateway = gateway
     bearer = Depends(HTTPBearer(auto_error=False, description="the token of --token-file or SHOAL_ADMIN_TOKEN"))
-    for router in (routes_queues.router, routes_messages.router, routes_admin.router):
+    routers = (routes_queues.router, routes_messages.router, routes_admin.router)
+    for router in routers:
         _include(application, router, dependencies=[bearer])
     _include(application, routes_process.router)
+    application.state.routes = [route for router in (*routers, routes_process.router) for route in router.routes]
+    application.openapi = lambda: _without_422(application)  # type: ignore[method-assign]
     application.mount("/page", StaticFiles(directory=routes_process.PAGE))
     return Gate(application, token, gateway.metrics)
 
 
 def _include(application: FastAPI, router: APIRouter, **more: Any) -> None:
     application.include_router(router, responses=problem.responses(), **more)
+
+
+def _without_422(application: FastAPI) -> dict[str, Any]:
+    """What fits no form is answered with 400 and a problem; FastAPI would add a form of its own."""
+    schema = FastAPI.openapi(application)
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            operation["responses"].pop("422", None)
+    for form in ("HTTPValidationError", "ValidationError"):
+        schema["components"]["schemas"].pop(form, None)
+    return schema
 
 
 def _name(route: APIRoute) -> str:

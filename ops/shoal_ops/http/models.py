@@ -20,8 +20,8 @@ OffsetNumber = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
 
 
 def example(**fields: Any) -> ConfigDict:
-    """An example of a form; what it does not name is refused."""
-    return ConfigDict(extra="forbid", json_schema_extra={"examples": [fields]})
+    """An example of a form; what it does not name is refused, and false is no number."""
+    return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [fields]})
 
 
 class QueueOptions(BaseModel):

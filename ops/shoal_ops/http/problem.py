@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Match, Route
 
 from shoal_contract import errors
 from shoal_contract.errors import ShoalError
@@ -80,10 +81,20 @@ async def answer_http_exception(request: Request, error: Exception) -> JSONRespo
         problem = f"{what}: there is no such path; /openapi.json lists them"
     elif error.status_code == 405:
         problem = f"{what}: this path does not take {request.method}"
+        return answer(errors.Malformed(problem, subject="request"), 405, {"Allow": ", ".join(_allowed(request))})
     else:
         problem = f"{what}: {error.detail}"
     headers = dict(error.headers) if error.headers else None
     return answer(errors.Malformed(problem, subject="request"), error.status_code, headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of every route of this path: each route by itself knows only its own."""
+    found: set[str] = set()
+    for route in request.app.state.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return sorted(found)
 
 
 async def answer_validation(request: Request, error: Exception) -> JSONResponse:

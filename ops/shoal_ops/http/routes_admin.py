@@ -25,10 +25,15 @@ async def cluster(gateway: TheGateway) -> models_admin.Cluster:
 
 
 @router.get("/v1/overview", response_model=models_admin.Overview)
-async def overview(gateway: TheGateway) -> models_admin.Overview:
+async def overview(
+    gateway: TheGateway,
+    samples: Annotated[
+        int, Query(ge=1, le=limits.SAMPLES_MAX, description="how much history, newest last", examples=[2])
+    ] = limits.SAMPLES_MAX,
+) -> models_admin.Overview:
     """What the page shows: every slice's figures and rates, with five minutes of history."""
     await gateway.sampler.newest()
-    return glance.overview(list(gateway.sampler.samples))
+    return glance.overview(list(gateway.sampler.samples)[-samples:])
 
 
 @router.get("/v1/partitions", response_model=models_admin.Partitions)

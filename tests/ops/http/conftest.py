@@ -1,4 +1,4 @@
-"""A real cluster with its HTTP gateway, as `shoal up --admin` starts them: one for each module of tests."""
+"""A real cluster with its HTTP gateway, as `shoal up --admin` starts them: one for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Running:
     data: Path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("http")
     arguments = ["up", "--slices", "2", "--data", str(folder / "data"), "--admin", "127.0.0.1:0"]

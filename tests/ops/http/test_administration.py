@@ -1,0 +1,111 @@
+"""Administration over HTTP on a real cluster: cluster, slices, partitions, places, pages of names, purge, figures."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+
+from tests.ops.http.conftest import Running
+from tests.ops.http.test_gateway import ok
+
+
+def test_the_cluster_and_its_slices(http: httpx.Client) -> None:
+    cluster = ok(http.get("/v1/cluster"))
+    while not cluster["healthy"]:
+        cluster = ok(http.get("/v1/cluster"))
+    assert [one["slice"] for one in cluster["slices"]] == ["s01", "s02"]
+    assert sum(one["partitions"] for one in cluster["slices"]) == cluster["partitions"] == 4096
+    runs = ok(http.get("/v1/partitions"))["runs"]
+    assert [(run["first"], run["last"], run["slice"]) for run in runs] == [(0, 2047, "s01"), (2048, 4095, "s02")]
+    figures = ok(http.get("/v1/slices/s01"))
+    assert (figures["slice"], figures["partitions"]) == ("s01", 2048)
+    assert figures["journal"]["lsn"] >= figures["checkpoint"]["lsn"] >= 0
+    assert figures["memory"]["resident_bytes"] > 1 << 20
+
+
+def test_places(http: httpx.Client) -> None:
+    found = ok(http.get("/v1/locate?key=group-7&key=%ff&key=a%2Fb"))["keys"]
+    assert found[0] == {"key": "group-7", "partition": 1629, "slice": "s01"}
+    assert found[1]["key_encoded"] == "%FF"
+    assert found[2]["key"] == "a/b"
+    assert ok(http.get("/v1/keys/group-7"))["partition"] == 1629
+
+
+def test_queues_keys_members_and_bindings_in_pages(http: httpx.Client) -> None:
+    queues = [f"page-{number:03d}" for number in range(25)]
+    ok(http.post("/v1/queues", json={"queues": queues}))
+    keys = [f"paged-{number:03d}" for number in range(12)]
+    for queue in queues:
+        ok(http.post(f"/v1/queues/{queue}/bindings", json={"keys": keys}))
+
+    def pages(path: str, field: str) -> list[list[dict[str, object]]]:
+        found = []
+        after = ""
+        while True:
+            page = ok(http.get(path, params={"prefix": "page", "limit": 10, "after": after}))
+            found.append(page[field])
+            after = page["next"]
+            if not after:
+                return found
+
+    listed = pages("/v1/queues", "queues")
+    assert [len(page) for page in listed] == [10, 10, 5]
+    assert [one["queue"] for page in listed for one in page] == queues
+    assert [one for page in pages("/v1/keys", "keys") for one in page] == [
+        {"key": key, "queues": len(queues)} for key in keys
+    ]
+    members = [one["queue"] for page in pages("/v1/keys/paged-003/members", "queues") for one in page]
+    assert sorted(map(str, members)) == queues
+    bindings = [one for page in pages("/v1/queues/page-007/bindings", "bindings") for one in page]
+    assert sorted(str(one["key"]) for one in bindings) == keys
+    described = ok(http.get("/v1/keys/paged-003"))
+    assert (described["exists"], described["queues"], described["head"]) == (True, 25, 1)
+
+
+def test_purge_drops_the_backlog_and_keeps_the_bindings(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/purged"))
+    ok(http.put("/v1/queues/purged/bindings/purge-1"))
+    for body in "abc":
+        ok(http.post("/v1/keys/purge-1/messages", json={"body": body}))
+    binding = ok(http.get("/v1/queues/purged/bindings"))["bindings"][0]
+    assert (binding["cursor"], binding["head"], binding["messages"]) == (1, 4, 3)
+    assert ok(http.delete("/v1/queues/purged/messages")) == {"messages": 3}
+    found = ok(http.get("/v1/queues/purged"))
+    assert (found["messages"], found["bindings"]) == (0, 1)
+    ok(http.post("/v1/keys/purge-1/messages", json={"body": "later"}))
+    assert ok(http.post("/v1/queues/purged/pull"))["messages"][0]["offset"] == 4
+
+
+def test_the_overview_follows_what_happens(http: httpx.Client, running: Running) -> None:
+    ok(http.put("/v1/queues/glance"))
+    ok(http.put("/v1/queues/glance/bindings/glance-1"))
+    end = time.monotonic() + 60
+    seen = 0.0
+    while not seen:
+        assert time.monotonic() < end
+        ok(http.post("/v1/keys/glance-1/messages", json={"body": "x"}))
+        overview = ok(http.get("/v1/overview?samples=5"))
+        seen = overview["rates"]["publishes"]
+    for one in overview["slices"]:
+        assert one["state"] == "serving"
+        assert all(len(history) == len(overview["times_ms"]) for history in one["history"].values())
+    assert len(overview["times_ms"]) <= 5
+
+
+def test_metrics_have_routes_and_no_names(http: httpx.Client) -> None:
+    for number in range(5):
+        http.get(f"/v1/queues/secret-{number}")
+        http.get(f"/nowhere/secret-{number}")
+        http.request(f"VERB{number}", "/v1/queues")
+    text = http.get("/metrics").text
+    assert "secret" not in text
+    assert "VERB" not in text
+    assert 'shoal_admin_requests_total{method="GET",route="/v1/queues/{queue}",status="4xx"}' in text
+    assert 'shoal_admin_request_seconds_bucket{le="0.01",route="/v1/queues/{queue}"}' in text
+    assert 'route="none"' in text
+
+
+def test_health_and_readiness(http: httpx.Client) -> None:
+    assert ok(http.get("/healthz")) == {"healthy": True}
+    assert ok(http.get("/readyz")) == {"ready": True, "map_version": 1}

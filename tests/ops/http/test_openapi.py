@@ -1,0 +1,71 @@
+"""The OpenAPI: an example for everything, and made-up calls, good and bad, are answered as it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.ops.http.conftest import Running, said, started
+
+ROOT = Path(__file__).parent.parent.parent.parent
+TOKEN = "a-token-for-made-up-calls"
+EXAMPLES_MAX = "8"
+"""Calls made up for each operation, besides those that cover each of its parameters."""
+
+
+def operations(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def test_everything_has_a_description_and_an_example(http: httpx.Client) -> None:
+    schema = http.get("/openapi.json").json()
+
+    def has_example(content: dict[str, Any]) -> bool:
+        form = content.get("schema", {})
+        name = re.findall(r"schemas/(\w+)", str(form))
+        of_form = schema["components"]["schemas"].get(name[0], {}) if name else form
+        return "example" in content or "examples" in of_form
+
+    seen = 0
+    for name, operation in operations(schema):
+        seen += 1
+        assert operation["description"], name
+        for parameter in operation.get("parameters", ()):
+            form = parameter["schema"]
+            assert "examples" in form or "enum" in form or "default" in form, f"{name}: {parameter['name']}"
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            assert has_example(content), f"{name}: its body"
+        for status, response in operation["responses"].items():
+            for content in response.get("content", {}).values():
+                assert has_example(content), f"{name}: {status}"
+    assert seen >= 25
+
+
+def test_made_up_calls_are_answered_as_described(running: Running, tmp_path: Path) -> None:
+    """All checks of schemathesis but one: that whatever fits the schema is taken. Names are limited in bytes, a body is
+    text or base64, keys with @ are reserved: JSON schema can say none of it. Event streams do not end: left out."""
+    arguments = ["admin", "--listen", "127.0.0.1:0", "--at", running.at]
+    with started(arguments, tmp_path / "admin.log", {"SHOAL_ADMIN_TOKEN": TOKEN}) as log:
+        url = said(log, "ready at ")
+        command = [str(Path(sys.executable).parent / "schemathesis"), "run", f"{url}/openapi.json"]
+        command += ["--header", f"Authorization: Bearer {TOKEN}", "--phases", "examples,coverage,fuzzing"]
+        command += ["--max-examples", EXAMPLES_MAX, "--generation-deterministic", "--checks", "all"]
+        command += ["--exclude-checks", "positive_data_acceptance", "--exclude-path-regex", "/events$"]
+        command += ["--suppress-health-check", "all", "--continue-on-failure", "--request-timeout", "60", "--no-color"]
+        environment = {"SCHEMATHESIS_HOOKS": "tests.ops.http.made_up_calls", "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
+        found = subprocess.run(
+            command, capture_output=True, text=True, timeout=170, cwd=tmp_path, env=os.environ | environment
+        )
+    assert found.returncode == 0, found.stdout + found.stderr
+    made = re.search(r"(\d+) generated, (\d+) passed", found.stdout)
+    assert made is not None, found.stdout
+    assert int(made[1]) == int(made[2]) > 500

@@ -1,0 +1,116 @@
+"""Every kind of error is problem+json with the error's type, its subject and its figures; and nothing has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from shoal_contract.errors import ShoalError
+from shoal_contract.limits import BODY_BYTES_MAX
+from shoal_ops.http import limits, problem
+from tests.ops.http.test_gateway import ok
+
+LONG = "n" * 256
+
+
+def problem_of(response: httpx.Response) -> dict[str, Any]:
+    assert response.headers["content-type"] == problem.MEDIA_TYPE
+    found: dict[str, Any] = response.json()
+    assert set(found) == {"type", "title", "status", "detail", "subject", "limit", "value"}
+    assert found["status"] == response.status_code
+    return found
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "kind"),
+    [
+        ("GET", "/nowhere", None, 404, "Malformed"),
+        ("GET", "/v1/queues/q/nowhere", None, 404, "Malformed"),
+        ("GET", "/v1/queues/", None, 404, "Malformed"),
+        ("PATCH", "/v1/queues/q", None, 405, "Malformed"),
+        ("PUT", f"/v1/queues/{LONG}", None, 400, "InvalidName"),
+        ("PUT", "/v1/queues/q?unknown=is-ignored", {"expires_after_s": -1}, 400, "Malformed"),
+        ("POST", "/v1/queues", {"queues": []}, 400, "Malformed"),
+        ("POST", "/v1/queues", {"queues": ["q"], "nope": 1}, 400, "Malformed"),
+        ("POST", "/v1/queues", [], 400, "Malformed"),
+        ("GET", "/v1/queues/nobody", None, 404, "NoSuchQueue"),
+        ("DELETE", "/v1/queues/nobody", None, 404, "NoSuchQueue"),
+        ("DELETE", "/v1/queues/nobody/messages", None, 404, "NoSuchQueue"),
+        ("GET", "/v1/queues/nobody/events", None, 404, "NoSuchQueue"),
+        ("GET", "/v1/queues/nobody/bindings", None, 404, "NoSuchQueue"),
+        ("POST", "/v1/queues/nobody/pull", {"wait_s": 20}, 404, "NoSuchQueue"),
+        ("POST", "/v1/queues/nobody/bindings", {"keys": ["k"]}, 404, "NoSuchQueue"),
+        ("PUT", "/v1/queues/known/bindings/@known", None, 400, "InvalidName"),
+        ("PUT", "/v1/queues/known/bindings/k?start=offset&value=99", None, 400, "OutOfRange"),
+        ("PUT", "/v1/queues/known", {"expires_after_s": 9}, 409, "Conflict"),
+        ("POST", "/v1/keys/k/messages", {"body": "x", "mandatory": True}, 404, "Unroutable"),
+        ("POST", "/v1/keys/k/messages", {}, 400, "Malformed"),
+        ("POST", "/v1/keys/k/messages", {"body": "x", "body_base64": "eA=="}, 400, "Malformed"),
+        ("POST", "/v1/keys/k/messages", {"body_base64": "not base64"}, 400, "Malformed"),
+        ("POST", "/v1/keys/k/messages", {"body": "ä" * (BODY_BYTES_MAX // 2 + 1)}, 413, "TooLarge"),
+        ("POST", "/v1/keys/k/messages/batch", {"messages": []}, 400, "Malformed"),
+        ("POST", "/v1/queues/known/acks", {"ids": ["k"]}, 400, "Malformed"),
+        ("POST", "/v1/queues/known/acks", {"ids": [f"k+{1 << 63}"]}, 400, "Malformed"),
+        ("POST", "/v1/queues/known/acks", {"ranges": [{"key": "k", "first": 3, "end": 3}]}, 400, "OutOfRange"),
+        ("POST", "/v1/queues/known/acks", {"ranges": [{"first": 3, "end": 4}]}, 400, "Malformed"),
+        ("GET", f"/v1/queues?limit={limits.PAGE_MAX + 1}", None, 400, "Malformed"),
+        ("GET", f"/v1/queues?prefix={LONG}", None, 400, "InvalidName"),
+        ("GET", "/v1/keys/k/members?after=zz", None, 400, "Malformed"),
+        ("GET", "/v1/locate", None, 400, "Malformed"),
+        ("GET", "/v1/locate?" + "&".join(["key=k"] * (limits.LOCATE_KEYS_MAX + 1)), None, 413, "TooLarge"),
+        ("GET", "/v1/slices/s99", None, 404, "OutOfRange"),
+    ],
+)
+def test_refusals(http: httpx.Client, method: str, path: str, body: Any, status: int, kind: str) -> None:
+    ok(http.put("/v1/queues/known"))
+    response = http.request(method, path, json=body) if body is not None else http.request(method, path)
+    found = problem_of(response)
+    assert (found["status"], found["type"]) == (status, f"urn:shoal:error:{kind}"), found
+    assert found["detail"]
+    assert ok(http.get("/v1/queues/known"))["bindings"] == 0, "bad input changes nothing"
+
+
+def test_a_limit_is_named_with_the_value_that_broke_it(http: httpx.Client) -> None:
+    found = problem_of(http.put(f"/v1/queues/{LONG}"))
+    assert (found["limit"], found["value"]) == (255, 256)
+    assert "queue name is 256 bytes; the limit is 255" in found["detail"]
+
+
+def test_a_wrong_method_names_the_right_ones(http: httpx.Client) -> None:
+    assert http.patch("/v1/queues/q").headers["allow"] == "DELETE, GET, PUT"
+
+
+def test_a_body_beyond_the_limit_is_not_read(http: httpx.Client) -> None:
+    big = b'"' + b"x" * limits.BODY_BYTES_MAX + b'"'
+
+    def in_pieces() -> Iterator[bytes]:
+        for start in range(0, len(big), 1 << 16):
+            yield big[start : start + (1 << 16)]
+
+    declared = http.post("/v1/keys/k/messages", content=big, headers={"content-type": "application/json"})
+    assert problem_of(declared)["value"] == len(big)
+    chunked = http.post("/v1/keys/k/messages", content=in_pieces(), headers={"content-type": "application/json"})
+    for response in (declared, chunked):
+        found = problem_of(response)
+        assert (found["status"], found["limit"]) == (413, limits.BODY_BYTES_MAX)
+
+
+def test_a_body_that_is_not_sent_as_json_is_told_how(http: httpx.Client) -> None:
+    found = problem_of(http.post("/v1/keys/k/messages", content=b'{"body": "x"}'))
+    assert "Content-Type: application/json" in found["detail"]
+    cut = http.post("/v1/keys/k/messages", content=b'{"body', headers={"content-type": "application/json"})
+    assert problem_of(cut)["title"] == "Malformed"
+
+
+def test_every_typed_error_has_its_status() -> None:
+    def leaves(base: type[ShoalError]) -> list[type[ShoalError]]:
+        below = base.__subclasses__()
+        return [leaf for kind in below for leaf in leaves(kind)] if below else [base]
+
+    described = ", ".join(entry["description"] for entry in problem.responses().values())
+    for kind in leaves(ShoalError):
+        assert kind.__name__ in described
+        assert problem.answer(kind("x")).status_code in problem.responses()
