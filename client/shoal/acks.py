@@ -7,7 +7,9 @@ never waits. Not here: remembering what was acked (seen.py).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from shoal.frames import AcksFrame
 from shoal.limits import ACK_BYTES_MAX, ACK_FRAMES_MAX, ACK_HANDLES_MAX, ACK_LINGER_S
@@ -95,38 +97,44 @@ class AckSender:
         self._frames: list[list[wire.Ack]] = []
         self._in_flight = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._taken = 0
+        """How often the gather was taken; each time its frames have that number."""
+        self._unanswered: Counter[int] = Counter()
+        """Frames by number; none is zero."""
+        self._answer_came = asyncio.Event()
 
     def add(self, key: bytes, first: int, end: int, consumers: Sequence[Consumer]) -> None:
         self._gather.add(key, first, end, consumers)
-        self._idle.clear()
         if self._timer is None and self._in_flight < ACK_FRAMES_MAX:
             self._timer = asyncio.get_running_loop().call_later(ACK_LINGER_S, self._send)
 
     async def flush(self) -> None:
-        """Until the slice has every ack."""
+        """Until the slice has every ack given so far. It ends although more are given all the time."""
         self._send()
-        await self._idle.wait()
+        last = self._taken + bool(self._gather)
+        while self._taken < last or any(number <= last for number in self._unanswered):
+            self._answer_came.clear()
+            await self._answer_came.wait()
 
     def _send(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._frames:
+        if not self._frames and self._gather:
             self._frames = list(self._gather.take())[::-1]
+            self._taken += 1
+            self._unanswered[self._taken] = len(self._frames)
         while self._frames and self._in_flight < ACK_FRAMES_MAX:
             self._in_flight += 1
-            self._session.send(AcksFrame(self._frames.pop(), self._answered))
-        if not self._in_flight and not self._gather:
-            self._idle.set()
+            self._session.send(AcksFrame(self._frames.pop(), partial(self._answered, self._taken)))
 
-    def _answered(self, error: ShoalError | None) -> None:
+    def _answered(self, number: int, error: ShoalError | None) -> None:
         self._in_flight -= 1
+        self._unanswered[number] -= 1
+        if not self._unanswered[number]:
+            del self._unanswered[number]
+        self._answer_came.set()
         if error is not None:
             self._on_error(error)
-        if self._frames or self._gather:
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(0, self._send)
-        elif not self._in_flight:
-            self._idle.set()
+        if (self._frames or self._gather) and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(0, self._send)
