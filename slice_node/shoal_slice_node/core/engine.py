@@ -128,6 +128,8 @@ class Engine:
         offsets: list[int] = []
         queues: list[int] = []
         mandatory = step.mandatory
+        counters, kept = self.state.counters, self.state.kept
+        kept_before = kept.messages
         for number, (key, chunk) in enumerate(zip(step.keys, step.chunks, strict=True)):
             try:
                 first, routed = publish(self.state, key, chunk, mandatory, time_ms)
@@ -137,6 +139,8 @@ class Engine:
                 outcome.refusals.append(self._refusal(number, error))
             offsets.append(first)
             queues.append(routed)
+        counters.publishes += kept.messages - kept_before
+        counters.chunks += len(offsets) - len(outcome.refusals)
         outcome.offsets.extend(offsets)
         outcome.queues.extend(queues)
         return outcome

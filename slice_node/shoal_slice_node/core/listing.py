@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 Work = Generator[None, None, tuple[list[Item], bytes]]
 """Yields after each bounded step; returns the items, and the `after` of the next page (empty: there is none)."""
 
-_CHANGED_PER_STEP = 5000
+_CHANGED_PER_STEP = 1000
 _RANGES_PER_STEP = 64
 _NAMES_PER_STEP = 200
 _MEMBERS_PER_STEP = 256
@@ -114,7 +114,7 @@ def _changed_names(rows: Rows, width: int, prefix: bytes, after: bytes) -> Gener
     changed = rows.changed()
     runs: list[list[bytes]] = []
     for begin in range(0, len(changed), _CHANGED_PER_STEP):
-        names = [key[width:] for key in islice(changed, begin, begin + _CHANGED_PER_STEP)]
+        names = [key[width:] for key in changed[begin : begin + _CHANGED_PER_STEP]]
         run = sorted({name for name in names if name > after and name.startswith(prefix)})
         if run:
             runs.append(run)

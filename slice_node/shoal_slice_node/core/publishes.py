@@ -28,26 +28,20 @@ def publish(state: State, key: bytes, chunk: bytes, mandatory: bool, time_ms: in
         if mandatory:
             raise Unroutable(f"key {show(key)} has no bindings and the publish was mandatory", subject=show(key))
         state.effects.published.append(None)
-        _count(state, messages)
+        state.counters.publishes += messages  # those that are kept are counted by step
         return 0, 0
     first, before, row = grown(row, messages, body_bytes)
     key_id = row[:8]
     state.tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))
     state.tables.key.put(full_name, row)
-    state.kept.messages += messages
-    state.kept.body_bytes += body_bytes
-    _count(state, messages)
+    kept = state.kept
+    kept.messages += messages
+    kept.body_bytes += body_bytes
     effects = state.effects
     effects.published.append(key_id)
     if key_id in state.watch.keys:
         effects.events.append(Grown(key_id, full_name[2:], first, messages, body_bytes, time_ms, chunk))
     return first, queues
-
-
-def _count(state: State, messages: int) -> None:
-    counters = state.counters
-    counters.chunks += 1
-    counters.publishes += messages
 
 
 def _bind_direct(state: State, full_name: bytes) -> int:
