@@ -18,10 +18,8 @@ def opened(chunk: Chunk) -> Found:
     found: Found = []
     position = 0
     for queue, count in zip(step.imports.queues, step.imports.key_counts, strict=True):
-        keys, starts = (
-            list(column[position : position + count]) for column in (step.imports.keys, step.imports.starts)
-        )
-        found.append((queue, keys, starts))
+        here = slice(position, position + count)
+        found.append((queue, list(step.imports.keys[here]), list(step.imports.starts[here])))
         position += count
     assert (chunk.queues, chunk.memberships) == (len(found), position)
     assert chunk.expected == sum(max(1, len(keys)) for _, keys, _ in found)
