@@ -66,6 +66,10 @@ class FakeState:
 
     def _step(self, step: wire.Step) -> wire.StepOutcome:
         outcome = wire.StepOutcome()
+        if step.HasField("purges"):
+            for index, queue in enumerate(step.purges.queues):
+                self._purge(index, queue, outcome)
+            return outcome
         for index, (count, request) in enumerate(self._requests(step)):
             try:
                 offsets, queues = request()
@@ -118,6 +122,24 @@ class FakeState:
         for key in self.keys.values():
             key.bindings.pop(queue, None)
         return [], []
+
+    def _purge(self, index: int, queue: bytes, outcome: wire.StepOutcome) -> None:
+        """One key at a time: the position is 1 while there are more."""
+        dropped = more = 0
+        try:
+            self._check_queue(queue)
+            for key in self.keys.values():
+                binding = key.bindings.get(queue)
+                left = set(range(binding.start, key.head)) - binding.done if binding else set()
+                if binding and left and not dropped:
+                    binding.done |= left
+                    dropped = len(left)
+                else:
+                    more |= bool(left)
+        except ShoalError as error:
+            outcome.refusals.append(wire.Refusal(request=index, error=error.to_wire()))
+        outcome.messages.append(dropped)
+        outcome.positions.append(more)
 
     def _bind_one(self, queue: bytes, key: Key, step: wire.Binds) -> int:
         binding = key.bindings.get(queue)

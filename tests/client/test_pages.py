@@ -1,0 +1,50 @@
+"""Pages over several slices: merged in order, each name once, and never beyond what every slice has told."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal import pages
+from shoal_contract.errors import InvalidName, Malformed, OutOfRange, TooLarge
+
+
+def merged(parts: list[tuple[list[bytes], bytes]], limit: int) -> tuple[list[bytes], str]:
+    found, following = pages.merge_names([(dict.fromkeys(names, 1), after) for names, after in parts], limit, max)
+    return [name for name, _ in found], following
+
+
+def test_names_of_all_slices_come_in_order_and_each_once() -> None:
+    assert merged([([b"a", b"c"], b""), ([b"b", b"c"], b"")], 10) == ([b"a", b"b", b"c"], "")
+
+
+def test_a_page_ends_where_a_slice_has_told_no_more() -> None:
+    assert merged([([b"a", b"b"], b"b"), ([b"c", b"z"], b"z")], 2) == ([b"a", b"b"], "b")
+    assert merged([([b"a"], b"b"), ([b"c", b"z"], b"")], 10) == ([b"a"], "b")
+
+
+def test_a_full_page_says_where_the_next_begins_though_all_slices_told_all() -> None:
+    assert merged([([b"a", b"b"], b""), ([b"c"], b"")], 2) == ([b"a", b"b"], "b")
+    assert merged([([b"a", b"b"], b""), ([], b"")], 2) == ([b"a", b"b"], "")
+
+
+@pytest.mark.parametrize("name", [b"plain-1", b"room 7/%\xff\x00", "Zürich".encode(), b"a=b&c"])
+def test_a_cursor_carries_any_name(name: bytes) -> None:
+    cursor = pages.encode_cursor(name)
+    assert pages.decode_cursor(cursor) == name
+    assert all(character.isalnum() or character in "-._~%" for character in cursor)
+
+
+def test_a_name_that_needs_no_encoding_is_its_own_cursor() -> None:
+    assert pages.encode_cursor(b"inbox-12") == "inbox-12"
+    assert pages.decode_cursor("Zürich") == "Zürich".encode()
+
+
+def test_limits_and_cursors_are_checked_before_anything_is_sent() -> None:
+    for limit, error in ((0, OutOfRange), (-1, OutOfRange), (1001, TooLarge)):
+        with pytest.raises(error):
+            pages.check_limit(limit)
+    with pytest.raises(InvalidName):
+        pages.decode_cursor("x" * 300)
+    with pytest.raises(Malformed):
+        pages.decode_slice_cursor("s01.xyz", ["s01"])
+    assert pages.decode_slice_cursor("s.01.00ff", ["s.01", "s02"]) == (0, b"\x00\xff")

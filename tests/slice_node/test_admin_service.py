@@ -1,0 +1,98 @@
+"""Figures, lists and purge of a real broker over real gRPC: what comes, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from shoal_contract import grpc_server
+from shoal_contract.errors import InvalidName, Malformed, NoSuchQueue, ShoalError, TooLarge
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.limits import PARTITIONS_DEFAULT
+from shoal_contract.wire import admin_pb2 as wire
+from shoal_contract.wire import slice_pb2
+from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub, add_AdminServiceServicer_to_server
+from shoal_contract.wire.common_pb2 import Chunk
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub, add_SliceServiceServicer_to_server
+from shoal_slice_node.adapters.admin_service import AdminService
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.figures import Figures, resident_bytes
+from shoal_slice_node.adapters.slice_service import SliceService
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.admin_pb2_grpc import AdminServiceAsyncStub
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
+
+
+@pytest.fixture
+async def channel(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
+    failures: list[BaseException] = []
+    broker = await Broker.open(tmp_path, 3, lambda _, error: failures.append(error))
+    broker.start()
+    await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
+    server = grpc_server.new_server(calls_max=2000)
+    address = grpc_server.listen(server, "127.0.0.1:0")
+    add_SliceServiceServicer_to_server(SliceService(broker), server)
+    add_AdminServiceServicer_to_server(AdminService(broker, Figures(broker, "s01", "n01")), server)
+    await server.start()
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield channel
+    await server.stop(0)
+    await broker.stop(checkpoint=False)
+    assert not failures
+
+
+async def refused(call: Awaitable[Any]) -> ShoalError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return from_rpc_error(caught.value)
+
+
+async def test_what_breaks_a_limit_is_refused_by_its_name(channel: grpc.aio.Channel) -> None:
+    stub: AdminServiceAsyncStub = AdminServiceStub(channel)
+    for call in (stub.ListQueues(wire.ListQueuesRequest(limit=1001)), stub.ListKeys(wire.ListKeysRequest(limit=1001))):
+        error = await refused(call)
+        assert isinstance(error, TooLarge) and (error.subject, error.limit, error.value) == ("limit", 1000, 1001)
+    error = await refused(stub.ListKeys(wire.ListKeysRequest(prefix=b"x" * 257)))
+    assert isinstance(error, InvalidName) and error.subject == "prefix"
+    error = await refused(stub.ListQueues(wire.ListQueuesRequest(after=b"x" * 257)))
+    assert isinstance(error, InvalidName) and error.subject == "after"
+    assert isinstance(await refused(stub.ListMembers(wire.ListMembersRequest(key=b"k", after=b"x"))), Malformed)
+    assert isinstance(await refused(stub.ListMembers(wire.ListMembersRequest())), InvalidName)
+    assert isinstance(await refused(stub.ListBindings(wire.ListBindingsRequest(queue=b"q"))), NoSuchQueue)
+
+
+async def test_many_lists_at_once_are_all_answered(channel: grpc.aio.Channel) -> None:
+    admin: AdminServiceAsyncStub = AdminServiceStub(channel)
+    slice_stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+    await slice_stub.Declare(slice_pb2.DeclareRequest(queue=b"q"))
+    await slice_stub.Bind(slice_pb2.BindRequest(queue=b"q", keys=[b"k%03d" % number for number in range(300)]))
+    pages = await asyncio.gather(*(admin.ListKeys(wire.ListKeysRequest(prefix=b"k")) for _ in range(40)))
+    assert {(len(page.keys), page.next) for page in pages} == {(100, b"k099")}
+    assert set(pages[0].queues) == {1}
+
+
+async def test_figures_say_who_and_what_and_a_unary_purge_drops_all(channel: grpc.aio.Channel) -> None:
+    admin: AdminServiceAsyncStub = AdminServiceStub(channel)
+    slice_stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+    await slice_stub.Declare(slice_pb2.DeclareRequest(queue=b"q"))
+    await slice_stub.Bind(slice_pb2.BindRequest(queue=b"q", keys=[b"k"]))
+    await slice_stub.Publish(slice_pb2.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"12", b"3"])))
+    assert (await slice_stub.Purge(slice_pb2.PurgeRequest(queue=b"q"))).messages == 2
+    assert (await slice_stub.Purge(slice_pb2.PurgeRequest(queue=b"q"))).messages == 0
+    assert isinstance(await refused(slice_stub.Purge(slice_pb2.PurgeRequest(queue=b"nobody"))), NoSuchQueue)
+    found = await admin.Figures(wire.FiguresRequest())
+    assert (found.slice, found.node, found.epoch, found.partitions) == ("s01", "n01", 3, PARTITIONS_DEFAULT)
+    assert (found.queues, found.keys, found.bindings, found.sessions) == (1, 1, 1, 0)
+    assert (found.counters.publishes, found.counters.purges, found.counters.refusals) == (2, 2, 1)
+    assert found.journal.applied_lsn == found.checkpoint.lag_records == found.journal.lsn
+    assert found.journal.segments == 1 and 0 < found.journal.bytes < found.disk_bytes
+
+
+def test_the_memory_of_a_process_that_is_gone_is_nothing() -> None:
+    assert resident_bytes(2**22 + 1) == 0
