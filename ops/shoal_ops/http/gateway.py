@@ -74,8 +74,8 @@ async def open_gateway(
             await gateway.push.stop()
 
 
-def of(request: Request) -> Gateway:
-    """The gateway that a request belongs to; as a FastAPI dependency."""
+async def of(request: Request) -> Gateway:
+    """The gateway that a request belongs to. A FastAPI dependency, which would go to a thread if it were not async."""
     found = request.app.state.gateway
     assert isinstance(found, Gateway)
     return found

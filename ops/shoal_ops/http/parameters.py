@@ -10,12 +10,13 @@ from shoal_contract.errors import InvalidName
 from shoal_ops.http import limits, names
 from shoal_ops.http.gateway import Gateway, of
 
+# Dependencies that are not async would each take a turn in a thread.
 TheGateway = Annotated[Gateway, Depends(of)]
 
 _LENGTHS = {"min_length": 1, "max_length": limits.NAME_CHARACTERS_MAX}
 
 
-def _queue(
+async def _queue(
     queue: Annotated[
         str,
         Path(
@@ -29,7 +30,7 @@ def _queue(
     return names.decoded(queue, "queue")
 
 
-def _key(
+async def _key(
     key: Annotated[
         str,
         Path(

@@ -42,7 +42,7 @@ async def readyz(running: TheGateway) -> models_admin.Ready:
 )
 async def prometheus(request: Request) -> Response:
     """Figures of this process: requests by route and status class, latencies, streams."""
-    return Response(gateway.of(request).metrics.text(), media_type=metrics.MEDIA_TYPE)
+    return Response((await gateway.of(request)).metrics.text(), media_type=metrics.MEDIA_TYPE)
 
 
 @router.get("/", include_in_schema=False)

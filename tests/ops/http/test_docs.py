@@ -1,0 +1,57 @@
+"""docs/http.md: its group chat, run with curl as it stands there, does what it says; its limits are in use."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shoal_ops.http import limits
+from tests.ops.http.conftest import Running
+
+DOCUMENT = (Path(__file__).parent.parent.parent.parent / "docs" / "http.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_group_chat_with_curl(running: Running) -> None:
+    script = re.findall(r"```sh\n(.*?)```", DOCUMENT, re.DOTALL)[0]
+    found = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"SHOAL": running.url, "no_proxy": "*"},
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    answers = [json.loads(line) for line in found.stdout.splitlines() if line]
+    declared, joined, _, sent, pulled, left, again, anna = answers
+    assert declared == {"declared": 2}
+    assert [one["key"] for one in joined["offsets"]] == ["room-7", "news"]
+    assert sent == {"key": "room-7", "offset": 1, "queues": 2, "live": 0, "messages": 1}
+    assert [(one["id"], one["body"], one["headers"]) for one in pulled["messages"]] == [
+        ("room-7+1", "hello", {"from": "anna"})
+    ]
+    assert left["offsets"] == [{"key": "room-7", "offset": 2}]
+    assert (again["offset"], again["queues"]) == (2, 1)
+    assert (anna["messages"], anna["bindings"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("request body", f"{limits.BODY_BYTES_MAX >> 20} MiB"),
+        ("queues in a declare", f"{limits.QUEUES_PER_CALL_MAX:,}; {limits.KEYS_PER_CALL_MAX:,}"),
+        ("messages in a batch", f"{limits.MESSAGES_PER_CALL_MAX:,} and 2 MiB; {limits.KEYS_PER_PUBLISH_MAX:,}"),
+        ("messages of a pull", f"{limits.PULL_MESSAGES_MAX:,} and 2 MiB; {limits.PULL_WAIT_S_MAX:g} s; 1 hour"),
+        ("names in a page", f"{limits.PAGE_MAX:,}"),
+        ("event streams", f"{limits.STREAMS_MAX}; {limits.STREAMS_PER_QUEUE_MAX}"),
+        ("requests under way", f"{limits.REQUESTS_MAX:,}; {limits.WAITING_PULLS_MAX}"),
+    ],
+)
+def test_the_limits_are_those_in_use(row: str, said: str) -> None:
+    assert re.search(rf"^\| {row}.* \| {re.escape(said)} \|$", DOCUMENT, re.MULTILINE)
