@@ -1,10 +1,12 @@
 """A real redirector process with a real etcd: answers, changes, outages, bad input, stopping."""
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import grpc
 import pytest
@@ -68,6 +70,9 @@ async def test_metrics_count_what_was_asked(redirector: Redirector) -> None:
     assert watched["shoal_redirector_map_partitions"] == PARTITIONS
     assert (watched["shoal_redirector_map_version"], watched["shoal_redirector_map_age_seconds"]) == (1, 0)
     assert watched["shoal_redirector_slices"] == len(SLICES)
+    text = (Path(__file__).parents[2] / "docs" / "administration.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"^\| `(shoal_redirector_\w+)`", text, re.MULTILINE))
+    assert explained == {name for name in before if name.startswith("shoal_")}
 
 
 async def test_locate_answers_many_keys_in_order(redirector: Redirector) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import httpx
@@ -61,6 +62,13 @@ async def test_a_node_that_does_not_serve_yet_is_healthy_and_not_ready() -> None
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.get("/readyz")).status_code == 503
         assert PREFIX not in (await client.get("/metrics")).text
+
+
+def test_every_metric_is_explained_to_users_and_none_that_is_not_there() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "administration.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"^\| `(shoal_slice_node_\w+)`", text, re.MULTILINE))
+    names = {PREFIX + name for name, _, _ in GAUGES} | {f"{PREFIX}{name}_total" for name, _, _ in COUNTERS}
+    assert explained == names
 
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
