@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -88,6 +89,10 @@ async def test_figures_count_and_stay_right_over_a_crash(broker: shoal.Broker, c
         await cluster.kill(name)
         await cluster.restart(name)
     again = [await admin.figures(name) for name in cluster.slices]
+    async with httpx.AsyncClient() as http:
+        for name in cluster.slices:
+            ready = (await http.get(f"http://{cluster.http_addresses[name]}/readyz")).json()
+            assert (ready["ready"], ready["slice"]) == (True, name)
     for old, new in zip(after, again, strict=True):
         for field in ("queues", "keys", "bindings", "messages", "body_bytes"):
             assert getattr(new, field) == getattr(old, field)
