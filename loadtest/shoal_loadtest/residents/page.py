@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from math import floor, log10
 from pathlib import Path
 
 from shoal_loadtest.residents.core.figures import Figures, Point, thinned
@@ -19,8 +20,8 @@ _PLOTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Bind and unbind", "ms", ("bind p50", "bind p99", "unbind p50", "unbind p99")),
     ("Publish, from the moment due to the receipt", "ms", ("publish p50", "publish p99")),
     ("Delivery, from the moment due to arrival", "ms", ("delivery p50", "delivery p99")),
-    ("CPU", "% of a core", ("slices CPU %", "cluster CPU %", "redirector CPU %", "generators CPU %")),
-    ("Memory", "MB resident", ("slices MB", "cluster MB", "redirector MB", "generators MB")),
+    ("CPU", "% of a core", ("slices CPU %", "generators CPU %", "locust CPU %", "redirector CPU %")),
+    ("Memory", "MB resident", ("slices MB", "generators MB", "locust MB", "redirector MB")),
 )
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#ff7f0e")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 220, 64, 24
@@ -41,7 +42,8 @@ def write_page(path: Path, summary: Summary, figures: Figures) -> None:
     path.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{head}</title><style>{_STYLE}</style>'
         f"<h1>{head}: {_mark(summary.passed, 'passed', 'failed')}</h1>{_people(summary)}{_levels(summary)}"
-        f"{_latencies(summary)}{_peaks(summary)}<div class=plots>{plots}</div>"
+        f"<div class=plots><div>{_latencies(summary)}</div><div>{_usage(summary)}</div></div>"
+        f"<div class=plots>{plots}</div>"
         '<p>Locust\'s own report of the same run: <a href="locust.html">locust.html</a>; all figures:'
         ' <a href="summary.json">summary.json</a>.</p></html>\n',
         encoding="utf-8",
@@ -75,9 +77,13 @@ def _latencies(summary: Summary) -> str:
     return f"<h2>Latencies</h2><table>{head}{''.join(rows)}</table>"
 
 
-def _peaks(summary: Summary) -> str:
-    rows = "".join(f"<tr><td>{escape(name)}<td class=n>{value:,.0f}" for name, value in summary.peaks.items())
-    return f"<h2>Peaks</h2><table>{rows}</table>"
+def _usage(summary: Summary) -> str:
+    rows = [
+        f"<tr><td>{escape(name)}<td class=n>{used.mean:,.0f}<td class=n>{used.peak:,.0f}"
+        for name, used in summary.usage.items()
+    ]
+    head = "<tr><th>CPU: 100 is a core; MB resident<th>mean<th>peak"
+    return f"<h2>Processes</h2><table>{head}{''.join(rows)}</table>"
 
 
 def _mark(good: bool, yes: str, no: str) -> str:
@@ -88,7 +94,7 @@ def _figure(title: str, unit: str, names: Sequence[str], figures: Figures) -> st
     lines = [(name, thinned(figures.lines[name], POINTS_MAX)) for name in names if figures.lines.get(name)]
     if not lines:
         return ""
-    top = max(1e-9, *(point.value for _, points in lines for point in points)) * 1.05
+    top = _round_up(max(1e-9, *(point.value for _, points in lines for point in points)))
     end_s = max(1e-9, *(point.at_s for _, points in lines for point in points))
     drawn = "".join(_line(points, top, end_s, colour) for (_, points), colour in zip(lines, _COLOURS, strict=False))
     legend = "".join(
@@ -104,11 +110,21 @@ def _axes(top: float, end_s: float) -> str:
     for part in (0, 0.5, 1):
         y = _y(top * part, top)
         drawn.append(f'<line class=axis x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        drawn.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top * part:,.4g}</text>')
+        drawn.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_tick(top * part)}</text>')
         x = _x(end_s * part, end_s)
         anchor = {0: "start", 0.5: "middle", 1: "end"}[part]
         drawn.append(f'<text x="{x:.1f}" y="{_HEIGHT - 6}" text-anchor="{anchor}">{end_s * part:,.0f} s</text>')
     return "".join(drawn)
+
+
+def _round_up(value: float) -> float:
+    """To a number that reads well on an axis."""
+    unit = 10.0 ** floor(log10(value))
+    return next(step * unit for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * unit >= value)
+
+
+def _tick(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _line(points: Sequence[Point], top: float, end_s: float, colour: str) -> str:

@@ -21,7 +21,7 @@ from shoal_loadtest.residents.fleet import Fleet
 from shoal_loadtest.residents.limits import FAULT_CASES_MAX, PROGRESS_EVERY_S
 from shoal_loadtest.residents.page import write_page
 from shoal_loadtest.residents.setting import Setting
-from shoal_loadtest.residents.summary import Population, Summary, latencies_of
+from shoal_loadtest.residents.summary import Population, Summary, latencies_of, usage_of
 from shoal_loadtest.residents.usage import Usage
 
 _log = logging.getLogger(__name__)
@@ -152,11 +152,7 @@ class RunRecord:
             audited=sum(one.audited for one in finished),
             redelivered=sum(one.redelivered for one in finished),
             restarts=self._usage.restarts,
-            peaks={
-                name: round(max(point.value for point in line), 1)
-                for name, line in self._figures.lines.items()
-                if name.endswith(("MB", "CPU %"))
-            },
+            usage=usage_of(self._figures),
         )
 
     def _population(self) -> Population:

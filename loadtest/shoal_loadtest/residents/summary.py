@@ -32,11 +32,18 @@ class Latency(msgspec.Struct, frozen=True):
     longest_ms: float
 
 
+class Used(msgspec.Struct, frozen=True):
+    """While measuring."""
+
+    mean: float
+    peak: float
+
+
 class Summary(msgspec.Struct, frozen=True):
     """`levels`: (sentence, kept). `cases`: the first faults; `failures`: the first failed calls.
 
     `checked`: messages looked at, once for each member; `audited`: those looked for, of what should have come.
-    `per_s`: means while measuring. `peaks`: of memory (MB resident) and CPU (100: a core) by role.
+    `per_s`: means while measuring. `usage`: memory (MB resident) and CPU (100: a core) by role.
     """
 
     passed: bool
@@ -54,7 +61,7 @@ class Summary(msgspec.Struct, frozen=True):
     audited: int
     redelivered: int
     restarts: int
-    peaks: dict[str, float]
+    usage: dict[str, Used]
 
 
 def latencies_of(figures: Figures) -> dict[str, Latency]:
@@ -66,6 +73,11 @@ def latencies_of(figures: Figures) -> dict[str, Latency]:
         )
         for name, histogram in sorted(figures.latencies.items())
     }
+
+
+def usage_of(figures: Figures) -> dict[str, Used]:
+    used = {name: [point.value for point in line] for name, line in figures.lines.items() if name.endswith(("MB", "%"))}
+    return {name: Used(round(sum(values) / len(values), 1), round(max(values), 1)) for name, values in used.items()}
 
 
 def read_summary(path: Path) -> Summary:
@@ -86,6 +98,7 @@ def told(summary: Summary) -> str:
     for name, latency in summary.latencies.items():
         shown = ", ".join(f"p{percent} {value:g}" for percent, value in latency.percentiles_ms.items())
         lines.append(f"  {name:<9} {latency.count:>9,} x  {shown}, longest {latency.longest_ms:g} ms")
+    lines += [f"  {name:<18} mean {used.mean:,.0f}, peak {used.peak:,.0f}" for name, used in summary.usage.items()]
     lines += [f"  {'ok  ' if kept else 'FAIL'} {sentence}" for sentence, kept in summary.levels]
     lines += [f"  fault: {case}" for case in summary.cases]
     lines += [f"  failed: {failure}" for failure in summary.failures]

@@ -37,7 +37,7 @@ def test_a_short_run_is_checked_reported_and_passes(tmp_path: Path) -> None:
     assert summary.checked > 1000
     assert summary.audited > 1000
     assert {"bind", "unbind", "publish", "delivery", "login", "logout", "drop"} <= set(summary.latencies)
-    assert summary.peaks["slices MB"] > 10
+    assert summary.usage["slices MB"].peak > 10
     assert_reports(tmp_path, summary)
     assert "passed" in ended.stdout
 

@@ -28,7 +28,8 @@ class Level:
 
     def __str__(self) -> str:
         sign = "at least" if self.at_least else "at most"
-        return f"{self.name}: {self.measured:,.5g} {self.unit}, {sign} {self.limit:,.5g}".replace("  ", " ")
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.name}: {_shown(self.measured)}{unit}, {sign} {_shown(self.limit)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,10 @@ def levels(load: Load, figures: Figures, ended: Ended) -> list[Level]:
         least = min(limits.RUSH_OPERATIONS_PER_S_MIN, ended.moved / 2) / ended.slack
         found.append(Level("binds and unbinds of crowds", moved_per_s, least, "per s", at_least=True))
     return found
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.4g}"
 
 
 def _latency(figures: Figures, name: str, limit_ms: float, ended: Ended) -> Level:
