@@ -136,6 +136,9 @@ EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
 SNAPSHOT_READERS_MAX: Final = 4
 """Exports and verifications of one slice at a time: each is a process, and holds on to the pages of its snapshot."""
 
+SNAPSHOT_WAITERS_MAX: Final = 100
+"""Further ones that wait for their turn: every executor of a cluster may ask at once."""
+
 SNAPSHOT_END_S_MAX: Final = 5.0
 """How long such a process may take to notice that nobody listens; then it is killed."""
 

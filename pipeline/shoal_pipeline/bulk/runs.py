@@ -100,9 +100,11 @@ class Manifest:
 
 def write_chunks(rows: DataFrame, partition_map: PartitionMap, folder: str, parts: int) -> None:
     """Sorts good rows by owner, queue and key, and packs them. Replaces what is there."""
-    located = _located(rows, partition_map)
-    in_order = located.repartitionByRange(parts, "slice", "queue").sortWithinPartitions(
-        "slice", "queue", "key", F.asc_nulls_last("start")
+    # Slice and queue as one value: Spark compares the first 8 bytes of the first column much faster than anything else.
+    place = F.concat(F.unhex(F.lpad(F.hex("slice"), 4, "0")), F.col("queue")).alias("place")
+    located = _located(rows, partition_map).select(place, "key", "start")
+    in_order = located.repartitionByRange(parts, "place").sortWithinPartitions(
+        "place", "key", F.asc_nulls_last("start")
     )
     in_order.mapInArrow(_packed, CHUNK).write.mode("overwrite").parquet(f"{folder}/chunks")
 
@@ -142,8 +144,9 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Membership]:
     for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in ("slice", "queue", "key", "start")]
-        yield from zip(*columns, strict=True)
+        columns = [batch.column(name).to_pylist() for name in ("place", "key", "start")]
+        for place, key, start in zip(*columns, strict=True):
+            yield int.from_bytes(place[:2], "big"), place[2:], key, start
 
 
 def _batch(chunks: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
 from shoal_slice_node.adapters.snapshot import Snapshot
-from shoal_slice_node.limits import SNAPSHOT_READERS_MAX
+from shoal_slice_node.limits import SNAPSHOT_READERS_MAX, SNAPSHOT_WAITERS_MAX
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -27,7 +27,8 @@ class BulkService:
     def __init__(self, broker: Broker, store_folder: Path) -> None:
         self._broker = broker
         self._store_folder = store_folder
-        self._snapshots = 0
+        self._waiting = 0
+        self._places = asyncio.Semaphore(SNAPSHOT_READERS_MAX)
 
     async def import_chunks(self, _: object, context: Context) -> None:
         await ImportStream(self._broker, context).serve()
@@ -59,15 +60,19 @@ class BulkService:
 
     @asynccontextmanager
     async def _snapshot(self, mode: str) -> AsyncIterator[Snapshot]:
-        """Of everything that is applied now. Raises ResourceExhausted."""
-        if self._snapshots >= SNAPSHOT_READERS_MAX:
+        """Of everything that is applied when its turn comes. Raises ResourceExhausted where too many wait."""
+        if self._waiting >= SNAPSHOT_WAITERS_MAX:
             raise ResourceExhausted(
-                f"{self._snapshots} exports and verifications are under way; the limit is {SNAPSHOT_READERS_MAX}",
+                f"{self._waiting} exports and verifications wait for their turn; the limit is {SNAPSHOT_WAITERS_MAX}",
                 subject="snapshots",
-                limit=SNAPSHOT_READERS_MAX,
-                value=self._snapshots + 1,
+                limit=SNAPSHOT_WAITERS_MAX,
+                value=self._waiting + 1,
             )
-        self._snapshots += 1
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
         try:
             await self._broker.checkpointed()
             snapshot = await Snapshot.start(self._store_folder, mode)
@@ -76,7 +81,7 @@ class BulkService:
             finally:
                 await snapshot.close()
         finally:
-            self._snapshots -= 1
+            self._places.release()
 
 
 async def _send_all(context: Context, snapshot: Snapshot) -> None:
