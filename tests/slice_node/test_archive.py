@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
+import httpx
 import pytest
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
@@ -154,8 +155,11 @@ async def test_a_stopped_node_has_everything_in_its_archive_and_goes_on_from_the
     data, folder = tmp_path / "data", tmp_path / "archive"
     lsns: list[int] = []
     for life in range(3):
-        node = await NodeProcess.start(data, "--archive", str(folder))
-        async with node.stub() as stub:
+        node = await NodeProcess.start(data, "--archive", str(folder), "--http", "127.0.0.1:0")
+        async with node.stub() as stub, httpx.AsyncClient(base_url=f"http://{node.http}") as client:
+            metrics = (await client.get("/metrics")).text
+            assert 'archive_waiting_segments{node="n01",slice="s01"} 0.0' in metrics
+            assert 'archive_failing{node="n01",slice="s01"} 0.0' in metrics
             await stub.Declare(wire.DeclareRequest(queue=b"queue %d" % life))
             await stub.Bind(wire.BindRequest(queue=b"queue %d" % life, keys=[b"room"]))
         assert await node.stop() == 0

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from shoal_contract.wire import admin_pb2 as wire
+from shoal_slice_node.adapters.archiving import ArchiveFigures
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.commit_loop import now_ms
 from shoal_slice_node.core.counters import Counters
@@ -35,6 +36,12 @@ class Figures:
         if self._kept is None or clock - self._kept[0] >= FIGURES_KEPT_S:
             self._kept = (clock, self._gather(clock))
         return self._kept[1]
+
+    @property
+    def archive(self) -> ArchiveFigures | None:
+        """None: nothing is archived."""
+        archiving = self._broker.archiving
+        return None if archiving is None else archiving.figures
 
     def _gather(self, clock: float) -> wire.FiguresResponse:
         broker = self._broker

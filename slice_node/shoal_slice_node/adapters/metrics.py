@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -10,9 +11,13 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal_contract.wire.admin_pb2 import FiguresResponse
+from shoal_slice_node.adapters.archiving import ArchiveFigures
 from shoal_slice_node.adapters.figures import Figures
 
+Found = TypeVar("Found")
+Described = tuple[tuple[str, str, Callable[[Found], float]], ...]
 Value = Callable[[FiguresResponse], float]
+ArchiveValue = Callable[[ArchiveFigures], float]
 PREFIX = "shoal_slice_node_"
 
 GAUGES: tuple[tuple[str, str, Value], ...] = (
@@ -55,6 +60,17 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
 )
 
 
+ARCHIVE_GAUGES: tuple[tuple[str, str, ArchiveValue], ...] = (
+    ("archive_waiting_segments", "Closed segments that the journal keeps for the archive.", lambda f: f.waiting),
+    ("archive_failing", "1 while the archive takes nothing; the log says why.", lambda f: bool(f.problem)),
+)
+
+ARCHIVE_COUNTERS: tuple[tuple[str, str, ArchiveValue], ...] = (
+    ("archived_segments", "Segments put into the archive.", lambda f: f.archived),
+    ("archive_failures", "Attempts that failed.", lambda f: f.failures),
+)
+
+
 class SliceMetrics(Collector):
     """Values are taken when they are asked for. Before the slice serves there are only those of the process."""
 
@@ -72,11 +88,20 @@ class SliceMetrics(Collector):
             return
         found = self.figures.now()
         labels = (found.slice, found.node)
-        for name, text, value in GAUGES:
-            gauge = GaugeMetricFamily(PREFIX + name, text, labels=("slice", "node"))
-            gauge.add_metric(labels, value(found))
-            yield gauge
-        for name, text, value in COUNTERS:
-            counter = CounterMetricFamily(PREFIX + name, text, labels=("slice", "node"))
-            counter.add_metric(labels, value(found))
-            yield counter
+        yield from _metrics(labels, found, GAUGES, COUNTERS)
+        archive = self.figures.archive
+        if archive is not None:
+            yield from _metrics(labels, archive, ARCHIVE_GAUGES, ARCHIVE_COUNTERS)
+
+
+def _metrics(
+    labels: tuple[str, str], found: Found, gauges: Described[Found], counters: Described[Found]
+) -> Iterator[Metric]:
+    for name, text, value in gauges:
+        gauge = GaugeMetricFamily(PREFIX + name, text, labels=("slice", "node"))
+        gauge.add_metric(labels, value(found))
+        yield gauge
+    for name, text, value in counters:
+        counter = CounterMetricFamily(PREFIX + name, text, labels=("slice", "node"))
+        counter.add_metric(labels, value(found))
+        yield counter
