@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from shoal_contract.errors import Malformed
 from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
 
 PASSWORD_VARIABLE: Final = "SHOAL_ETCD_PASSWORD"
@@ -24,12 +25,20 @@ def add_etcd_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def etcd_options(given: argparse.Namespace, password: str) -> EtcdOptions:
-    """Reads the files. Raises Malformed for bad endpoints, OSError."""
+    """Reads the files. Raises Malformed for bad endpoints and files without PEM, OSError."""
     return EtcdOptions(parse_endpoints(given.etcd), _tls(given), given.etcd_user, password)
 
 
 def _tls(given: argparse.Namespace) -> Tls | None:
     if given.etcd_ca is None:
         return None
-    certificate, key = (path.read_bytes() if path else None for path in (given.etcd_certificate, given.etcd_key))
-    return Tls(given.etcd_ca.read_bytes(), certificate, key)
+    files = (given.etcd_ca, given.etcd_certificate, given.etcd_key)
+    return Tls(*(None if path is None else _pem(path) for path in files))
+
+
+def _pem(path: Path) -> bytes:
+    """An empty authority would mean the system's: what a file lacks is told at the start."""
+    text = path.read_bytes()
+    if b"-----BEGIN " not in text:
+        raise Malformed(f"{path} holds nothing in PEM form", subject=str(path))
+    return text

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +75,12 @@ async def test_bad_names_are_refused_before_etcd_is_asked(cluster: str) -> None:
     code, _, problems = await create("127.0.0.1:1", cluster, "s0,-bad")
     assert code == 2
     assert "slice name '-bad'" in problems
+
+
+async def test_a_certificate_file_that_holds_none_is_refused(cluster: str, tmp_path: Path) -> None:
+    """An empty one would else mean: trust what the system trusts."""
+    empty = tmp_path / "ca.crt"
+    empty.touch()
+    code, _, problems = await create("127.0.0.1:1", cluster, "s0", "--etcd-ca", str(empty))
+    assert code == 2
+    assert "ca.crt holds nothing in PEM form" in problems

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import shutil
 import sys
 import urllib.error
 import urllib.request
@@ -150,13 +151,19 @@ async def left_behind(values: dict[str, Any], tmp_path_factory: pytest.TempPathF
         await broker.bind("inbox", KEYS)
         for key in KEYS:
             await broker.publish(key, key.encode())
+    assert cluster.killed == []
     return manifests, folder
 
 
-async def test_data_outlives_the_pods(left_behind: tuple[list[Manifest], Path]) -> None:
+@pytest.mark.parametrize("records_lost", [False, True])
+async def test_data_outlives_the_pods_and_etcds_records(
+    left_behind: tuple[list[Manifest], Path], records_lost: bool
+) -> None:
     manifests, folder = left_behind
+    if records_lost:
+        shutil.rmtree(folder / "claims" / "data-demo-shoal-etcd-0")
     async with RenderedCluster(manifests, folder) as again, connect(again) as broker:
-        found = await broker.pull("inbox", len(KEYS))
+        found = await broker.peek("inbox", len(KEYS))
     assert sorted(message.body for message in found) == [key.encode() for key in KEYS]
 
 

@@ -113,7 +113,7 @@ def test_the_token_is_random_unless_it_is_given() -> None:
     assert secrets(given) == []
     (admin,) = [one for one in render(given) if one["kind"] == "Deployment" and "admin" in one["metadata"]["name"]]
     (secret,) = [one["secret"] for one in template_of(admin)["spec"]["volumes"] if "secret" in one]
-    assert secret == {"secretName": "mine", "items": [{"key": "word", "path": "token"}]}
+    assert secret == {"secretName": "mine", "defaultMode": 0o440, "items": [{"key": "word", "path": "token"}]}
 
 
 def test_a_digest_wins_over_a_tag() -> None:

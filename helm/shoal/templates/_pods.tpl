@@ -133,7 +133,7 @@ livenessProbe:
   emptyDir: {sizeLimit: 256Mi}
 {{- if include "shoal.etcdTls" . }}
 - name: etcd-tls
-  secret: {secretName: {{ .Values.etcd.external.tls.existingSecret }}}
+  secret: {secretName: {{ .Values.etcd.external.tls.existingSecret }}, defaultMode: 0440}
 {{- end }}
 {{- end -}}
 

@@ -22,8 +22,8 @@ RESTART_S_MAX: Final = 2.0
 PROBE_PAUSE_S: Final = 0.1
 """Between two probes of one container; periodSeconds would make a start slow for nothing."""
 
-LINE_BYTES_MAX: Final = 1 << 20
-"""Of a log line: a traceback with a largest frame in it."""
+PROBE_S: Final = 30.0
+"""One probe's answer; timeoutSeconds would fail on a machine that does much else."""
 
 DONE_S_MAX: Final = 120.0
 """A job that is run by itself must end by then."""

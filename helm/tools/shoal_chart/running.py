@@ -59,6 +59,10 @@ class RenderedCluster:
         self._programs = programs
         self._logs = folder / "log"
         self._tasks = Tasks("rendered cluster")
+        self.killed: list[str] = []
+        """Pods that did not end by themselves in STOP_S."""
+        self._commands: dict[str, Command] = {}
+        """Made once: it fills the folders of Secrets, which their readers must find whole."""
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._starts: dict[str, int] = {}
         self._done: dict[str, asyncio.Event] = {pod.name: asyncio.Event() for pod in self.pods if pod.ends}
@@ -88,7 +92,7 @@ class RenderedCluster:
 
     async def probe(self, pod: Pod, kind: str) -> int:
         """The HTTP status of its first container's probe; 0: no answer."""
-        address, path = self._command(pod).probes[kind]
+        address, path = self._commands[pod.name].probes[kind]
         return await asyncio.to_thread(_status, f"http://{address}{path}")
 
     async def run_job(self, workload: Manifest) -> tuple[int, str]:
@@ -109,9 +113,9 @@ class RenderedCluster:
 
     async def _start(self) -> None:
         self._logs.mkdir(parents=True, exist_ok=True)
-        commands = {pod.name: self._command(pod) for pod in self.pods}
+        self._commands = {pod.name: self._command(pod) for pod in self.pods}
         for pod in self.pods:
-            self._tasks.start(pod.name, self._keep_running(pod, commands[pod.name]))
+            self._tasks.start(pod.name, self._keep_running(pod, self._commands[pod.name]))
         waiting = [self._tasks.start(f"{pod.name} ready", self._until_ready(pod)) for pod in self.pods]
         try:
             async with asyncio.timeout(limits.READY_S):
@@ -129,7 +133,8 @@ class RenderedCluster:
         order = sorted(self._running, key=lambda name: "-etcd-" in name)
         for late in (False, True):
             now = [name for name in order if ("-etcd-" in name) == late]
-            await asyncio.gather(*(_end(self._running[name], limits.STOP_S) for name in now))
+            ended = await asyncio.gather(*(_end(self._running[name], limits.STOP_S) for name in now))
+            self.killed += [name for name, cleanly in zip(now, ended, strict=True) if not cleanly]
 
     def _command(self, pod: Pod) -> Command:
         (container,) = pod.containers
@@ -174,7 +179,7 @@ class RenderedCluster:
 
 def _status(url: str) -> int:
     try:
-        with _OPENER.open(url, timeout=5) as answer:
+        with _OPENER.open(url, timeout=limits.PROBE_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -182,9 +187,10 @@ def _status(url: str) -> int:
         return 0
 
 
-async def _end(process: asyncio.subprocess.Process, grace_s: float) -> None:
+async def _end(process: asyncio.subprocess.Process, grace_s: float) -> bool:
+    """Whether it ended by itself within `grace_s` of being asked to."""
     if process.returncode is not None:
-        return
+        return True
     with suppress(ProcessLookupError):
         process.terminate()
     try:
@@ -194,6 +200,8 @@ async def _end(process: asyncio.subprocess.Process, grace_s: float) -> None:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+        return False
+    return True
 
 
 def summary(cluster: RenderedCluster) -> str:
