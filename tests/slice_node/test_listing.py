@@ -246,8 +246,9 @@ def test_bindings_of_a_queue_with_many_keys_come_in_bounded_steps() -> None:
     assert {one.head - one.cursor for one in [*items, *rest]} == {0, 1}
 
 
-def test_keys_of_other_slices_are_not_listed_and_not_asked_for() -> None:
-    core = CoreDriver()
+@pytest.mark.parametrize("tables", [MemoryTables(), Delta(MemoryBase())], ids=["memory", "delta"])
+def test_keys_of_other_slices_are_not_listed_and_not_asked_for(tables: Tables) -> None:
+    core = CoreDriver(tables)
     core.change(declare("q"), bind("q", *KEYS))
     core.record(Kind.OWNERSHIP, encode_ownership(2, b"\x01\x00\x00\x00"))
     names = [name for name, _ in page(list_keys(core.state, b"", b"", 1000))[0]]

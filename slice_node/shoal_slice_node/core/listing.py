@@ -74,7 +74,7 @@ def _list_names(
     rows: Rows, ranges: Sequence[bytes], row_key: Callable[[bytes], bytes], prefix: bytes, after: bytes, limit: int
 ) -> Work[bytes]:
     """`ranges`: prefixes of row keys, all of one length; behind them stand the names."""
-    width = len(ranges[0]) if ranges else 0
+    width, listed = len(ranges[0]) if ranges else 0, frozenset(ranges)
     sources = [_Source(names, None) for names in (yield from _changed_names(rows, width, prefix, after))]
     batch = max(2, 2 * limit // max(1, len(ranges)))
     for number, range_prefix in enumerate(ranges, 1):
@@ -101,7 +101,8 @@ def _list_names(
             heapq.heappop(heads)
         if name > last or not last:
             last = name
-            if rows.get(row_key(name)) is not None:
+            key = row_key(name)
+            if key[:width] in listed and rows.get(key) is not None:
                 found.append(name)
         steps += 1
         if steps % _NAMES_PER_STEP == 0:
