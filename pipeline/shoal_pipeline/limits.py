@@ -27,10 +27,22 @@ SNAPSHOT_RANGES_MAX: Final = 4_096
 KEY_NAMES_CACHED: Final = 100_000
 """Keys kept in mind while bindings are listed: 30 MB; keys with many members come again and again."""
 
+INTERVALS_MAX: Final = 2_000
+"""Of one census: the driver holds figures for each pair of them, and a plot is no wider."""
+
+INTERVALS_AIM: Final = 100
+"""Where no interval is asked for: what a plot shows well."""
+
+HOTTEST: Final = 20
+"""Keys named for each kind of heat."""
+
 # Bulk load and export.
 
 CLUSTER_ANSWER_S_MAX: Final = 15.0
 """For one answer of a redirector or slice that takes no work: longer means away."""
+
+ROWS_PER_PART: Final = 1_000_000
+"""Memberships sorted by one Spark task: about 100 MB, in memory."""
 
 CHUNKS_PER_BATCH: Final = 64
 """Chunks in one Arrow batch, about 50 KB each: a few MB between Python and the JVM."""

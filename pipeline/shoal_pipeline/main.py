@@ -14,23 +14,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from shoal_pipeline.failure import exit_code, typed
+from shoal_pipeline.progress import Say, say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOBS: dict[str, str] = {
+    "census": "shoal_pipeline.census.job",
     "export": "shoal_pipeline.bulk.export",
     "load": "shoal_pipeline.bulk.load",
 }
 """Name -> module. Imported only when it is called, or for help."""
-
-Say = Callable[[str], None]
-"""Tells the user how far a job is: one line on stderr."""
 
 
 class Job(Protocol):
@@ -49,25 +48,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from shoal_pipeline.session import open_session
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started us and knows the master
-    _say(f"starting Spark for {parsed.job}")
+    say(f"starting Spark for {parsed.job}")
     session = open_session(f"shoal {parsed.job}", None if submitted else parsed.master)
     try:
-        return job.run(parsed, session, _say)
+        return job.run(parsed, session, say)
     except Exception as error:
         known = typed(error)
         if known is None:
             raise
-        _say(str(known))
+        say(str(known))
         return exit_code(known)
     except KeyboardInterrupt:
         return 130
     finally:
         session.stop()
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"shoal pipeline: {line}\n")
-    sys.stderr.flush()
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:

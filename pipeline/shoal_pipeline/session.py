@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -20,19 +21,21 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": LOCAL_MEMORY,
     "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
+    "spark.sql.adaptive.enabled": "false",  # it plans anew at each shuffle: more than the shuffle itself costs here
 }
 
 
-def open_session(name: str, master: str | None) -> SparkSession:
-    """`master` None: as spark-submit says. On local[...] Spark listens on loopback only and has no web page."""
+def open_session(name: str, master: str | None, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """`master` None: as spark-submit says. On local[...] Spark listens on loopback only and has no web page.
+    `settings`: of Spark, above ours."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    settings = dict(_ALWAYS)
+    ours = dict(_ALWAYS)
     if master is not None:
         builder = builder.master(master)
-        settings["spark.ui.showConsoleProgress"] = "true" if sys.stderr.isatty() else "false"
-        settings |= _LOCAL if master.startswith("local") else {}
-    for key, value in settings.items():
+        ours["spark.ui.showConsoleProgress"] = "true" if sys.stderr.isatty() else "false"
+        ours |= _LOCAL if master.startswith("local") else {}
+    for key, value in (ours | dict(settings or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

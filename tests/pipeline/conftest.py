@@ -13,8 +13,11 @@ from shoal_pipeline.source import register
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = open_session("shoal tests", "local[2]")
-    session.conf.set("spark.sql.shuffle.partitions", "2")
+    light = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # short queries, compiled briefly
+        "spark.sql.shuffle.partitions": "2",
+    }
+    session = open_session("shoal tests", "local[2]", light)
     register(session)
     yield session
     session.stop()

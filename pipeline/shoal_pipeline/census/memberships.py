@@ -1,0 +1,126 @@
+"""Requests to changes: what joins, leaves, declares and drops really changed, queue by queue. Pure.
+
+The archive has requests as they were sent. What a slice made of one follows from the queue's own history there, since
+each rule needs nothing else (slice_node/core/binds, drops, imports):
+- a request is all or nothing: one bad, reserved or foreign key refuses all of it;
+- a queue that was not declared, or was dropped, is bound to nothing;
+- binding what is bound and unbinding what is not changes nothing; a drop ends every binding.
+Not told by a queue's history, and taken as done: a bind that was refused because the offset it asked for was not kept.
+
+State: the memberships of one queue on one slice. Repeated frames are left out before (replayed.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from shoal_contract.limits import NAME_BYTES_MAX
+from shoal_contract.names import DIRECT_PREFIX
+from shoal_slice_node.limits import BINDINGS_PER_QUEUE_MAX
+
+
+class Request(NamedTuple):
+    """One key of a request, or a request without keys. Sorted by its first five fields. `owned`: the slice owned the
+    key's partition then."""
+
+    queue: bytes
+    slice: str
+    lsn: int
+    step: int
+    request: int
+    at_ms: int
+    kind: str
+    key: bytes | None
+    partition: int | None
+    owned: bool
+
+
+class Change(NamedTuple):
+    """`delta` +1 or -1: of a membership, or (key None) of the queue itself on that slice."""
+
+    at_ms: int
+    slice: str
+    lsn: int
+    step: int
+    request: int
+    queue: bytes
+    key: bytes | None
+    partition: int | None
+    delta: int
+
+
+class _Membership:
+    """One queue on one slice. `keys` None: it is not declared; else its keys and their partitions."""
+
+    def __init__(self, known: bool) -> None:
+        self.known = known
+        self.keys: dict[bytes, int | None] | None = None
+
+    def apply(self, request: Sequence[Request]) -> Iterator[Change]:
+        first = request[0]
+        keys = {one.key: one.partition for one in request if one.key is not None}
+        if self.keys is None and not self.known and first.kind in ("bind", "unbind"):
+            yield from self._declared(first)
+        self.known = True
+        if first.kind == "declare":
+            yield from self._declared(first)
+        elif first.kind == "drop":
+            yield from self._dropped(first)
+        elif all(_may_be_bound(one) for one in request if one.key is not None):
+            if first.kind == "import" and self._has_room(len(request)):
+                yield from self._declared(first)
+                yield from self._bound(first, keys)
+            elif first.kind == "bind" and self._has_room(len(request)):
+                yield from self._bound(first, keys)
+            elif first.kind == "unbind":
+                yield from self._unbound(first, keys)
+
+    def _has_room(self, keys: int) -> bool:
+        return len(self.keys or ()) + keys <= BINDINGS_PER_QUEUE_MAX
+
+    def _declared(self, by: Request) -> Iterator[Change]:
+        if self.keys is None and 0 < len(by.queue) <= NAME_BYTES_MAX:
+            self.keys = {}
+            yield _change(by, None, None, 1)
+
+    def _dropped(self, by: Request) -> Iterator[Change]:
+        if self.keys is not None:
+            for key, partition in self.keys.items():
+                yield _change(by, key, partition, -1)
+            self.keys = None
+            yield _change(by, None, None, -1)
+
+    def _bound(self, by: Request, keys: dict[bytes, int | None]) -> Iterator[Change]:
+        if self.keys is not None:
+            for key, partition in keys.items():
+                if key not in self.keys:
+                    self.keys[key] = partition
+                    yield _change(by, key, partition, 1)
+
+    def _unbound(self, by: Request, keys: dict[bytes, int | None]) -> Iterator[Change]:
+        if self.keys is not None:
+            for key, partition in keys.items():
+                if key in self.keys:
+                    del self.keys[key]
+                    yield _change(by, key, partition, -1)
+
+
+def changes_of(requests: Iterable[Request], incomplete: frozenset[str] = frozenset()) -> Iterator[Change]:
+    """`requests`: sorted. `incomplete`: slices whose archive does not begin at the beginning: a queue first seen there
+    without having been declared is taken as declared."""
+    for (_, slice_name), those in groupby(requests, attrgetter("queue", "slice")):
+        membership = _Membership(slice_name not in incomplete)
+        for _, keys in groupby(those, attrgetter("lsn", "step", "request")):
+            yield from membership.apply(list(keys))
+
+
+def _may_be_bound(one: Request) -> bool:
+    key = one.key or b""
+    return one.owned and 0 < len(key) <= NAME_BYTES_MAX and not key.startswith(DIRECT_PREFIX)
+
+
+def _change(by: Request, key: bytes | None, partition: int | None, delta: int) -> Change:
+    return Change(by.at_ms, by.slice, by.lsn, by.step, by.request, by.queue, key, partition, delta)

@@ -1,0 +1,106 @@
+"""What a census finds: plain data, from which Parquet and the report are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalFigures:
+    """Stocks (online_queues to size_max) are at the interval's end, the others are what happened in it. `seconds`: of
+    it, as far as the archive covers it. Sizes are of keys in use; the deviation is of all of them, not of a sample."""
+
+    start_ms: int
+    seconds: float
+    online_queues: int
+    keys: int
+    memberships: int
+    size_mean: float
+    size_stddev: float
+    size_max: int
+    binds: int
+    unbinds: int
+    keys_begun: int
+    keys_ended: int
+    messages: int
+    message_bytes: int
+
+    @property
+    def groups_per_resident(self) -> float:
+        return self.memberships / self.online_queues if self.online_queues else 0.0
+
+    @property
+    def key_churn_per_s(self) -> float:
+        return (self.keys_begun + self.keys_ended) / self.seconds
+
+    @property
+    def membership_churn_per_s(self) -> float:
+        return (self.binds + self.unbinds) / self.seconds
+
+    @property
+    def messages_per_s(self) -> float:
+        return self.messages / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class SizeCount:
+    """`keys` of size_from <= members <= size_to at the end of interval `number`."""
+
+    number: int
+    size_from: int
+    size_to: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """Over the whole archive. `rank` 1 is the hottest by `by`: members, churn or messages."""
+
+    by: str
+    rank: int
+    key: str
+    members_max: int
+    members: int
+    churn: int
+    messages: int
+    message_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFigures:
+    """A partition's part: keys and memberships at the fullest interval's end, the rest over the whole archive."""
+
+    slice: str
+    partition: int
+    keys: int
+    memberships: int
+    churn: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How unevenly a figure lies over slices or partitions. `gini`: 0 even, towards 1 all in one place."""
+
+    over: str
+    figure: str
+    places: int
+    mean: float
+    max: float
+    max_by_mean: float
+    gini: float
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """`fullest`: the number of the interval with most memberships at its end. `notes`: what the archive cannot tell."""
+
+    archive: str
+    interval_ms: int
+    intervals: tuple[IntervalFigures, ...]
+    fullest: int
+    sizes: tuple[SizeCount, ...]
+    hottest: tuple[HotKey, ...]
+    places: tuple[PlaceFigures, ...]
+    skews: tuple[Skew, ...]
+    notes: tuple[str, ...]

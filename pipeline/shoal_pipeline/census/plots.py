@@ -1,0 +1,149 @@
+"""Plots of a census as SVG for a page: drawn by matplotlib in stand-in colours that the page's style decides.
+
+Text stays text. Belongs here: what is drawn. Not here: the page (report.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from shoal_pipeline.census.outcome import Census, IntervalFigures, SizeCount
+
+_COLOURS = {
+    "#010101": "var(--ink)",
+    "#020202": "var(--faint)",
+    "#030303": "var(--first)",
+    "#040404": "var(--second)",
+    "#050505": "var(--grid)",
+}
+INK, FAINT, FIRST, SECOND, GRID = _COLOURS
+_MARKED_POINTS_MAX = 40
+_FONT = "DejaVu Sans"  # matplotlib's own, to measure with; the page has its reader's
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.family": _FONT,
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": FAINT,
+    "axes.edgecolor": GRID,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "ytick.left": False,
+    "lines.linewidth": 1.8,
+}
+Figures = Callable[[IntervalFigures], float]
+Draw = Callable[[Axes], None]
+
+
+def svg(name: str, draw: Draw, width: float = 5.6, height: float = 2.5) -> str:
+    """One plot; `name` keeps its ids apart from other plots' of the page. Sizes in inches of 72 points."""
+    style: Any = {**_STYLE, "svg.hashsalt": name}
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.add_subplot()
+        draw(axes)
+        target = StringIO()
+        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
+    found = target.getvalue()
+    text = found[found.index("<svg") :]
+    for colour, variable in _COLOURS.items():
+        text = text.replace(colour, variable)
+    text = text.replace(f"'{_FONT}'", "system-ui")
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    return re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', text, count=1)
+
+
+def over_time(title: str, census: Census, *lines: tuple[str, Figures]) -> Draw:
+    """One or two lines; a name for each where there are two."""
+    times = [datetime.fromtimestamp(figures.start_ms / 1000, UTC) for figures in census.intervals]
+    marker = "o" if len(times) <= _MARKED_POINTS_MAX else ""
+
+    def draw(axes: Axes) -> None:
+        for (name, figure), colour in zip(lines, (FIRST, SECOND), strict=False):
+            values = [figure(figures) for figures in census.intervals]
+            axes.plot(times, values, color=colour, label=name, marker=marker, markersize=3)  # type: ignore[arg-type]
+        axes.set_title(title)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(FuncFormatter(short))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        locator = AutoDateLocator(maxticks=7)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        if len(lines) > 1:
+            _legend(axes)
+
+    return draw
+
+
+def size_histogram(title: str, sizes: Sequence[SizeCount]) -> Draw:
+    """`sizes`: of one interval."""
+
+    def draw(axes: Axes) -> None:
+        names = [
+            f"{one.size_from}" if one.size_from == one.size_to else f"{one.size_from}-{one.size_to}" for one in sizes
+        ]
+        bars = axes.bar(names, [one.keys for one in sizes], color=FIRST, width=0.8)
+        axes.bar_label(bars, [short(one.keys) for one in sizes], padding=2, fontsize=9)
+        axes.set_title(title)
+        axes.set_xlabel("members")
+        axes.margins(y=0.15)
+        axes.yaxis.set_major_formatter(FuncFormatter(short))
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        if len(names) > 8:
+            axes.tick_params(axis="x", labelsize=8)
+
+    return draw
+
+
+def by_place(title: str, label: str, values: Sequence[int]) -> Draw:
+    """Largest first, with the mean as a line."""
+
+    def draw(axes: Axes) -> None:
+        ordered = sorted(values, reverse=True)
+        axes.fill_between(range(len(ordered) + 1), [*ordered, ordered[-1]], step="post", color=FIRST, linewidth=0)
+        axes.axhline(sum(ordered) / len(ordered), color=SECOND, label="mean")
+        axes.set_title(title)
+        axes.set_xlabel(label)
+        axes.set_xlim(0, len(ordered))
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(FuncFormatter(short))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        _legend(axes)
+
+    return draw
+
+
+def _legend(axes: Axes) -> None:
+    """Beside the title, where no line is."""
+    shape: dict[str, Any] = {"frameon": False, "fontsize": 9, "ncols": 2, "handlelength": 1.2, "columnspacing": 1.0}
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, **shape)
+
+
+def short(value: float, _: object = None) -> str:
+    """1234567 as 1.23M."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= unit:
+            scale = 1e3 if name == "k" else unit
+            return f"{value / scale:.3g}{name}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:.3g}"
