@@ -49,6 +49,10 @@ class Fleet:
         return [process.pid for process in self._processes]
 
     @property
+    def seats(self) -> int:
+        return sum(ready.seats for ready in self.ready.values())
+
+    @property
     def online(self) -> int:
         return sum(report.online for report in self._latest.values())
 

@@ -113,6 +113,9 @@ EARLY_MAX: Final = 1_000
 MISSING_MAX: Final = 10_000
 """Missing offsets remembered, of all bindings: enough to tell late ones from lost ones in the first cases."""
 
+FAULT_EVERY: Final = 5
+"""Deliveries, of which one has the fault that a run was asked to have."""
+
 FAULT_CASES_MAX: Final = 20
 """Faults told in words; all are counted."""
 

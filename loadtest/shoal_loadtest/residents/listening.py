@@ -10,7 +10,7 @@ from shoal_loadtest.residents.core.names import group_of, resident_of
 from shoal_loadtest.residents.core.talk import Heard, Said, read_body
 from shoal_loadtest.residents.core.town import NOBODY
 from shoal_loadtest.residents.core.windows import CHANGED, OUTSIDE
-from shoal_loadtest.residents.limits import DELIVERIES_PER_TURN_MAX
+from shoal_loadtest.residents.limits import DELIVERIES_PER_TURN_MAX, FAULT_EVERY
 from shoal_loadtest.residents.scene import Scene, now_s
 
 
@@ -19,7 +19,7 @@ class Listening:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._fault = scene.setting.fault
+        self._looked_at = 0
         self.audited = 0
 
     async def run(self) -> None:
@@ -83,8 +83,11 @@ class Listening:
             self._scene.samples.took("delivery", said.due_s)
 
     def _faulty(self, queues: list[bytes]) -> list[bytes]:
-        """The setting's `fault`, once, when measuring has begun."""
-        if self._fault == "none" or not self._scene.samples.measuring or not queues:
+        """The setting's `fault` now and then, when measuring: who leaves at once would not miss one message."""
+        fault = self._scene.setting.fault
+        if fault == "none" or not self._scene.samples.measuring:
             return queues
-        fault, self._fault = self._fault, "none"
+        self._looked_at += 1
+        if self._looked_at % FAULT_EVERY:
+            return queues
         return queues[1:] if fault == "drop" else [*queues, queues[0]]

@@ -60,8 +60,8 @@ class Run:
             return stage_at(self.setting.shape, now_s - self.record.since_s, self.setting.duration_s)
         first = stage_at(self.setting.shape, 0, self.setting.duration_s)
         assert first is not None
-        ready = sum(ready.seats for ready in self.fleet.ready.values()) * first.crowds / CROWDS
-        if self.fleet.online >= ready * ONLINE_SHARE_READY and not self.fleet.moving:
+        wanted = self.fleet.seats * first.crowds / CROWDS
+        if self.fleet.online >= wanted * ONLINE_SHARE_READY and not self.fleet.moving:
             self.environment.stats.clear_all()
             self.record.measure()
         elif now_s - self._began_s > WARM_UP_S_MAX:

@@ -43,7 +43,8 @@ class RunRecord:
         self._usage = Usage()
         self._failures: list[str] = []
         self._failure_count = 0
-        self._online_shares: list[float] = []
+        self._online: list[tuple[int, int, int]] = []
+        """(online, wanted, all) residents, at each report."""
         self._moved_before = (0, 0.0)
         self._began_s = time.monotonic()
         self._warm_up_s = 0.0
@@ -115,21 +116,21 @@ class RunRecord:
         for name, latencies_ms in report.samples_ms.items():
             for latency_ms in latencies_ms:
                 self._fire(name, latency_ms, None)
-        if report.wanted:
-            self._online_shares.append(report.online / report.wanted)
+        self._online.append((report.online, report.wanted, self.fleet.seats // self._setting.generators))
 
     def _summary(self, seconds: float) -> Summary:
         setting, fleet = self._setting, self.fleet
         verdict: list[Level] = []
         if seconds and not fleet.broken:
-            shares = self._online_shares or [0.0]
+            online, wanted, everyone = map(sum, zip(*self._online, strict=True)) if self._online else (0, 1, 1)
             ended = Ended(
                 shape=setting.shape,
                 seconds=seconds,
                 faults=fleet.faults,
                 restarts=self._usage.restarts,
                 failures=self._failure_count,
-                online_share=sum(shares) / len(shares),
+                online_share=online / max(1, wanted),
+                present_share=online / everyone,
                 moving_s=fleet.moving_s - self._moved_before[1],
                 moved=fleet.moved - self._moved_before[0],
                 slack=setting.slack,
@@ -160,7 +161,7 @@ class RunRecord:
         groups, memberships = sum(one.groups for one in sizes), sum(one.memberships for one in sizes)
         mean = memberships / groups if groups else 0.0
         squares = sum(one.squares for one in sizes) / groups if groups else 0.0
-        seats = sum(ready.seats for ready in self.fleet.ready.values())
+        seats = self.fleet.seats
         consumed = sum(ready.consumed for ready in self.fleet.ready.values())
         return Population(
             residents=seats,

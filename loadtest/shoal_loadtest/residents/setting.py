@@ -15,8 +15,8 @@ FaultAsked = Literal["none", "drop", "double"]
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """`redirector`: host:port. `report`: folder. `cluster_pid`: of `shoal up`, for its memory and CPU; 0: not ours.
 
-    `pace` multiplies all rates; `slack` latency levels. `fault`: the generators drop or double one received message, to
-    show that it is found.
+    `pace` multiplies all rates; `slack` latency levels. `fault`: generators drop or double received messages, to show
+    that it is found.
     """
 
     redirector: str

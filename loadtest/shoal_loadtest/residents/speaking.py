@@ -5,14 +5,14 @@ from __future__ import annotations
 import shoal
 from shoal_loadtest.residents.core.talk import Said, body_of
 from shoal_loadtest.residents.core.windows import LOST
-from shoal_loadtest.residents.scene import Scene, now_s
+from shoal_loadtest.residents.scene import Scene, State, now_s
 
 
 async def say(scene: Scene, seat: int, due_s: float) -> None:
-    """The seat is online. Its resident speaks in one of the groups, so large groups hear more."""
+    """The resident of a seat that is online speaks in one of the groups, so large groups hear more."""
     town = scene.town
     places = town.places_of(seat)
-    if not places:
+    if not places or scene.states[seat] != State.ONLINE:
         return
     place = places[scene.chance.randrange(len(places))]
     group, resident, start = town.group(place), town.resident(seat), scene.windows.start(place)

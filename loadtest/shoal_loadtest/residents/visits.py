@@ -28,8 +28,12 @@ class Visits:
         """(resident, queue) of those to detach."""
 
     async def log_in(self, seats: Sequence[int], due_s: float, change: Change = "came") -> None:
-        """Other residents take these seats, which are away. A call that fails leaves them coming for good."""
+        """Other residents take these seats, those that are free. A call that fails leaves them coming for good."""
         scene, town = self._scene, self._scene.town
+        # Between the decision and this moment somebody else may have decided: so too below.
+        seats = [seat for seat in seats if scene.states[seat] == State.AWAY]
+        if not seats:
+            return
         for seat in seats:
             scene.states[seat] = State.COMING
             town.sit(seat)
@@ -54,6 +58,8 @@ class Visits:
     async def log_out(self, seat: int, due_s: float) -> None:
         """Its resident unbinds everything, or drops the queue: half of them come to stay, half to visit."""
         scene, town = self._scene, self._scene.town
+        if scene.states[seat] != State.ONLINE:
+            return
         scene.states[seat] = State.LEAVING
         scene.online -= 1
         resident, queue, places = town.resident(seat), town.queue(seat), list(town.places_of(seat))
@@ -78,7 +84,7 @@ class Visits:
     async def move(self, seat: int, due_s: float) -> None:
         """Its resident leaves a group and joins another."""
         scene, town = self._scene, self._scene.town
-        place = town.pick_to_leave(seat)
+        place = town.pick_to_leave(seat) if scene.states[seat] == State.ONLINE else NOBODY
         if place == NOBODY:
             return
         scene.states[seat] = State.BUSY

@@ -14,7 +14,15 @@ from shoal_loadtest.residents.core.windows import FAULT_KINDS
 
 LOAD = load_at(4)
 ENDED = Ended(
-    shape="steady", seconds=300, faults={}, restarts=0, failures=0, online_share=1.0, moving_s=10, moved=500_000
+    shape="steady",
+    seconds=300,
+    faults={},
+    restarts=0,
+    failures=0,
+    online_share=1.0,
+    present_share=1.0,
+    moving_s=10,
+    moved=500_000,
 )
 
 
@@ -75,6 +83,15 @@ def test_failed_calls_absent_residents_and_slow_crowds_are_missed() -> None:
     assert missed(good(), replace(ENDED, failures=1)) == ["failed calls"]
     assert missed(good(), replace(ENDED, online_share=0.9)) == ["residents online"]
     assert missed(good(), replace(ENDED, shape="login-rush", moving_s=100)) == ["binds and unbinds of crowds"]
+
+
+def test_who_is_away_says_nothing() -> None:
+    figures = good()
+    figures.counts["messages"] = figures.counts["messages"] * 8 // 10
+    rush = replace(ENDED, shape="region-restart", present_share=0.8)
+
+    assert missed(figures, rush) == []
+    assert missed(figures, replace(rush, present_share=0.9)) == ["messages"]
 
 
 def test_short_runs_may_scatter_but_not_stay_away() -> None:

@@ -34,7 +34,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What the run was, at its end. `online_share`: mean of online residents by those wanted.
+    """What the run was, at its end. `online_share`: mean of online residents by those wanted; `present_share`: by all.
 
     `moving_s`: seconds in which crowds came or went; `moved`: their binds and unbinds. `slack`: times the latencies.
     """
@@ -45,6 +45,7 @@ class Ended:
     restarts: int
     failures: int
     online_share: float
+    present_share: float
     moving_s: float = 0.0
     moved: int = 0
     slack: float = 1.0
@@ -56,12 +57,13 @@ def levels(load: Load, figures: Figures, ended: Ended) -> list[Level]:
     doubled = 0 if ended.restarts else ended.faults.get(DOUBLED, 0)
     found += [Level(f"messages {DOUBLED}", doubled, 0, ""), Level("failed calls", ended.failures, 0, "")]
     steady = ended.shape == "steady"
+    talking = 1.0 if steady else ended.present_share
     found += [
         _latency(figures, "bind", limits.BIND_P99_MS if steady else limits.RUSH_BIND_P99_MS, ended),
         _latency(figures, "unbind", limits.UNBIND_P99_MS if steady else limits.RUSH_BIND_P99_MS, ended),
         _latency(figures, "publish", limits.PUBLISH_P99_MS if steady else limits.RUSH_PUBLISH_P99_MS, ended),
         _latency(figures, "delivery", limits.DELIVERY_P99_MS if steady else limits.RUSH_DELIVERY_P99_MS, ended),
-        _rate(figures, ended, "messages", ("messages",), load.messages_per_s),
+        _rate(figures, ended, "messages", ("messages",), load.messages_per_s * talking),
         Level("messages delivered", figures.counts["deliveries"], 1, "", at_least=True),
     ]
     if steady:
@@ -89,7 +91,7 @@ def _rate(
     figures: Figures, ended: Ended, name: str, counted: tuple[str, ...], per_s: float, cluster: float = 1.0
 ) -> Level:
     """`cluster`: how many come at a time; what is counted scatters by that much more."""
-    expected = per_s * ended.seconds
+    expected = max(1e-9, per_s * ended.seconds)
     scatter = limits.RATE_DEVIATIONS * sqrt(cluster / expected)
     share = min(limits.RATE_SHARE_MIN, 1 - scatter)
     measured = sum(figures.counts[one] for one in counted) / ended.seconds
