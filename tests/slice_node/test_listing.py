@@ -274,9 +274,12 @@ def test_counters_count_what_was_done() -> None:
     session = core.session()
     core.attach(session, "q")
     assert len(core.take(session)) == 2
+    core.ack(session, "a", 1, 9)
+    core.ack(session, "a", 1, 9)
     assert len(core.pull(core.session(), "q", 5)) == 0
     core.change(purge("q"))
     counters = core.state.counters
     assert (counters.declares, counters.binds, counters.unbinds) == (2, 2, 1)
-    assert (counters.publishes, counters.chunks, counters.deliveries) == (3, 2, 2)
+    assert (counters.publishes, counters.chunks) == (3, 2)
+    assert (counters.deliveries, counters.acks) == (2, 2), "an ack counts once"
     assert (counters.drops, counters.purges, counters.refusals) == (1, 1, 2)

@@ -43,10 +43,7 @@ class AckFlush:
             acks = self._dispatcher.take_acks(ACKS_PER_RECORD_MAX)
             queue_ids = {ack.queue_id for ack in acks}
 
-            offsets = sum(ack.to - ack.first for ack in acks)
-
-            def applied(_: Effects, queue_ids: set[bytes] = queue_ids, offsets: int = offsets) -> None:
-                self._dispatcher.state.counters.acks += offsets
+            def applied(_: Effects, queue_ids: set[bytes] = queue_ids) -> None:
                 self._dispatcher.acks_applied(queue_ids)
 
             def failed(error: ShoalError, acks: list[Acked] = acks) -> None:

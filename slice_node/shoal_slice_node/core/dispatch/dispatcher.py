@@ -334,8 +334,10 @@ class Dispatcher:
         """Offsets first <= o < to of this key are done, as far as this attachment has them out."""
         feed = attachment.feed
         stream = feed.streams.get(key_id)
+        held = attachment.messages
         if stream is None or first >= to or not stream.settle(attachment, first, to):
             return
+        self.state.counters.acks += held - attachment.messages
         feed.unflushed[key_id] = stream
         self.unflushed[feed.queue_id] = feed
         if attachment.handle is None and not attachment.messages:
