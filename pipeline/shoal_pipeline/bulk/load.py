@@ -20,7 +20,14 @@ from shoal_contract.errors import BadCall, ResourceExhausted, ShoalError, Unavai
 from shoal_contract.limits import RUN_BYTES
 from shoal_contract.names import show
 from shoal_pipeline.failure import typed
-from shoal_pipeline.limits import CHUNKS_PER_BATCH, IMPORT_ATTEMPTS_MAX, PROGRESS_S, RETRY_S, SLICES_AT_ONCE_MAX
+from shoal_pipeline.limits import (
+    CHUNKS_PER_BATCH,
+    IMPORT_ATTEMPTS_MAX,
+    PROGRESS_S,
+    RETRY_S,
+    ROWS_PER_PART,
+    SLICES_AT_ONCE_MAX,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,19 +113,18 @@ class Load:
         self._say(f"reading {', '.join(self._given.inputs)}")
         given = self._given
         rows = memberships.read_memberships(self._session, given.inputs, given.format, given.start_column)
-        rejected = 0
+        judged = memberships.judge(rows)
         if given.rejects:
             memberships.shown_rejects(rows).write.mode("overwrite").json(given.rejects)
-            rejected = rows.where(F.col("problem").isNotNull()).count()
-            self._say(f"{rejected:,} bad rows are in {given.rejects}")
+            self._say(f"{judged.bad:,} bad rows are in {given.rejects}")
         else:
-            memberships.refuse_bad_rows(rows)
+            judged.refuse()
         judged_s = time.monotonic()
-        parts = int(self._session.conf.get("spark.sql.shuffle.partitions", "8") or 8)
+        parts = max(self._session.sparkContext.defaultParallelism, -(-judged.rows // ROWS_PER_PART))
         good = rows.where(F.col("problem").isNull())
         runs.write_chunks(good, cluster.partition_map, self._folder, parts)
         found = runs.summary(self._session, self._folder, cluster.slices)
-        manifest = runs.Manifest(secrets.token_hex(RUN_BYTES), self._inputs(), cluster.partition_map, found, rejected)
+        manifest = runs.Manifest(secrets.token_hex(RUN_BYTES), self._inputs(), cluster.partition_map, found, judged.bad)
         runs.write_line(self._session, f"{self._folder}/manifest", manifest.encode())
         ended_s = time.monotonic()
         self._say(

@@ -10,9 +10,10 @@ Belongs here: reading and judging. Not here: where rows go (runs.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BinaryType, StringType
 
@@ -86,22 +87,44 @@ def _problem() -> Column:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`first_bad`: file, row, problem, queue, key of one bad row; None: there is none."""
+
+    rows: int
+    bad: int
+    first_bad: Row | None
+
+    def refuse(self) -> None:
+        """Raises InvalidName or Malformed if a row is bad, with its place."""
+        bad = self.first_bad
+        if bad is None:
+            return
+        place = bad["file"] if bad["row"] is None else f"{bad['file']}, row {bad['row']}"
+        kind = InvalidName if " name " in bad["problem"] else Malformed
+        raise kind(
+            f"{place}: {bad['problem']} (queue {bad['queue']!r}, key {bad['key']!r}); {self.bad:,} rows are bad; with"
+            " --rejects DIR such rows are kept aside and the rest is loaded",
+            subject=place,
+            limit=NAME_BYTES_MAX,
+        )
+
+
+def judge(rows: DataFrame) -> Judged:
+    """One pass over everything."""
+    shown = F.when(F.col("problem").isNotNull(), F.struct(*_shown()))
+    found = rows.agg(
+        F.count("*").alias("rows"), F.count("problem").alias("bad"), F.first(shown, ignorenulls=True).alias("first")
+    ).first()
+    assert found is not None
+    return Judged(found["rows"], found["bad"], found["first"])
+
+
 def shown_rejects(rows: DataFrame) -> DataFrame:
     """The bad rows as people read them: file, row, problem, queue, key."""
-    shown = [F.expr(f"cast(substring({name}, 1, {_SHOWN_BYTES}) as string)").alias(name) for name in ("queue", "key")]
-    return rows.where(F.col("problem").isNotNull()).select("file", "row", "problem", *shown)
+    return rows.where(F.col("problem").isNotNull()).select(*_shown())
 
 
-def refuse_bad_rows(rows: DataFrame) -> None:
-    """Raises InvalidName or Malformed with the first bad row found and its place."""
-    bad = shown_rejects(rows).first()
-    if bad is None:
-        return
-    place = bad["file"] if bad["row"] is None else f"{bad['file']}, row {bad['row']}"
-    kind = InvalidName if " name " in bad["problem"] else Malformed
-    raise kind(
-        f"{place}: {bad['problem']} (queue {bad['queue']!r}, key {bad['key']!r}); with --rejects DIR such rows are kept"
-        " aside and the rest is loaded",
-        subject=place,
-        limit=NAME_BYTES_MAX,
-    )
+def _shown() -> list[Column]:
+    names = [F.expr(f"cast(substring({name}, 1, {_SHOWN_BYTES}) as string)").alias(name) for name in ("queue", "key")]
+    return [F.col("file"), F.col("row"), F.col("problem"), *names]
