@@ -97,7 +97,8 @@ class Leases:
     ) -> list[Message]:
         """Takes up to `messages` messages now, about `bytes_max` bytes of bodies, for `lease_ms` milliseconds (> 0).
 
-        Ack them with `ack` below, not by their own. Raises NoSuchQueue, OutOfRange. A call that fails may have taken
+        Ack them with `ack` below, not by their own. Raises NoSuchQueue, OutOfRange;
+        Unavailable where a slice does not answer and the others have nothing. A call that fails may have taken
         messages: they come again when their lease ends.
         """
         if lease_ms < 1:
@@ -105,10 +106,7 @@ class Leases:
         name = encode_name(queue, "queue")
         deadline = self._broker._deadline(deadline_s)
         backlog = (await self.backlogs([name], deadline_s=deadline_s))[0]
-        if not backlog.slices and backlog.silent:
-            what = f"pull at slice {backlog.silent[0]}"
-            raise Unavailable(f"{what}: it does not answer, and no other slice has messages", subject=what)
-        if not backlog.exists:
+        if not backlog.exists and not backlog.silent:
             raise no_such_queue(name)
         found: list[Message] = []
         size_bytes = 0
@@ -122,6 +120,9 @@ class Leases:
             taken = await self._pull_from(slice_name, pull, deadline)
             found += taken
             size_bytes += sum(len(message.body) for message in taken)
+        if not found and backlog.silent:
+            what = f"pull at slice {backlog.silent[0]}"
+            raise Unavailable(f"{what}: it does not answer, and no other slice has messages now", subject=what)
         return found
 
     async def ack(self, queue: Name, done: Iterable[Done], *, deadline_s: float | None = None) -> None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 import shoal
-from shoal_contract.errors import OutOfRange, ShoalError
+from shoal_contract.errors import OutOfRange, ShoalError, Unavailable
 from shoal_contract.names import encode_name
 from shoal_contract.tasks import Tasks
 from shoal_ops.http import events, limits, messages, models, names, problem
@@ -151,9 +151,7 @@ async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models
     async with Tasks("pull") as tasks:
         gone: asyncio.Task[None] | None = None
         while True:
-            found = await gateway.leases.pull(
-                queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=limits.PULL_BYTES_MAX
-            )
+            found = await _take(gateway, queue, wanted, end)
             left_s = end - loop.time()
             if found or left_s <= 0 or gateway.stopping:
                 return found
@@ -161,6 +159,18 @@ async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models
             seen = await gateway.arrivals.wait(queue, seen, left_s, gone)
             if gone.done():
                 return []
+
+
+async def _take(gateway: Gateway, queue: bytes, wanted: models.Pull, end: float) -> list[shoal.Message]:
+    """What there is now. A slice that is silent is waited for as messages are; Unavailable only once time is over."""
+    try:
+        return await gateway.leases.pull(
+            queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=limits.PULL_BYTES_MAX
+        )
+    except Unavailable:
+        if asyncio.get_running_loop().time() >= end or gateway.stopping:
+            raise
+        return []
 
 
 def _receipt(gateway: Gateway, receipt: shoal.Receipt) -> models.Receipt:

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from shoal_ops import exits
-from tests.ops.http.conftest import WAIT_S, Running
+from tests.ops.http.conftest import WAIT_S, Running, until
 from tests.ops.http.test_gateway import ok
 
 
@@ -37,8 +37,7 @@ def test_a_stop_ends_streams_and_long_polls_and_answers_what_is_under_way(runnin
                 lines = stream.iter_lines()
                 assert next(lines) == ": queue stop-a"
                 waiting.start()
-                while "shoal_admin_waiting_pulls 1.0" not in http.get("/metrics").text:
-                    pass
+                until(lambda: "waits" if "shoal_admin_waiting_pulls 1.0" in http.get("/metrics").text else "")
                 process.send_signal(signal.SIGTERM)
                 assert ": stopping" in list(lines), "the stream is ended in order"
             waiting.join(WAIT_S)

@@ -31,7 +31,7 @@ function askForToken(problem) {
   token.forget();
   say("wait", "Token needed");
   at("ask").hidden = false;
-  at("cluster").hidden = at("waiting").hidden = at("found").hidden = at("forget").hidden = true;
+  at("cluster").hidden = at("waiting").hidden = at("found").hidden = at("find").hidden = at("forget").hidden = true;
   at("token-problem").hidden = !problem;
   at("token-problem").textContent = problem;
   at("token").focus();
@@ -59,7 +59,7 @@ function show() {
   const histories = {};
   for (const name of ["publishes", "deliveries", "changes", "messages"]) histories[name] = together(known.slices, name, length);
   at("ask").hidden = at("waiting").hidden = true;
-  at("cluster").hidden = false;
+  at("cluster").hidden = at("find").hidden = false;
   at("forget").hidden = !token.get();
   showTiles(at("tiles"), known, histories);
   chart.show(known.times_ms, SERIES.map((series) => histories[series.name]));
