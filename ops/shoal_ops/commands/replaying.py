@@ -32,8 +32,10 @@ class _Counts(ProgressColumn):
 @asynccontextmanager
 async def shown_progress(replay: Replay, events: int, console: Console) -> AsyncIterator[None]:
     columns = (TextColumn("{task.description}"), BarColumn(), _Counts(), TimeElapsedColumn())
-    progress = Progress(*columns, console=console, refresh_per_second=REFRESH_PER_S, transient=True)
-    with progress:
+    quiet = not console.is_terminal
+    with Progress(
+        *columns, console=console, refresh_per_second=REFRESH_PER_S, transient=True, disable=quiet
+    ) as progress:
         row = progress.add_task("replay", total=events)
 
         def update() -> None:
