@@ -74,7 +74,7 @@ class Admin:
         return tuple(owners.slices[index] for index in owners.owners)
 
     async def figures(self, slice_name: str) -> SliceFigures:
-        """What a slice holds and did. Raises OutOfRange for a slice that there is not."""
+        """What a slice holds and did, at most 0.2 s ago. Raises OutOfRange for a slice that there is not."""
         answer = await self._ask(slice_name, lambda stub, s: stub.Figures(wire.FiguresRequest(), timeout=s))
         return _figures(answer)
 
