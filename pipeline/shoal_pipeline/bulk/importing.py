@@ -31,7 +31,7 @@ IMPORTED = StructType(
         StructField("problem", StringType()),
     ]
 )
-"""Totals of a slice in one row (queue null), and a row for each refused queue that is shown."""
+"""Totals of a part in one row (queue null), and a row for each refused queue that is shown (totals null)."""
 
 VERIFIED = StructType(
     [
@@ -72,12 +72,13 @@ def stored_chunks(batches: Batches, where: str) -> Iterator[StoredChunk]:
             yield StoredChunk(slice_index, checksum, change)
 
 
-def importer(target: Target) -> Callable[[Batches], Batches]:
-    """For all chunks of one slice, in order, in one task."""
+def importer(target: Target, before: int) -> Callable[[Batches], Batches]:
+    """For the chunks of one part of a slice's run, in order, in one task. `before`: how many chunks its earlier parts
+    have."""
 
     def bring(batches: Batches) -> Batches:
         first = last_chunk(target.slice, target.address, target.run) + 1
-        numbered = enumerate(stored_chunks(batches, target.where), 1)
+        numbered = enumerate(stored_chunks(batches, target.where), before + 1)
         sent: dict[int, bytes] = {}
 
         def requests() -> Iterator[wire.ImportRequest]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from shoal_pipeline.limits import (
     CHUNKS_PER_BATCH,
     IMPORT_ATTEMPTS_MAX,
     PROGRESS_S,
+    REFUSALS_SHOWN_MAX,
     RETRY_S,
     ROWS_PER_PART,
     SLICES_AT_ONCE_MAX,
@@ -134,21 +136,22 @@ class Load:
         return manifest
 
     def _import(self, manifest: Manifest) -> int:
-        """How many memberships were refused. Slices are loaded at once, each from one task."""
+        """How many memberships were refused. Slices are loaded at once, each from one task at a time."""
         began_s = time.monotonic()
         stopped = Event()
         watch = Thread(target=self._watch, args=(manifest, stopped), name="import progress", daemon=True)
         watch.start()
         try:
             with ThreadPoolExecutor(min(SLICES_AT_ONCE_MAX, max(1, len(manifest.slices)))) as pool:
-                results = list(pool.map(lambda one: self._import_slice(manifest, one), manifest.slices))
+                by_slice = list(pool.map(lambda one: self._import_slice(manifest, one), manifest.slices))
         finally:
             stopped.set()
             watch.join()
+        rows = [row for rows in by_slice for row in rows]
         totals: dict[str, int] = {
-            name: sum(rows[0][name] for rows in results) for name in ("queues_made", "bindings_made", "refused")
+            name: sum(row[name] or 0 for row in rows) for name in ("queues_made", "bindings_made", "refused")
         }
-        for row in [row for rows in results for row in rows[1:]]:
+        for row in [row for row in rows if row["queue"] is not None][:REFUSALS_SHOWN_MAX]:
             self._say(f"refused: queue {show(bytes(row['queue']))}: {row['problem']}")
         self._say(
             f"imported: {totals['queues_made']:,} queues and {totals['bindings_made']:,} memberships made,"
@@ -156,20 +159,29 @@ class Load:
         )
         return totals["refused"]
 
-    def _import_slice(self, manifest: Manifest, part: SliceRun) -> list[Any]:
-        """Goes on where the slice is after it was away, a bounded number of times."""
+    def _import_slice(self, manifest: Manifest, to: SliceRun) -> list[Any]:
+        """Part by part, each in one task; goes on where the slice is."""
+        found: list[Any] = []
+        before = 0
+        for part, chunks in to.parts:
+            attempt = partial(self._import_part, manifest, to.slice, part, before, before + chunks)
+            found += self._again_if_away(to.slice, attempt)
+            before += chunks
+        return found
+
+    def _import_part(self, manifest: Manifest, slice_name: str, part: int, before: int, last: int) -> list[Any]:
+        """Chunks `before` + 1 to `last` of a slice: rows of IMPORTED."""
+        from shoal_pipeline.bulk.cluster import last_chunk
         from shoal_pipeline.bulk.importing import IMPORTED, importer
         from shoal_pipeline.bulk.runs import chunks_of
 
-        index = manifest.partition_map.slices.index(part.slice)
-        chunks = chunks_of(self._session, self._folder).where(f"slice = {index}")
-
-        def attempt() -> list[Any]:
-            target = self._target(manifest, part.slice)
-            in_order = chunks.coalesce(1).sortWithinPartitions("part", "number")
-            return in_order.mapInArrow(importer(target), IMPORTED).collect()
-
-        return self._again_if_away(part.slice, attempt)
+        target = self._target(manifest, slice_name)
+        if last_chunk(slice_name, target.address, target.run) >= last:
+            return []
+        index = manifest.partition_map.slices.index(slice_name)
+        chunks = chunks_of(self._session, self._folder).where(f"slice = {index} and part = {part}")
+        in_order = chunks.coalesce(1).sortWithinPartitions("number")
+        return in_order.mapInArrow(importer(target, before), IMPORTED).collect()
 
     def _again_if_away(self, slice_name: str, attempt: Callable[[], list[Any]]) -> list[Any]:
         for left in range(IMPORT_ATTEMPTS_MAX - 1, -1, -1):

@@ -19,12 +19,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
@@ -49,13 +50,17 @@ CHUNK: Final = StructType(
 
 @dataclass(frozen=True, slots=True)
 class SliceRun:
-    """One slice's part of a run. `checksum`: the sum of its chunks'."""
+    """What a run has for one slice. `parts`: (part, its chunks), ascending. `checksum`: the sum of its chunks'."""
 
     slice: str
-    chunks: int
+    parts: tuple[tuple[int, int], ...]
     memberships: int
     expected: int
     checksum: int
+
+    @property
+    def chunks(self) -> int:
+        return sum(chunks for _, chunks in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,10 @@ class Manifest:
             found = json.loads(text)
             if found["form"] != FORM:
                 raise ValueError(f"its form is {found['form']!r}, this version reads {FORM!r}")
-            slices = tuple(SliceRun(**one) for one in found["slices"])
+            slices = tuple(
+                SliceRun(**{**one, "parts": tuple((part, chunks) for part, chunks in one["parts"])})
+                for one in found["slices"]
+            )
             partition_map = PartitionMap.decode(found["map"].encode())
             return Manifest(found["run"], tuple(found["inputs"]), partition_map, slices, int(found["rejected"]))
         except (ValueError, KeyError, TypeError) as error:
@@ -160,12 +168,16 @@ def chunks_of(session: SparkSession, folder: str) -> DataFrame:
 def summary(session: SparkSession, folder: str, slices: Sequence[str]) -> tuple[SliceRun, ...]:
     """Counts of what was written."""
     totals = (F.sum(name).alias(name) for name in ("memberships", "expected", "checksum"))
-    found = chunks_of(session, folder).groupBy("slice").agg(F.count("*").alias("chunks"), *totals)
-    rows = sorted(found.collect(), key=lambda row: row["slice"])
+    found = chunks_of(session, folder).groupBy("slice", "part").agg(F.count("*").alias("chunks"), *totals)
+    rows = sorted(found.collect(), key=lambda row: (row["slice"], row["part"]))
     return tuple(
-        SliceRun(slices[row["slice"]], row["chunks"], row["memberships"], row["expected"], row["checksum"])
-        for row in rows
+        _slice_run(slices[index], list(parts)) for index, parts in groupby(rows, key=lambda row: int(row["slice"]))
     )
+
+
+def _slice_run(name: str, rows: Sequence[Row]) -> SliceRun:
+    totals = [sum(int(row[column]) for row in rows) for column in ("memberships", "expected", "checksum")]
+    return SliceRun(name, tuple((row["part"], row["chunks"]) for row in rows), *totals)
 
 
 def write_line(session: SparkSession, path: str, line: str) -> None:
