@@ -39,7 +39,10 @@ class Fleet:
         for part in range(self._setting.generators):
             command = [sys.executable, "-m", "shoal_loadtest.residents.generator", str(setting_file), str(part)]
             with (self._setting.folder / f"generator-{part}.log").open("wb") as log:
-                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+                # In a session of their own: Ctrl-C is for Locust, which lets them finish.
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                )
             self._processes.append(process)
             gevent.spawn(self._listen, part, process)
         self._wait(lambda: len(self.ready) == self._setting.generators, GENERATOR_READY_S_MAX, "did not get ready")

@@ -128,7 +128,9 @@ CLUSTER_READY_S_MAX: Final = 120.0
 CLUSTER_STOP_S_MAX: Final = 180.0
 GENERATOR_READY_S_MAX: Final = 60.0
 GENERATOR_STOP_S_MAX: Final = 20.0
-"""Starts and ends of processes; a stop writes checkpoints. Longer is a failure worth reporting."""
+LOCUST_STOP_S_MAX: Final = 120.0
+"""Starts and ends of processes: a cluster's stop writes checkpoints, Locust's waits for generators that look for
+what is missing. Longer is a failure worth reporting."""
 
 READY_POLL_S: Final = 0.05
 """How often a process that was started is looked at."""

@@ -28,6 +28,7 @@ from shoal_loadtest.residents.setting import Setting
 from shoal_loadtest.residents.summary import read_summary, told
 
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
+INTERRUPTED = 130
 _READY = re.compile(rb"clients connect to (\S+)")
 
 
@@ -40,7 +41,7 @@ class Cluster:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0 all levels kept; 1 not, or the run broke; argparse exits with 2 for bad arguments."""
+    """Exit code: 0 all levels kept; 1 not, or the run broke; 2 bad arguments (argparse); 130 interrupted."""
     given = _arguments(arguments)
     report: Path = given.report.resolve()
     report.mkdir(parents=True, exist_ok=True)
@@ -50,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _cluster(given.at, given.slices, report) as cluster:
             code = _locust(_setting(given, report, cluster), report)
         summary = read_summary(report / "summary.json")
+    except KeyboardInterrupt:
+        sys.stderr.write(f"interrupted; what there is of a report is in {report}\n")
+        return INTERRUPTED
     except (BenchFailed, OSError, msgspec.MsgspecError) as error:
         sys.stderr.write(f"load test failed: {error}\n")
         return 1
@@ -120,7 +124,7 @@ def _locust(setting: Setting, report: Path) -> int:
     try:
         _say_progress(process, log_path, seconds)
     finally:
-        code = _end(process, signal.SIGTERM, limits.GENERATOR_STOP_S_MAX)
+        code = _end(process, signal.SIGTERM, limits.LOCUST_STOP_S_MAX)
     if not (report / "summary.json").is_file():
         raise BenchFailed(f"Locust ended with code {code} and no summary; see {log_path}")
     return code
