@@ -144,7 +144,7 @@ async def test_an_upgrade_to_another_number_of_slices_or_partitions_is_refused(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def left_behind(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Manifest], Path]:
     """Manifests and volumes of a cluster that got messages and was stopped, as at a drain of its machines."""
-    changed = {"slices": {"count": 2}, "admin": {"enabled": False}}
+    changed = {"slices": {"count": 2}, "admin": {"enabled": False}, "census": {"enabled": True}}
     manifests, folder = render(merged(values, changed)), tmp_path_factory.mktemp("stopped")
     async with RenderedCluster(manifests, folder) as cluster, connect(cluster) as broker:
         await broker.declare("inbox")
@@ -165,6 +165,20 @@ async def test_data_outlives_the_pods_and_etcds_records(
     async with RenderedCluster(manifests, folder) as again, connect(again) as broker:
         found = await broker.peek("inbox", len(KEYS))
     assert sorted(message.body for message in found) == [key.encode() for key in KEYS]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_the_census_job_reports_on_what_the_slices_archived(left_behind: tuple[list[Manifest], Path]) -> None:
+    manifests, folder = left_behind
+    archived = (folder / "claims" / "demo-shoal-archive").glob("*/*/*.journal")
+    assert {path.parent.relative_to(path.parents[2]).as_posix() for path in archived} == {"s0/n0", "s1/n1"}
+    (scheduled,) = [one for one in manifests if one["kind"] == "CronJob"]
+    code, told = await RenderedCluster(manifests, folder).run_job(scheduled)
+    assert code == 0, told
+    reports = folder / "claims" / "demo-shoal-census"
+    assert "<html" in (reports / "census.html").read_text(encoding="utf-8")
+    assert list((reports / "tables").rglob("*.parquet"))
 
 
 @pytest.fixture(scope="module")
