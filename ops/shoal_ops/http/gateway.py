@@ -33,6 +33,8 @@ class Gateway:
         self.push = Push(broker, tasks)
         self.sampler = Sampler(self.admin)
         self.stopping = False
+        self._owners: tuple[int, tuple[str, ...]] = (0, ())
+        """Map version, and the owner of each of its partitions."""
         tasks.start("arrivals", self.arrivals.look())
         tasks.start("samples", self.sampler.run())
         metrics.watch("shoal_admin_streams", "Event streams open now.", lambda: len(self.push))
@@ -44,7 +46,10 @@ class Gateway:
 
     async def place_of(self, key: bytes) -> tuple[int, str]:
         """Partition and slice of a key, by the map of this connection."""
-        owners = await self.admin.partitions()
+        version = self.broker.map_version
+        if self._owners[0] != version:
+            self._owners = (version, await self.admin.partitions())
+        owners = self._owners[1]
         partition = partition_of(key, len(owners))
         return partition, owners[partition]
 
