@@ -104,7 +104,7 @@ KNOWN_QUEUE_AGE_S: Final = 10.0
 PULL_BYTES_MAX: Final = 2 << 20
 """Bodies in one answer to a pull: fits a frame beside keys and framing."""
 
-LEASE_LOOK_S: Final = 2.0
+LEASE_LOOK_S: Final = 4.0
 """How long a pull waits for slices to say what they have, before it goes on without those that are silent."""
 
 LEASE_REGROUP_S: Final = 1.0

@@ -120,7 +120,7 @@ SAMPLE_EVERY_S: Final = 2.0
 SAMPLES_MAX: Final = 151
 """Samples kept: five minutes of rates."""
 
-SAMPLE_DEADLINE_S: Final = 2.0
+SAMPLE_DEADLINE_S: Final = 4.0
 """A slice that does not answer in this time counts as silent."""
 
 assert BODY_BYTES_MAX > CHUNK_BYTES_MAX * 4 / 3
