@@ -26,6 +26,7 @@ from shoal_pipeline.census.compute import take_census
 from shoal_pipeline.census.outcome import Census
 from shoal_pipeline.census.requests import read_rows
 
+from .archives import SliceArchive, binds, declares, drops, unbinds
 from .real_events import (
     CHURN,
     DATA,
@@ -202,6 +203,32 @@ def test_the_same_job_runs_under_spark_submit(life: Path) -> None:
     lines = dict(line.rsplit(maxsplit=3)[:2] for line in text.splitlines()[1:])
     plain = [count(list(channel_events()), 0, YEAR_MS), count([*churn_events()], 0, 1 << 62)]
     assert lines["memberships"] == f"{sum(one.intervals[0].memberships for one in plain):,}"
+
+
+def test_what_an_archive_cannot_tell_is_noted(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(BadCall, match="no records yet"):
+        census_of(spark, tmp_path, 1000)
+    late = SliceArchive(tmp_path, "s01", first_lsn=50)
+    late.change(5_000, declares(b"lost"))
+    late.change(6_000, binds(b"anna", b"red"), binds(b"ben", b"red"), unbinds(b"ben", b"blue"))
+    late.own(7_000, 16)
+    late.change(8_000, binds(b"carl", b"red"), drops(b"ben"))
+    path = late.cut()
+    path.write_bytes(path.read_bytes().replace(b"lost", b"gone"))
+    silent = SliceArchive(tmp_path, "s02")
+    silent.change(9_000, declares(b"dora"), binds(b"dora", b"green"))
+    silent.cut()
+    rows = read_rows(spark, str(tmp_path), {"damage": "skip"})
+    census = take_census(rows, "archive", 10_000, lambda _: None)
+    assert census.notes == (
+        "the archive of slice s01 begins at LSN 50: memberships from before are unknown, and not counted",
+        "slice s02 does not say which partitions it owns: all of its requests are counted",
+        "1 records are damaged and left out",
+    )
+    (figures,) = census.intervals
+    assert (figures.start_ms, figures.seconds) == (0, 3.0)
+    assert (figures.online_queues, figures.keys, figures.memberships) == (3, 2, 3)
+    assert (figures.binds, figures.unbinds, figures.size_max) == (4, 1, 2)
 
 
 def test_an_interval_too_short_for_the_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,15 +11,13 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
 from shoal_contract.errors import BadCall
 from shoal_contract.journal_record import HEADER, STX
-from shoal_pipeline.limits import OWNERSHIP_LOOK_RECORDS
-from shoal_slice_node.adapters.journal_segment import BATCH, SUFFIX, SegmentScan, first_lsn_of
-from shoal_slice_node.core.records import Kind, decode_ownership
+from shoal_slice_node.adapters.journal_segment import BATCH, SUFFIX, first_lsn_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +88,3 @@ def end_lsn(span: Span) -> int:
             position += HEADER.size + length
             expected += kind != BATCH
     return expected
-
-
-def find_partitions(spans: Iterable[Span]) -> int | None:
-    """How many partitions the cluster has, from the first record that says so; None: none of the first few does."""
-    for those in by_slice(spans).values():
-        data = those[0].path.read_bytes()
-        for record in islice(SegmentScan(data, those[0].first_lsn), OWNERSHIP_LOOK_RECORDS):
-            if record.kind == Kind.OWNERSHIP:
-                return len(decode_ownership(record.payload)[1])
-    return None

@@ -11,7 +11,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from shoal_pipeline.archive.batches import Reading, check_schema, read_batches
-from shoal_pipeline.archive.folder import Span, find_partitions, list_spans
+from shoal_pipeline.archive.folder import Span, list_spans
+from shoal_pipeline.archive.records import find_partitions
 from shoal_pipeline.archive.wanted import Wanted, choose_spans, push
 
 

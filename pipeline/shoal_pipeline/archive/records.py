@@ -6,22 +6,26 @@ segment begins. After damage reading goes on at the next sound record, as the cl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NoReturn
 
 from shoal_contract.errors import Corrupt
 from shoal_contract.journal_record import STX, Record, decode_record
-from shoal_pipeline.archive.folder import Span
+from shoal_pipeline.archive.folder import Span, by_slice
+from shoal_pipeline.limits import OWNERSHIP_LOOK_RECORDS
 from shoal_slice_node.adapters.files import DiskFiles
 from shoal_slice_node.adapters.journal_segment import SegmentScan, damaged
+from shoal_slice_node.core.records import Kind, decode_ownership
 
 _STX = bytes((STX,))
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """`records`: how many LSNs from `lsn` on are lost; 0: nobody knows. `time_ms`: of the last record before."""
+    """`records`: how many LSNs from `lsn` on are lost; 0: nobody knows. `time_ms`: of the last record before, else of
+    the next; 0: the segment has none."""
 
     lsn: int
     records: int
@@ -53,6 +57,15 @@ def read_span(span: Span, skip_damage: bool) -> Iterator[Record | Damage]:
             return
 
 
+def find_partitions(spans: Iterable[Span]) -> int | None:
+    """How many partitions the cluster has, from the first record that says so; None: none of the first few does."""
+    for those in by_slice(spans).values():
+        for record in islice(read_span(those[0], skip_damage=True), OWNERSHIP_LOOK_RECORDS):
+            if isinstance(record, Record) and record.kind == Kind.OWNERSHIP:
+                return len(decode_ownership(record.payload)[1])
+    return None
+
+
 def _is_whole(span: Span, scan: SegmentScan) -> bool:
     if span.to_lsn is None:
         return scan.rest_is_zeros()
@@ -78,7 +91,7 @@ def _resynchronised(span: Span, data: bytes, scan: SegmentScan, time_ms: int) ->
         found = decode_record(data, position)
         if found is not None and found[0].lsn >= lost:
             scan.position, scan.expected_lsn = position, found[0].lsn
-            return Damage(lost, found[0].lsn - lost, begin, position - begin, time_ms), True
+            return Damage(lost, found[0].lsn - lost, begin, position - begin, time_ms or found[0].time_ms), True
         position = data.find(_STX, position + 1)
     records = span.to_lsn - lost if span.to_lsn is not None else 0
     return Damage(lost, records, begin, len(data) - begin, time_ms), False

@@ -16,8 +16,9 @@ from pyspark.sql.types import StructType
 
 from shoal_contract.errors import OutOfRange
 from shoal_pipeline.archive.batches import Reading, check_schema
-from shoal_pipeline.archive.folder import Span, by_slice, end_lsn, find_partitions, list_spans
+from shoal_pipeline.archive.folder import Span, by_slice, end_lsn, list_spans
 from shoal_pipeline.archive.reader import ArchiveOptions, plan, read_planned
+from shoal_pipeline.archive.records import find_partitions
 from shoal_pipeline.archive.wanted import Wanted
 
 Offset = dict[str, int]

@@ -191,7 +191,7 @@ def _top(keys: DataFrame, column: str) -> list[Row]:
 
 
 def _places(found: Counted, ownership: list[Owned], fullest: int) -> list[PlaceFigures]:
-    """Every partition that a slice owned last."""
+    """Every partition that a slice owned last; none where the archive does not say how many there are."""
     full = found.spans.where((f.col("from") <= fullest) & (f.col("to") > fullest))
     stocks = full.select("slice", "partition", f.lit(1).alias("keys"), f.col("size").alias("memberships"))
     churn = found.memberships.select("slice", "partition", f.lit(1).alias("churn"))
@@ -203,6 +203,8 @@ def _places(found: Counted, ownership: list[Owned], fullest: int) -> list[PlaceF
         (row.slice, row.partition): PlaceFigures(*row)
         for row in every.groupBy("slice", "partition").agg(*sums).collect()
     }
+    if any(partition is None for _, partition in figures):
+        return []
     last = {one.slice: one for one in ownership}
     owned = [(one.slice, number) for one in last.values() for number, flag in enumerate(one.flags) if flag == "1"]
     return [figures.get(place) or PlaceFigures(*place, 0, 0, 0, 0) for place in owned]

@@ -75,7 +75,7 @@ class Overview:
 def frames_of(rows: DataFrame) -> DataFrame:
     """One row for each record, with `repeat`: the slice had that producer's frame already, and changed nothing."""
     frames = rows.groupBy("slice", "lsn").agg(
-        f.min("at_ms").alias("at_ms"),
+        f.min(f.when(f.col("kind") != "damaged", f.col("at_ms"))).alias("at_ms"),
         f.first("producer").alias("producer"),
         f.first("sequence").alias("sequence"),
         f.max(f.when(f.col("kind") == "own", f.col("messages"))).alias("partitions"),
@@ -100,11 +100,11 @@ def look_over(frames: DataFrame) -> Overview:
         )
         .collect()
     )
-    if not found:
+    if all(row.first_ms is None for row in found):
         raise BadCall("the archive has no records yet: a node archives closed segments, and all when it stops")
     return Overview(
-        min(row.first_ms for row in found),
-        max(row.last_ms for row in found),
+        min(row.first_ms for row in found if row.first_ms is not None),
+        max(row.last_ms for row in found if row.last_ms is not None),
         {row.slice: row.first_lsn for row in found},
         max(row.partitions or 0 for row in found),
         frozenset(row.slice for row in found if row.partitions is None),
@@ -147,14 +147,14 @@ def requests_of(
 
 def _is_owned(ownership: list[Owned], overview: Overview) -> Column:
     """A literal for each word of a slice about what it owns: there are few. Before the first word of an incomplete
-    archive that one holds."""
+    archive that one holds. A key whose partition cannot be told counts as owned."""
     owned = f.col("slice").isin(*overview.ownerless) if overview.ownerless else f.lit(False)
     before = ""
     for one in ownership:
         from_lsn = 0 if one.slice in overview.incomplete and one.slice != before else one.lsn
         flag = f.substr(f.lit(one.flags), f.col("partition") + 1, f.lit(1)) == "1"
         here = (f.col("slice") == one.slice) & (f.col("lsn") >= from_lsn)
-        owned = f.when(here, f.coalesce(flag, f.lit(False))).otherwise(owned)
+        owned = f.when(here, f.coalesce(flag, f.lit(True))).otherwise(owned)
         before = one.slice
     return owned
 
