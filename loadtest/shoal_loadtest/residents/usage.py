@@ -11,7 +11,7 @@ _ROLES = {"shoal_slice_node": "slices", "shoal_redirector": "redirector"}
 
 
 class Usage:
-    """Of `roots`: (role, pid). Children with a role of their own count there, others with their parents."""
+    """Of `roots`: (role, pid). Children with a role of their own count there, others with their parents; each once."""
 
     def __init__(self) -> None:
         self.roots: list[tuple[str, int]] = []
@@ -43,6 +43,7 @@ class Usage:
 
     def _processes(self) -> list[tuple[str, psutil.Process]]:
         found: list[tuple[str, psutil.Process]] = []
+        counted: set[int] = set()
         for role, pid in self.roots:
             try:
                 root = psutil.Process(pid)
@@ -51,6 +52,9 @@ class Usage:
                 continue
             roles: dict[int, str] = {pid: role}
             for process in family:
+                if process.pid in counted:
+                    continue
+                counted.add(process.pid)
                 try:
                     command, parent = process.cmdline(), process.ppid()
                 except psutil.Error:
