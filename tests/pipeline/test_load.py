@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -196,9 +197,20 @@ async def test_bad_rows_are_named_or_kept_aside(spark: SparkSession, tmp_path: P
         assert sorted(one["problem"] for one in found) == sorted(BAD_ROWS)
         out = await asyncio.to_thread(exported, spark, cluster.redirector, tmp_path / "out")
         assert out == [(b"a", b"k"), (b"f", b"k")]
+        move_a_partition(tmp_path / "runs" / "manifest")
+        assert await asyncio.to_thread(loaded, spark, *words, "--rejects", rejects, say=said.append) == load.FOUND
+        assert any("map has changed since the run was sorted: sorting again" in line for line in said)
         kind, text = await refused(spark, tmp_path / "columns.parquet", *words[1:3], "--runs", tmp_path / "runs2")
         assert kind is Malformed and "has no column key; it has queue, group" in text
         assert (await refused(spark, tmp_path / "members.txt", *words[1:3], "--runs", tmp_path / "r"))[0] is BadCall
+
+
+def move_a_partition(folder: Path) -> None:
+    """As if the run had been sorted for an earlier map."""
+    (path,) = folder.glob("*.txt")
+    manifest = Manifest.decode(path.read_text())
+    path.write_text(replace(manifest, partition_map=manifest.partition_map.moved({0: "s09"})).encode())
+    path.with_name(f".{path.name}.crc").unlink()
 
 
 async def refused(spark: SparkSession, *words: object) -> tuple[type[ShoalError], str]:

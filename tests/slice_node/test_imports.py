@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_contract.errors import InvalidName, Malformed, OutOfRange, ResourceExhausted, ShoalError, from_wire
+from shoal_contract.errors import InvalidName, Malformed, NotOwner, OutOfRange, ResourceExhausted, ShoalError, from_wire
+from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.frames import parse_change, parse_import
 from shoal_slice_node.core.memberships import Verifier, export_pages
-from shoal_slice_node.core.records import ChangeHead
+from shoal_slice_node.core.records import ChangeHead, Kind, encode_ownership
 from shoal_slice_node.limits import BINDINGS_PER_QUEUE_MAX
 
 from .bulk_client import RUN, Memberships, imports, live_memberships
-from .core_driver import CoreDriver, bind, declare, drop, publish, unbind
+from .core_driver import PARTITIONS, CoreDriver, bind, declare, drop, publish, unbind
+
+NAMES = [b"key-%d" % number for number in range(100)]
 
 
 def bring(core: CoreDriver, memberships: Memberships, *starts: int) -> wire.StepOutcome:
@@ -98,6 +101,16 @@ def test_a_start_is_an_offset_that_the_key_has_or_the_first_of_a_new_key() -> No
     session = core.session()
     core.attach(session, "q")
     assert core.take(session) == [("k", 2, b"y")]
+
+
+def test_keys_of_other_slices_are_refused() -> None:
+    core = CoreDriver()
+    mine, other = (next(name for name in NAMES if partition_of(name, PARTITIONS) % 2 == odd) for odd in (0, 1))
+    core.record(Kind.OWNERSHIP, encode_ownership(2, b"\x01\x00" * (PARTITIONS // 2)))
+    outcome = bring(core, {b"q": [mine, other], b"r": [mine]})
+    ((at, error),) = refusals(outcome)
+    assert (at, type(error), error.map_version) == (0, NotOwner, 2)
+    assert exported(core) == {b"r": {mine}}
 
 
 def test_too_many_bindings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
