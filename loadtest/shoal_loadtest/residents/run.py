@@ -29,6 +29,9 @@ from shoal_loadtest.residents.summary import read_summary, told
 
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 INTERRUPTED = 130
+DESCRIPTION = (
+    "The evaluation's residents on a fresh cluster, every message checked. Exit code: 0 all levels kept, 1 not."
+)
 _READY = re.compile(rb"clients connect to (\S+)")
 
 
@@ -162,12 +165,18 @@ def _end(process: subprocess.Popen[bytes], number: signal.Signals, seconds: floa
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m shoal_loadtest.residents", description=(__doc__ or "")[:120])
-    parser.add_argument("--scale", type=_within(limits.SCALE_MIN, limits.SCALE_MAX), default=4.0, metavar="X")
+    parser = argparse.ArgumentParser(prog="python -m shoal_loadtest.residents", description=DESCRIPTION)
+    parser.add_argument(
+        "--scale", type=_within(limits.SCALE_MIN, limits.SCALE_MAX), default=4.0, metavar="X", help="4 is the hurdle"
+    )
     parser.add_argument("--shape", choices=sorted(SHAPES), default="steady")
     seconds = _within(limits.DURATION_S_MIN, limits.DURATION_S_MAX)
-    parser.add_argument("--duration", type=seconds, default=limits.DURATION_S_DEFAULT, metavar="S")
-    parser.add_argument("--report", type=Path, default=Path("build/loadtest"), metavar="DIR")
+    parser.add_argument(
+        "--duration", type=seconds, default=limits.DURATION_S_DEFAULT, metavar="S", help="after warm-up"
+    )
+    parser.add_argument(
+        "--report", type=Path, default=Path("build/loadtest"), metavar="DIR", help="for all that is left"
+    )
     parser.add_argument(
         "--at", default="", metavar="HOST:PORT", help="a running cluster's redirector; else a fresh one"
     )
@@ -177,7 +186,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pace", type=_within(0.1, 1e3), default=1.0, metavar="X", help="times all rates")
     parser.add_argument("--slack", type=_within(1, 1e4), default=1.0, metavar="X", help="times the latency levels")
-    parser.add_argument("--lost-after", type=_within(1, 600), default=limits.LOST_AFTER_S, metavar="S")
+    parser.add_argument(
+        "--lost-after", type=_within(1, 600), default=limits.LOST_AFTER_S, metavar="S", help="audited then"
+    )
     parser.add_argument("--fault", choices=["none", "drop", "double"], default="none", help="to show it is found")
     given = parser.parse_args(arguments)
     if not 1 <= given.generators <= limits.GENERATORS_MAX:
