@@ -38,7 +38,7 @@ def resident_bytes_peak() -> int:
 
 
 def let_go(folder: str) -> int:
-    """Drops the mapped pages of the LMDB file in `folder`. Returns resident bytes less than before."""
+    """Drops the mapped pages of the LMDB file in `folder`. Returns resident bytes less than before; 0 if others took more."""
     if not _SMAPS.exists():
         return 0
     before = resident_bytes()
@@ -48,7 +48,7 @@ def let_go(folder: str) -> int:
         if len(fields) == 6 and fields[5] == name and "w" not in fields[1]:
             start, end = (int(edge, 16) for edge in fields[0].split("-"))
             _drop(start, min(end - start, Path(name).stat().st_size))
-    return before - resident_bytes()
+    return max(0, before - resident_bytes())
 
 
 def _drop(start: int, size_bytes: int) -> None:
