@@ -38,7 +38,7 @@ def resident_bytes_peak() -> int:
 
 
 def let_go(folder: str) -> int:
-    """Drops the mapped pages of the LMDB file in `folder`. Returns resident bytes less than before; 0 if others took more."""
+    """Drops the mapped pages of the LMDB file in `folder`. Returns resident bytes less than before, at least 0."""
     if not _SMAPS.exists():
         return 0
     before = resident_bytes()
