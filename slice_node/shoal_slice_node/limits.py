@@ -38,6 +38,18 @@ RECLAIM_NOTED_MAX: Final = 200_000
 RECOUNT_MEMBERS_PER_TURN: Final = 500
 """Cursors read per turn while a key's lowest is sought: about 2 ms of the broker."""
 
+RECOUNT_MEMBERS_PER_STEP: Final = 100
+"""Of these for one key, before the next key has its turn."""
+
+LOOKS_UNDER_WAY_MAX: Final = 16
+"""Keys whose lowest cursor is sought at a time, in turns."""
+
+LOWEST_NOTED_MEMBERS_MIN: Final = 16
+"""Of keys with fewer bindings it is not noted who stood lowest: reading all of them again costs as little."""
+
+LOWEST_NOTED_MAX: Final = 50_000
+"""Keys of which it is noted who stood lowest, 200 bytes each; with more, the oldest look is forgotten."""
+
 TRIM_DELAY_MS: Final = 500
 """How long a key's consumed rows may wait for a trim when too few of its bindings have moved to pay for one."""
 

@@ -23,6 +23,7 @@ from shoal_slice_node.core.records import (
     NO_PRODUCER,
     ChangeHead,
     Kind,
+    Trim,
     encode_acks,
     encode_change,
     encode_ownership,
@@ -31,7 +32,7 @@ from shoal_slice_node.core.records import (
 )
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_QUEUE
 from shoal_slice_node.core.tables import Tables
-from shoal_slice_node.core.trims import Trimmer
+from shoal_slice_node.core.trimmer import Trimmer
 from shoal_slice_node.core.watch import Watch
 
 PARTITIONS = 4
@@ -120,11 +121,16 @@ class CoreDriver:
         self.record(Kind.ACKS, encode_acks(acks))
         self.dispatcher.acks_applied({ack.queue_id for ack in acks})
 
-    def maintain(self) -> bool:
-        """One round of trims and reclaims, as maintenance makes them; False: there was nothing to do."""
+    def trim(self) -> list[Trim]:
+        """One turn of the trimmer, and what it found applied."""
         trims = self.trimmer.turn(self.now_ms)
         if trims:
             self.record(Kind.TRIM, encode_trims(trims))
+        return trims
+
+    def maintain(self) -> bool:
+        """One round of trims and reclaims, as maintenance makes them; False: there was nothing to do."""
+        trims = self.trim()
         keys = [key for prefix in (RECLAIM_KEY, RECLAIM_QUEUE) for key, _ in islice(self._reclaims(prefix), 256)]
         if keys:
             self.record(Kind.RECLAIM, encode_reclaim(keys))

@@ -30,7 +30,7 @@ from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.reclaim_list import ReclaimList
 from shoal_slice_node.core.records import Kind, encode_ownership
 from shoal_slice_node.core.state import State
-from shoal_slice_node.core.trims import Trimmer
+from shoal_slice_node.core.trimmer import Trimmer
 from shoal_slice_node.core.watch import Watch
 from shoal_slice_node.limits import (
     CHECKPOINT_STOP_S,

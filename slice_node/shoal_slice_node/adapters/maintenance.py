@@ -19,7 +19,7 @@ from shoal_slice_node.core.records import Kind, encode_reclaim, encode_trims
 from shoal_slice_node.core.rows.producer_row import decode_producer
 from shoal_slice_node.core.rows.small_rows import RECLAIM_PRODUCER
 from shoal_slice_node.core.state import State
-from shoal_slice_node.core.trims import Trimmer
+from shoal_slice_node.core.trimmer import Trimmer
 from shoal_slice_node.limits import (
     ACK_FLUSH_MS,
     PRODUCER_IDLE_MS,
