@@ -97,7 +97,8 @@ class Generator:
                     self._scene.samples.take()
                     self._scene.town.churn.clear()
                     self._scene.samples.measuring = True
-                    self._sizes = wire.Sizes(*self._scene.town.sizes())
+                    # In a thread: it may take long enough to be measured.
+                    self._sizes = wire.Sizes(*await asyncio.to_thread(self._scene.town.sizes))
                 case wire.Finish():
                     self._finishing = True
                     break

@@ -111,15 +111,12 @@ class Town:
         return [self.key(self.group(place)) for place in places]
 
     def sizes(self) -> tuple[int, int, int, int]:
-        """(groups with a member, memberships, sum of squares, largest) now."""
-        groups = memberships = squares = largest = 0
-        for members in self._members:
-            if members:
-                groups += 1
-                memberships += members
-                squares += members * members
-                largest = max(largest, members)
-        return groups, memberships, squares, largest
+        """(groups with a member, memberships, sum of squares, largest) now; may be called in another thread."""
+        counts = Counter(self._members[:])
+        del counts[0]
+        memberships = sum(members * groups for members, groups in counts.items())
+        squares = sum(members * members * groups for members, groups in counts.items())
+        return counts.total(), memberships, squares, max(counts, default=0)
 
     def who(self, place: int) -> str:
         """For people: the binding that a place is now."""
