@@ -25,7 +25,7 @@ from shoal_slice_node.adapters.checkpoint_frame import COMMIT, DONE, FAILED, REA
 from shoal_slice_node.adapters.checkpoint_writer import CheckpointWriter
 from shoal_slice_node.adapters.mapped_memory import resident_bytes, resident_bytes_peak
 from shoal_slice_node.core.delta_piece import Piece
-from shoal_slice_node.limits import CHECKPOINTER_NICENESS, CHECKPOINTER_RESIDENT_BYTES_MAX, IDLE_MS
+from shoal_slice_node.limits import CHECKPOINTER_RESIDENT_BYTES_MAX, IDLE_MS
 
 
 class Gone(Exception):
@@ -38,7 +38,6 @@ def main(arguments: list[str]) -> None:
     kept = _Kept(folder)
     try:
         if mode == "greet":
-            os.nice(CHECKPOINTER_NICENESS)
             connection.sendall(_greeting(folder))
         while True:
             if not select.select([connection], [], [], IDLE_MS / 1000)[0]:

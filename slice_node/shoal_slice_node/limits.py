@@ -154,10 +154,7 @@ SNAPSHOT_WAITERS_MAX: Final = 100
 SNAPSHOT_END_S_MAX: Final = 5.0
 """How long such a process may take to notice that nobody listens; then it is killed."""
 
-CHECKPOINTER_NICENESS: Final = 5
-"""Where processors are short, the broker and those who wait for it come before the checkpoint."""
-
-SNAPSHOT_NICENESS: Final = 10
+SNAPSHOT_NICENESS: Final = 5
 """Of such a process: broker and checkpointer go first."""
 
 STORE_BYTES_MAX: Final = 256 << 30

@@ -15,7 +15,6 @@ from shoal_contract.errors import Conflict, Corrupt, Unavailable
 from shoal_slice_node.adapters.lmdb_layout import FORMAT_ROW, STORE, open_environment, open_table
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.adapters.store_inspection import inspect_store
-from shoal_slice_node.limits import CHECKPOINTER_NICENESS
 
 from .tables_model import Driver
 
@@ -63,13 +62,6 @@ async def test_a_checkpointer_killed_while_idle_is_replaced(tmp_path: Path) -> N
     except Unavailable:
         await store.checkpoint()
     assert store.checkpointer_pid != first_pid and store.checkpoint_lsn == 7
-    await store.close()
-
-
-async def test_the_checkpointer_leaves_scarce_processors_to_its_broker(tmp_path: Path) -> None:
-    store = await Store.open(tmp_path)
-    own, others = (os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, store.checkpointer_pid))
-    assert others == min(19, own + CHECKPOINTER_NICENESS)
     await store.close()
 
 
