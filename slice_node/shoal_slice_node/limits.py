@@ -35,10 +35,10 @@ RECLAIM_ROWS_PER_TURN: Final = 256
 RECLAIM_NOTED_MAX: Final = 200_000
 """Rows of `reclaim` kept in mind, 50 bytes each; with more, the table is walked."""
 
-RECOUNT_MEMBERS_PER_TURN: Final = 500
+LOOK_MEMBERS_PER_TURN: Final = 500
 """Cursors read per turn while a key's lowest is sought: about 2 ms of the broker."""
 
-RECOUNT_MEMBERS_PER_STEP: Final = 100
+LOOK_MEMBERS_PER_STEP: Final = 100
 """Of these for one key, before the next key has its turn."""
 
 LOOKS_UNDER_WAY_MAX: Final = 16

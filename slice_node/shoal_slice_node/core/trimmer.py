@@ -16,11 +16,11 @@ from shoal_slice_node.core.records import Trim
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.state import State
 from shoal_slice_node.limits import (
+    LOOK_MEMBERS_PER_STEP,
+    LOOK_MEMBERS_PER_TURN,
     LOOKS_UNDER_WAY_MAX,
     LOWEST_NOTED_MAX,
     LOWEST_NOTED_MEMBERS_MIN,
-    RECOUNT_MEMBERS_PER_STEP,
-    RECOUNT_MEMBERS_PER_TURN,
     TRIM_DELAY_MS,
 )
 
@@ -68,9 +68,9 @@ class Trimmer:
         return bool(self._moves or self._looks)
 
     def turn(self, now_ms: int) -> list[Trim]:
-        """Trims found by reading about RECOUNT_MEMBERS_PER_TURN rows. Several looks take turns: a large key's does not
+        """Trims found by reading about LOOK_MEMBERS_PER_TURN rows. Several looks take turns: a large key's does not
         hold up the others."""
-        budget = RECOUNT_MEMBERS_PER_TURN
+        budget = LOOK_MEMBERS_PER_TURN
         due = self._due(now_ms)
         trims: list[Trim] = []
         while budget > 0:
@@ -85,7 +85,7 @@ class Trimmer:
 
     def _due(self, now_ms: int) -> Iterator[bytes]:
         """What moves while a look is under way may have been missed by it: another one follows."""
-        for _ in range(min(len(self._touched), RECOUNT_MEMBERS_PER_TURN)):
+        for _ in range(min(len(self._touched), LOOK_MEMBERS_PER_TURN)):
             key_id, _none = self._touched.popitem()
             found = self._moves.get(key_id)
             if found is None or key_id in self._looks:
@@ -131,7 +131,7 @@ class Trimmer:
         """Reads some members; returns how many, at least 1."""
         tables = self._state.tables
         table, read = (tables.ended, cursor_of_ended) if look.ended else (tables.binding, cursor_of_live)
-        members = table.members(key_id, look.after, RECOUNT_MEMBERS_PER_STEP)
+        members = table.members(key_id, look.after, LOOK_MEMBERS_PER_STEP)
         for queue_id in members:
             cursor = read(tables, queue_id, key_id)
             if cursor is None:
@@ -140,7 +140,7 @@ class Trimmer:
             elif cursor < look.lowest:
                 look.lowest, look.holder, look.holder_ended = cursor, queue_id, look.ended
         look.members += len(members)
-        if len(members) == RECOUNT_MEMBERS_PER_STEP:
+        if len(members) == LOOK_MEMBERS_PER_STEP:
             look.after = members[-1]
         elif not look.ended:
             look.ended, look.after = True, b""
