@@ -12,6 +12,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from shoal_contract.wire import common_pb2 as _common_pb2
 from shoal_contract.wire import slice_pb2 as _slice_pb2
 import builtins as _builtins
 import sys
@@ -63,6 +64,16 @@ class FiguresResponse(_message.Message):
     CHECKPOINTER_RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
     DISK_BYTES_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    LOOP_LONGEST_STEP_US_FIELD_NUMBER: _builtins.int
+    LEASE_REMAINING_MS_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    SILENT_BINDINGS_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    CHECKPOINTER_RESTARTS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     slice: _builtins.str
     node: _builtins.str
     epoch: _builtins.int
@@ -87,12 +98,36 @@ class FiguresResponse(_message.Message):
     checkpointer_resident_bytes: _builtins.int
     disk_bytes: _builtins.int
     """The store and the journal's segments."""
+    loop_longest_step_us: _builtins.int
+    """The longest that one step of work held the event loop, in the last minute."""
+    lease_remaining_ms: _builtins.int
+    """How long this node surely holds its lease; it answers nothing without."""
+    disk_free_bytes: _builtins.int
+    """On the file system of journal and store."""
+    silent_bindings: _builtins.int
+    """Bindings that had backlog, a consumer with room, and were neither served nor in line: always 0, or a defect."""
+    trouble: _builtins.str
+    """What keeps changes from being taken now, as a sentence; empty: nothing."""
+    checkpointer_restarts: _builtins.int
+    """How often the checkpointer died and was started again."""
+    version: _builtins.str
+    """Of the program."""
+    incarnation: _builtins.str
+    """The life of the slice's data, as its record in etcd names it."""
     @_builtins.property
     def journal(self) -> Global___JournalFigures: ...
     @_builtins.property
     def checkpoint(self) -> Global___CheckpointFigures: ...
     @_builtins.property
     def counters(self) -> Global___Counters: ...
+    @_builtins.property
+    def memory(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryShare]:
+        """The shares of the process's memory budget."""
+
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusalCount]:
+        """Answers that were errors, by code, whole frames and single requests."""
+
     def __init__(
         self,
         *,
@@ -116,14 +151,71 @@ class FiguresResponse(_message.Message):
         checkpointer_resident_bytes: _builtins.int = ...,
         disk_bytes: _builtins.int = ...,
         counters: Global___Counters | None = ...,
+        loop_longest_step_us: _builtins.int = ...,
+        lease_remaining_ms: _builtins.int = ...,
+        disk_free_bytes: _builtins.int = ...,
+        memory: _abc.Iterable[Global___MemoryShare] | None = ...,
+        silent_bindings: _builtins.int = ...,
+        trouble: _builtins.str = ...,
+        refused: _abc.Iterable[Global___RefusalCount] | None = ...,
+        checkpointer_restarts: _builtins.int = ...,
+        version: _builtins.str = ...,
+        incarnation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "counters", b"counters", "journal", b"journal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "counters", b"counters", "disk_bytes", b"disk_bytes", "epoch", b"epoch", "journal", b"journal", "keys", b"keys", "map_version", b"map_version", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "slice", b"slice", "time_ms", b"time_ms", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "checkpointer_restarts", b"checkpointer_restarts", "counters", b"counters", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "epoch", b"epoch", "incarnation", b"incarnation", "journal", b"journal", "keys", b"keys", "lease_remaining_ms", b"lease_remaining_ms", "loop_longest_step_us", b"loop_longest_step_us", "map_version", b"map_version", "memory", b"memory", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "refused", b"refused", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "silent_bindings", b"silent_bindings", "slice", b"slice", "time_ms", b"time_ms", "trouble", b"trouble", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FiguresResponse: _TypeAlias = FiguresResponse  # noqa: Y015
+
+@_typing.final
+class MemoryShare(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    USED_BYTES_FIELD_NUMBER: _builtins.int
+    LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    used_bytes: _builtins.int
+    limit_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        used_bytes: _builtins.int = ...,
+        limit_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit_bytes", b"limit_bytes", "name", b"name", "used_bytes", b"used_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryShare: _TypeAlias = MemoryShare  # noqa: Y015
+
+@_typing.final
+class RefusalCount(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    code: _common_pb2.ErrorCode.ValueType
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        code: _common_pb2.ErrorCode.ValueType = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "count", b"count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefusalCount: _TypeAlias = RefusalCount  # noqa: Y015
 
 @_typing.final
 class JournalFigures(_message.Message):

@@ -200,19 +200,27 @@ class Declares(_message.Message):
 
     QUEUES_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    INCARNATIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
     def options(self) -> _common_pb2.QueueOptions: ...
+    @_builtins.property
+    def incarnations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Empty at the queues' home. Elsewhere, for each queue, the incarnation that its home gave it: a part of an older
+        incarnation is dropped and made anew, a declare of an older one is refused with NoSuchQueue. 0: not known.
+        """
+
     def __init__(
         self,
         *,
         queues: _abc.Iterable[_builtins.bytes] | None = ...,
         options: _common_pb2.QueueOptions | None = ...,
+        incarnations: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnations", b"incarnations", "options", b"options", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -324,16 +332,22 @@ class Drops(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUES_FIELD_NUMBER: _builtins.int
+    INCARNATIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def incarnations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Empty, or for each queue: only the part of this incarnation is dropped, NoSuchQueue else; 0: whichever it is."""
+
     def __init__(
         self,
         *,
         queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        incarnations: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnations", b"incarnations", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -685,19 +699,27 @@ class SessionResponse(_message.Message):
 
     ANSWERS_FIELD_NUMBER: _builtins.int
     DELIVERIES_FIELD_NUMBER: _builtins.int
+    RESETS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]: ...
+    @_builtins.property
+    def resets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Handles whose queue was dropped here, and perhaps declared anew: what these deliveries and later ones bring of it is
+        of another life, offsets that were seen before among them.
+        """
+
     def __init__(
         self,
         *,
         answers: _abc.Iterable[Global___Answer] | None = ...,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        resets: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "resets", b"resets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -757,18 +779,26 @@ class Attached(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ABSENT_FIELD_NUMBER: _builtins.int
+    LIVES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def absent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Handles whose queue has no part on this slice yet: they are attached once it has."""
+
+    @_builtins.property
+    def lives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each handle of the frame which life of the queue it is attached to, 0 where it is absent. A handle that comes
+        back to another life after a lost stream has seen nothing of it.
+        """
 
     def __init__(
         self,
         *,
         absent: _abc.Iterable[_builtins.int] | None = ...,
+        lives: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "lives", b"lives"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -880,6 +910,7 @@ class QueueDescription(_message.Message):
     OLDEST_MS_FIELD_NUMBER: _builtins.int
     ATTACHED_SESSIONS_FIELD_NUMBER: _builtins.int
     BINDINGS_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     queue: _builtins.bytes
     exists: _builtins.bool
     """False: this slice has no part of the queue, the rest is empty."""
@@ -890,6 +921,10 @@ class QueueDescription(_message.Message):
     oldest_ms: _builtins.int
     """The leader's time when the oldest message of the backlog was published; 0: none."""
     attached_sessions: _builtins.int
+    incarnation: _builtins.int
+    """Given by the queue's home when it was declared there, and to its parts elsewhere by who declares them; grows when a
+    queue of this name is dropped and declared again. 0: not known (made by a bulk load).
+    """
     @_builtins.property
     def options(self) -> _common_pb2.QueueOptions: ...
     @_builtins.property
@@ -906,10 +941,11 @@ class QueueDescription(_message.Message):
         oldest_ms: _builtins.int = ...,
         attached_sessions: _builtins.int = ...,
         bindings: _abc.Iterable[Global___BindingDescription] | None = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_sessions", b"attached_sessions", "binding_count", b"binding_count", "bindings", b"bindings", "body_bytes", b"body_bytes", "exists", b"exists", "messages", b"messages", "oldest_ms", b"oldest_ms", "options", b"options", "queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_sessions", b"attached_sessions", "binding_count", b"binding_count", "bindings", b"bindings", "body_bytes", b"body_bytes", "exists", b"exists", "incarnation", b"incarnation", "messages", b"messages", "oldest_ms", b"oldest_ms", "options", b"options", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
