@@ -137,7 +137,9 @@ class QueueOptions(_message.Message):
 
     EXPIRES_AFTER_S_FIELD_NUMBER: _builtins.int
     expires_after_s: _builtins.int
-    """Seconds without an attached session after which a transient queue is dropped; 0: the queue is durable."""
+    """Seconds without an attached session after which a transient queue is dropped; 0: the queue is durable. Stored and
+    compared, not acted on yet: nothing is dropped.
+    """
     def __init__(
         self,
         *,

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shoal/v1/redirector.proto\x12\x08shoal.v1\"\x1d\n\rLocateRequest\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\"\x81\x01\n\x0eLocateResponse\x12\x13\n\x0bmap_version\x18\x01 \x01(\x04\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\x12\n\npartitions\x18\x03 \x03(\r\x12\x0e\n\x06owners\x18\x04 \x03(\r\x12&\n\x06slices\x18\x05 \x03(\x0b\x32\x16.shoal.v1.SliceAddress\"=\n\x0cSliceAddress\x12\r\n\x05slice\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\x11\n\x0fWatchMapRequest\"\x92\x01\n\x10WatchMapResponse\x12\x13\n\x0bmap_version\x18\x01 \x01(\x04\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x0e\n\x06owners\x18\x04 \x03(\r\x12\r\n\x05moved\x18\x05 \x03(\r\x12&\n\x06slices\x18\x06 \x03(\x0b\x32\x16.shoal.v1.SliceAddress2\x95\x01\n\x11RedirectorService\x12;\n\x06Locate\x12\x17.shoal.v1.LocateRequest\x1a\x18.shoal.v1.LocateResponse\x12\x43\n\x08WatchMap\x12\x19.shoal.v1.WatchMapRequest\x1a\x1a.shoal.v1.WatchMapResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shoal/v1/redirector.proto\x12\x08shoal.v1\"\x1d\n\rLocateRequest\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\"\x81\x01\n\x0eLocateResponse\x12\x13\n\x0bmap_version\x18\x01 \x01(\x04\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\x12\n\npartitions\x18\x03 \x03(\r\x12\x0e\n\x06owners\x18\x04 \x03(\r\x12&\n\x06slices\x18\x05 \x03(\x0b\x32\x16.shoal.v1.SliceAddress\"T\n\x0cSliceAddress\x12\r\n\x05slice\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x15\n\radmin_address\x18\x04 \x01(\t\"\x11\n\x0fWatchMapRequest\"\x92\x01\n\x10WatchMapResponse\x12\x13\n\x0bmap_version\x18\x01 \x01(\x04\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x0e\n\x06owners\x18\x04 \x03(\r\x12\r\n\x05moved\x18\x05 \x03(\r\x12&\n\x06slices\x18\x06 \x03(\x0b\x32\x16.shoal.v1.SliceAddress2\x95\x01\n\x11RedirectorService\x12;\n\x06Locate\x12\x17.shoal.v1.LocateRequest\x1a\x18.shoal.v1.LocateResponse\x12\x43\n\x08WatchMap\x12\x19.shoal.v1.WatchMapRequest\x1a\x1a.shoal.v1.WatchMapResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,11 +37,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOCATERESPONSE']._serialized_start=71
   _globals['_LOCATERESPONSE']._serialized_end=200
   _globals['_SLICEADDRESS']._serialized_start=202
-  _globals['_SLICEADDRESS']._serialized_end=263
-  _globals['_WATCHMAPREQUEST']._serialized_start=265
-  _globals['_WATCHMAPREQUEST']._serialized_end=282
-  _globals['_WATCHMAPRESPONSE']._serialized_start=285
-  _globals['_WATCHMAPRESPONSE']._serialized_end=431
-  _globals['_REDIRECTORSERVICE']._serialized_start=434
-  _globals['_REDIRECTORSERVICE']._serialized_end=583
+  _globals['_SLICEADDRESS']._serialized_end=286
+  _globals['_WATCHMAPREQUEST']._serialized_start=288
+  _globals['_WATCHMAPREQUEST']._serialized_end=305
+  _globals['_WATCHMAPRESPONSE']._serialized_start=308
+  _globals['_WATCHMAPRESPONSE']._serialized_end=454
+  _globals['_REDIRECTORSERVICE']._serialized_start=457
+  _globals['_REDIRECTORSERVICE']._serialized_end=606
 # @@protoc_insertion_point(module_scope)

@@ -85,19 +85,23 @@ class SliceAddress(_message.Message):
     SLICE_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    ADMIN_ADDRESS_FIELD_NUMBER: _builtins.int
     slice: _builtins.str
     address: _builtins.str
     epoch: _builtins.int
+    admin_address: _builtins.str
+    """Where its AdminService and BulkService listen: a port of their own, which clients of queues need not reach."""
     def __init__(
         self,
         *,
         slice: _builtins.str = ...,
         address: _builtins.str = ...,
         epoch: _builtins.int = ...,
+        admin_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "slice", b"slice"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "admin_address", b"admin_address", "epoch", b"epoch", "slice", b"slice"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

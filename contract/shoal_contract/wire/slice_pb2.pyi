@@ -446,7 +446,8 @@ Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 @_typing.final
 class StepOutcome(_message.Message):
     """Columns have one item for each key of the step (binds: the offset from which messages will be seen; unbinds: the
-    first offset that will not be; publishes: the first offset of the chunk, 0 if nothing was kept). Refused: zeros.
+    first offset that will not be; publishes: the first offset of the chunk, 0 if nothing was kept), declares one for each
+    queue (its incarnation). Refused: zeros.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1046,12 +1047,16 @@ Global___DeclareRequest: _TypeAlias = DeclareRequest  # noqa: Y015
 class DeclareResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.int
     def __init__(
         self,
+        *,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
