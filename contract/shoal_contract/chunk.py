@@ -7,8 +7,19 @@ from collections.abc import Mapping, Sequence
 from google.protobuf.message import DecodeError
 
 from shoal_contract.errors import Malformed, TooLarge
-from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
+from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
 from shoal_contract.wire.common_pb2 import Chunk, Headers
+from shoal_contract.wire_count import Shape, count_fields
+
+_PARSED_AT_ONCE_BYTES_MAX = 160 << 10
+"""A chunk up to this size may be parsed without a count: at most 80,000 fields, about 4 ms."""
+
+_SUSPECT_TAGS_MAX = 50_000
+"""A chunk with more bytes that could begin a field is counted before it is parsed; with fewer that takes about 2 ms."""
+
+_SHAPE: Shape = {2: {1: {}}}
+_FIELDS_MAX = 2 * CHUNK_MESSAGES_MAX + 3 * CHUNK_HEADERS_MAX
+"""Bodies, headers, and each header field with its name and value."""
 
 
 def encode_chunk(bodies: Sequence[bytes], headers: Sequence[Mapping[str, bytes] | None] = ()) -> bytes:
@@ -23,25 +34,32 @@ def encode_chunk(bodies: Sequence[bytes], headers: Sequence[Mapping[str, bytes] 
 
 def parse_chunk(data: bytes) -> Chunk:
     """Raises Malformed if `data` is not a chunk, TooLarge if it breaks a limit."""
-    try:
-        chunk = Chunk.FromString(data)
-    except DecodeError:
-        raise Malformed(f"chunk of {len(data)} bytes cannot be read", subject="chunk") from None
+    chunk = _read(data)
     check_chunk(chunk, len(data))
     return chunk
 
 
 def measure_chunk(data: bytes) -> tuple[int, int]:
-    """(messages, body bytes) of a serialized chunk: `parse_chunk` for who only stores it. Raises the same."""
-    try:
-        chunk = Chunk.FromString(data)
-    except DecodeError:
-        raise Malformed(f"chunk of {len(data)} bytes cannot be read", subject="chunk") from None
+    """(messages, body bytes) of a serialized chunk: `parse_chunk` where it is only stored. Raises the same."""
+    chunk = _read(data)
     bodies = chunk.bodies
     if len(bodies) != 1 or chunk.headers or len(data) > BODY_BYTES_MAX:
         check_chunk(chunk, len(data))
         return len(bodies), sum(map(len, bodies))
     return 1, len(bodies[0])
+
+
+def _read(data: bytes) -> Chunk:
+    """The message, in bounded time whatever the bytes are."""
+    size = len(data)
+    if size > _PARSED_AT_ONCE_BYTES_MAX:
+        _check("chunk bytes", size, CHUNK_BYTES_MAX)
+        if data.count(b"\n") + data.count(b"\x12") > _SUSPECT_TAGS_MAX:
+            _check("chunk fields", count_fields(data, _SHAPE, _FIELDS_MAX), _FIELDS_MAX)
+    try:
+        return Chunk.FromString(data)
+    except DecodeError:
+        raise Malformed(f"chunk of {size} bytes cannot be read", subject="chunk") from None
 
 
 def check_chunk(chunk: Chunk, chunk_bytes: int) -> None:
@@ -53,6 +71,8 @@ def check_chunk(chunk: Chunk, chunk_bytes: int) -> None:
         raise Malformed(f"chunk has {count} messages but {len(chunk.headers)} headers", subject="chunk")
     _check("chunk messages", count, CHUNK_MESSAGES_MAX)
     _check("chunk bytes", chunk_bytes, CHUNK_BYTES_MAX)
+    if chunk.headers:
+        _check("chunk headers", sum(len(each.fields) for each in chunk.headers), CHUNK_HEADERS_MAX)
     if chunk_bytes > BODY_BYTES_MAX:
         _check("body bytes", max(map(len, chunk.bodies)), BODY_BYTES_MAX)
 

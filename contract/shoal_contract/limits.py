@@ -14,14 +14,17 @@ CHUNK_BYTES_MAX: Final = 2 << 20
 CHUNK_MESSAGES_MAX: Final = 4096
 """Messages in one chunk: bounds what a consumer must decode at once."""
 
+CHUNK_HEADERS_MAX: Final = 4096
+"""Header fields in one chunk, over all of its messages: with them a chunk has at most 20,480 fields on the wire."""
+
 FRAME_BYTES_MAX: Final = 4 << 20
 """One gRPC message, either way: gRPC's own default."""
 
-FRAME_OPERATIONS_MAX: Final = 10_000
-"""Keys in one frame, over all of its steps: about 50 ms of a slice's time."""
+FRAME_OPERATIONS_MAX: Final = 1_000
+"""Keys and queues in one frame, over all of its steps: about 5 ms of a slice, which others wait for."""
 
 IMPORT_OPERATIONS_MAX: Final = 1_000
-"""Queues and keys in one chunk of an import: about 6 ms of a slice's time, so that others hardly notice."""
+"""Queues and keys in one chunk of an import: the same."""
 
 RUN_BYTES: Final = 16
 """A run's id: random, as a producer's."""

@@ -1,12 +1,14 @@
 """Chunks: what goes in comes out, and each limit holds at its very value."""
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_contract.chunk import encode_chunk, measure_chunk, parse_chunk
 from shoal_contract.errors import Malformed, TooLarge
-from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
+from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
 from shoal_contract.wire.common_pb2 import Chunk, Headers
 
 HEADERS = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=10), st.binary(max_size=20))
@@ -83,3 +85,28 @@ def test_measure_refuses_what_parse_refuses(data: bytes) -> None:
         parse_chunk(data)
     with pytest.raises(refused.type):
         measure_chunk(data)
+
+
+def test_header_fields_are_limited_over_all_messages() -> None:
+    each = {str(number): b"" for number in range(64)}
+    encode_chunk([b""] * 64, [each] * 64)
+    with pytest.raises(TooLarge, match=f"^chunk headers: {CHUNK_HEADERS_MAX + 64}; the limit is {CHUNK_HEADERS_MAX}$"):
+        encode_chunk([b""] * 65, [each] * 65)
+
+
+@pytest.mark.parametrize("field", [b"\x0a\x00", b"\x12\x00", b"\x12\x02\x0a\x00"], ids=["bodies", "headers", "fields"])
+def test_a_chunk_of_very_many_tiny_fields_is_refused_without_being_built(field: bytes) -> None:
+    """Parsing 2 MiB of them would hold a process for 40 ms and take 50 MB."""
+    data = field * (CHUNK_BYTES_MAX // len(field))
+    with pytest.raises(TooLarge, match="chunk fields"), patch.object(Chunk, "FromString", side_effect=AssertionError):
+        measure_chunk(data)
+
+
+def test_text_full_of_newlines_is_no_reason_to_refuse_a_chunk() -> None:
+    body = b"\n" * (BODY_BYTES_MAX - 100)
+    assert measure_chunk(encode_chunk([body])) == (1, len(body))
+
+
+def test_a_chunk_over_its_bytes_is_refused_before_it_is_read() -> None:
+    with pytest.raises(TooLarge, match="chunk bytes"):
+        measure_chunk(b"\x0a\x00" * (CHUNK_BYTES_MAX // 2 + 1))
