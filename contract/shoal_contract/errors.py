@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from shoal_contract.limits import ERROR_TEXT_BYTES_MAX
 from shoal_contract.wire import common_pb2 as wire
 
 METADATA_KEY = "shoal-error-bin"
@@ -41,10 +42,11 @@ class ShoalError(Exception):
         self.position = position
 
     def to_wire(self) -> wire.Error:
+        """The wire form, its texts cut at ERROR_TEXT_BYTES_MAX: they may quote what a client sent."""
         return wire.Error(
             code=self.code,
-            message=self.message,
-            subject=self.subject,
+            message=cut_text(self.message, ERROR_TEXT_BYTES_MAX),
+            subject=cut_text(self.subject, ERROR_TEXT_BYTES_MAX),
             limit=self.limit,
             value=self.value,
             map_version=self.map_version,
@@ -142,6 +144,13 @@ class Corrupt(ShoalError):
     """Call an operator. `subject` is the file, `position` the byte in it."""
 
     code = wire.ERROR_CODE_CORRUPT
+
+
+def cut_text(text: str, bytes_max: int) -> str:
+    """The beginning of a text that fits `bytes_max` bytes of UTF-8; what cannot be encoded is replaced."""
+    if len(text) * 4 <= bytes_max and text.isascii():
+        return text
+    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
 def _leaves(base: type[ShoalError]) -> list[type[ShoalError]]:

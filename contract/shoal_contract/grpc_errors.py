@@ -12,8 +12,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from shoal_contract import errors
-from shoal_contract.errors import METADATA_KEY, ShoalError
-from shoal_contract.limits import ERROR_TEXT_BYTES_MAX, STATUS_TEXT_BYTES_MAX
+from shoal_contract.errors import METADATA_KEY, ShoalError, cut_text
+from shoal_contract.limits import STATUS_TEXT_BYTES_MAX
 from shoal_contract.wire import common_pb2 as wire
 
 _STATUS: Final[dict[wire.ErrorCode.ValueType, grpc.StatusCode]] = {
@@ -61,11 +61,9 @@ def status_of(error: ShoalError) -> grpc.StatusCode:
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError) -> NoReturn:
     """Ends the call with the error's status and metadata. Raises grpc's own AbortError, which must not be caught."""
-    # gRPC drops a call whose trailers exceed 8 KiB, and with it the error: so the texts are cut.
+    # gRPC drops a call whose trailers exceed 8 KiB, and with it the error: its texts are cut, here and in `to_wire`.
     sent = error.to_wire()
-    sent.message = _cut(sent.message, ERROR_TEXT_BYTES_MAX)
-    sent.subject = _cut(sent.subject, ERROR_TEXT_BYTES_MAX)
-    text = _cut(sent.message, STATUS_TEXT_BYTES_MAX)
+    text = cut_text(sent.message, STATUS_TEXT_BYTES_MAX)
     await context.abort(status_of(error), text, ((METADATA_KEY, sent.SerializeToString()),))
     raise AssertionError("abort returned")
 
@@ -81,10 +79,6 @@ def from_rpc_error(error: grpc.RpcError) -> ShoalError:
     code = error.code() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else grpc.StatusCode.UNKNOWN
     cls = _FALLBACK.get(code, errors.Unavailable)
     return cls(f"{code.name}: {_details(error)}")
-
-
-def _cut(text: str, bytes_max: int) -> str:
-    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
 def _trailing_metadata(error: grpc.RpcError) -> list[tuple[str, str | bytes]]:

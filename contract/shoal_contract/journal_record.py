@@ -3,7 +3,7 @@
     offset  size  field
     0       1     STX 0x02: where to re-synchronise
     1       1     kind
-    2       2     flags
+    2       2     flags: bit 0 SET_ASIDE, an operator decided that it is not applied; others 0
     4       4     payload length, bytes
     8       8     lsn
     16      4     epoch
@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 
 STX: Final = 0x02
+SET_ASIDE: Final = 1
 HEADER: Final = Struct("<BBHIQIQI")
 _UNSIGNED: Final = Struct("<BBHIQIQ")
 PAYLOAD_BYTES_MAX: Final = 16 << 20

@@ -36,6 +36,24 @@ def check_name(data: bytes, what: str) -> None:
         raise InvalidName(name_problem(data, what), subject=shown, limit=NAME_BYTES_MAX, value=len(data))
 
 
+def check_key(data: bytes) -> None:
+    """Raises InvalidName unless `data` is a key: 1-255 bytes, or the direct key of a queue."""
+    if data[:1] == DIRECT_PREFIX:
+        if len(data) == 1:
+            raise InvalidName("key @ is the direct key of no queue: a queue's name follows the @", subject="@")
+        check_name(data[1:], "queue")
+    else:
+        check_name(data, "key")
+
+
+def check_bindable_key(data: bytes) -> None:
+    """Raises InvalidName unless `data` is a key that a queue may be bound to: direct keys are reserved."""
+    if data[:1] == DIRECT_PREFIX:
+        shown = show(data[: NAME_BYTES_MAX + 1])
+        raise InvalidName(f"key {shown} begins with @: reserved for direct keys", subject=shown)
+    check_name(data, "key")
+
+
 def name_problem(data: bytes, what: str) -> str:
     """The sentence for a bad name."""
     if not data:

@@ -31,14 +31,17 @@ class Tasks:
         """Every task started and not done: the event loop itself keeps only weak references."""
         self._closed = False
 
-    def start(self, name: str, coroutine: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Starts a task called `owner/name`. Raises RuntimeError once closed."""
+    def start(
+        self, name: str, coroutine: Coroutine[Any, Any, Result], *, awaited: bool = False
+    ) -> asyncio.Task[Result]:
+        """Starts a task called `owner/name`. `awaited`: the caller looks at its result, so its failure is not reported.
+        Raises RuntimeError once closed."""
         if self._closed:
             coroutine.close()
             raise RuntimeError(f"{self._owner} is closed; it cannot start {name}")
         task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._owner}/{name}")
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._running.discard if awaited else self._ended)
         return task
 
     def __len__(self) -> int:

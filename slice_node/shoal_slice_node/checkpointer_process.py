@@ -1,6 +1,6 @@
 """The checkpointer: a process of its own that owns the store's only write transaction. Its broker starts it.
 
-    python -m shoal_slice_node.checkpointer_process FOLDER SOCKET_FD LOCK_FD greet|quiet
+    python -P -m shoal_slice_node.checkpointer_process FOLDER SOCKET_FD LOCK_FD greet|quiet IDENTITY
 
 It ends when the broker's end of the socket closes, after a commit under way. It holds the folder's lock with its
 broker: a successor of a killed broker cannot start before this one has ended. Checkpoints that follow each other share
@@ -23,9 +23,9 @@ from typing import Any
 from shoal_contract.errors import ShoalError
 from shoal_slice_node.adapters.checkpoint_frame import COMMIT, DONE, FAILED, READY, encode_frame, receive_frame
 from shoal_slice_node.adapters.checkpoint_writer import CheckpointWriter
+from shoal_slice_node.adapters.limits import CHECKPOINTER_RESIDENT_BYTES_MAX, IDLE_MS
 from shoal_slice_node.adapters.mapped_memory import resident_bytes, resident_bytes_peak
 from shoal_slice_node.core.delta_piece import Piece
-from shoal_slice_node.limits import CHECKPOINTER_RESIDENT_BYTES_MAX, IDLE_MS
 
 
 class Gone(Exception):
@@ -34,17 +34,19 @@ class Gone(Exception):
 
 def main(arguments: list[str]) -> None:
     folder, socket_fd, lock_fd, mode = Path(arguments[0]), int(arguments[1]), int(arguments[2]), arguments[3]
+    os.umask(0o077)
     connection = socket(fileno=socket_fd)
     kept = _Kept(folder)
     try:
         if mode == "greet":
-            connection.sendall(_greeting(folder))
+            connection.sendall(_greeting(folder, arguments[4].encode()))
         while True:
             if not select.select([connection], [], [], IDLE_MS / 1000)[0]:
                 kept.close()
                 if resident_bytes() > CHECKPOINTER_RESIDENT_BYTES_MAX:
-                    module = ["-m", "shoal_slice_node.checkpointer_process", str(folder), str(socket_fd), str(lock_fd)]
-                    os.execv(sys.executable, [sys.executable, *module, "quiet"])
+                    module = ["-P", "-m", "shoal_slice_node.checkpointer_process"]
+                    again = [str(folder), str(socket_fd), str(lock_fd), "quiet", ""]
+                    os.execv(sys.executable, [sys.executable, *module, *again])
                 select.select([connection], [], [])
             connection.sendall(_checkpoint(kept, connection))
     except (Gone, BrokenPipeError, ConnectionResetError):
@@ -69,9 +71,10 @@ class _Kept:
             self._writer = None
 
 
-def _greeting(folder: Path) -> bytes:
+def _greeting(folder: Path, identity: bytes) -> bytes:
+    """`identity`: for a store that has to be made."""
     try:
-        CheckpointWriter(folder).close()
+        CheckpointWriter(folder, identity).close()
     except ShoalError as error:
         return _failure(error)
     return encode_frame((READY, 0, {}))

@@ -17,12 +17,12 @@ from socket import socket
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import bulk_pb2 as wire
+from shoal_slice_node.adapters.limits import EXPORT_PAGE_MEMBERSHIPS, SNAPSHOT_NICENESS
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
 from shoal_slice_node.adapters.snapshot_frame import DATA, END, ERROR, encode_frame, receive_frame
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.frames import parse_import
 from shoal_slice_node.core.memberships import Verifier, export_pages
-from shoal_slice_node.limits import EXPORT_PAGE_MEMBERSHIPS, SNAPSHOT_NICENESS
 
 
 def main(arguments: list[str]) -> None:

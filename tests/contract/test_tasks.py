@@ -66,3 +66,16 @@ async def test_a_task_may_close_its_own_owner() -> None:
     other = tasks.start("other", asyncio.Event().wait())
     await tasks.start("closer", tasks.close())
     assert other.cancelled()
+
+
+async def test_a_failure_that_its_caller_looks_at_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ValueError("mine")
+
+    failures: list[str] = []
+    async with Tasks("owner", lambda name, error: failures.append(name)) as tasks:
+        task = tasks.start("work", fail(), awaited=True)
+        with pytest.raises(ValueError, match="mine"):
+            await task
+        assert len(tasks) == 0
+    assert not failures and not caplog.records

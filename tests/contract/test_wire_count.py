@@ -32,3 +32,9 @@ def test_any_bytes_are_counted_without_an_error(data: bytes) -> None:
 def test_numbers_of_every_width_are_passed() -> None:
     data = b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" + b"\x11" + bytes(8) + b"\x1d" + bytes(4) + b"\x22\x01x"
     assert count_fields(data, {}, 50) == 4
+
+
+def test_packed_numbers_count_by_their_bytes() -> None:
+    data = wire.Purges(positions=range(1000)).SerializeToString()
+    assert count_fields(data, {}, 1000) == 1
+    assert 100 < count_fields(data, {2: None}, 1000) < 300

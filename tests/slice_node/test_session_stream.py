@@ -19,8 +19,8 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub, add_SliceServiceServicer_to_server
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.limits import ANSWERS_PENDING_MAX, LARGE_ANSWER_WEIGHT
 from shoal_slice_node.adapters.slice_service import SliceService
-from shoal_slice_node.limits import ANSWERS_PENDING_MAX, LARGE_ANSWER_WEIGHT
 
 from .core_driver import bind, declare
 

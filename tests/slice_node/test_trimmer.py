@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import LOOK_MEMBERS_PER_TURN, LOWEST_NOTED_MEMBERS_MIN, TRIM_DELAY_MS
 from shoal_slice_node.core.reading import describe_key
-from shoal_slice_node.limits import LOOK_MEMBERS_PER_TURN, LOWEST_NOTED_MEMBERS_MIN, TRIM_DELAY_MS
 from tests.slice_node.core_driver import CoreDriver, bind, declare, drop, publish, unbind
 
 MEMBERS = 4 * LOWEST_NOTED_MEMBERS_MIN

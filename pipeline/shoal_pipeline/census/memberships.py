@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_contract.names import DIRECT_PREFIX
-from shoal_slice_node.limits import BINDINGS_PER_QUEUE_MAX
+from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
 
 
 class Request(NamedTuple):

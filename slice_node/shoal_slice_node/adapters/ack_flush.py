@@ -1,4 +1,7 @@
-"""Acks gather in memory for ACK_FLUSH_MS; then one record takes them all, and who asked to know is told."""
+"""Acks gather in memory for ACK_FLUSH_MS; then records take them, a few at a time, and who asked to know is told.
+
+What a full disk refused stays and is flushed again: whoever waits is told when it is durable, not that it was late.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_slice_node.adapters.commit_loop import CommitLoop, Item
+from shoal_slice_node.adapters.limits import ACK_COST_PER_RECORD, ACK_RECORDS_PER_TURN
+from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.records import Acked, Kind, encode_acks
-from shoal_slice_node.limits import ACKS_PER_RECORD_MAX
+from shoal_slice_node.core.records import Kind, encode_acks
 
 Tell = Callable[[ShoalError | None], None]
 
@@ -19,13 +23,18 @@ _log = logging.getLogger(__name__)
 
 
 class AckFlush:
-    """`then` callbacks are bounded by the sessions' frames under way. What a full disk refused is flushed again."""
+    """One flush is under way at a time. `then` callbacks are bounded by the sessions' frames under way."""
 
     def __init__(self, commit: CommitLoop, dispatcher: Dispatcher) -> None:
         self._commit = commit
-        self._dispatcher = dispatcher
+        self._acks = dispatcher.acks
         self._told: list[Tell] = []
-        self._failed: ShoalError | None = None
+        """For the next flush."""
+        self._telling: list[Tell] = []
+        """For the flush under way."""
+        self._records = 0
+        """Of the flush under way, submitted and not back."""
+        self._failed = False
 
     def then(self, tell: Tell) -> None:
         """Calls `tell` once every ack taken so far is durable and in the tables, with None; or with the error."""
@@ -38,27 +47,58 @@ class AckFlush:
         self.flush()
         return await done
 
+    @property
+    def under_way(self) -> bool:
+        return bool(self._telling or self._records or self._acks.flushing)
+
     def flush(self) -> None:
-        while self._dispatcher.unflushed:
-            acks = self._dispatcher.take_acks(ACKS_PER_RECORD_MAX)
-            queue_ids = {ack.queue_id for ack in acks}
+        """Begins a flush, or goes on with the one under way, by a bounded number of records."""
+        if not self.under_way:
+            if not (self._told or self._acks.waiting):
+                return
+            self._telling, self._told = self._told, []
+            self._acks.begin_flush()
+            self._failed = False
+        for _ in range(ACK_RECORDS_PER_TURN - self._records):
+            if not self._acks.flushing:
+                break
+            batch = self._acks.take(ACK_COST_PER_RECORD)
+            if batch.acks:
+                self._submit(batch)
+        self._finish_if_done()
 
-            def applied(_: Effects, queue_ids: set[bytes] = queue_ids) -> None:
-                self._dispatcher.acks_applied(queue_ids)
+    def _submit(self, batch: AckBatch) -> None:
+        def applied(effects: Effects) -> None:
+            self._records -= 1
+            self._acks.applied(batch, effects.acks_skipped)
+            self._failed |= bool(effects.acks_skipped)
+            self._finish_if_done()
 
-            def failed(error: ShoalError, acks: list[Acked] = acks) -> None:
-                _log.warning("acks were not journaled: %s", error)
-                self._failed = error
-                self._dispatcher.acks_failed(acks)
+        def failed(error: ShoalError) -> None:
+            self._records -= 1
+            self._acks.failed(batch)
+            if isinstance(error, ResourceExhausted):
+                self._failed = True
+                self._finish_if_done()
+            else:
+                self._tell(error)
 
-            if acks:
-                self._commit.submit(Item(Kind.ACKS, encode_acks(acks), applied, failed, operations=len(acks)))
-        if self._told:
-            told, self._told = self._told, []
-            self._commit.submit(Item(0, None, lambda _: self._tell(told, None), lambda error: self._tell(told, error)))
+        self._records += 1
+        payload = encode_acks(batch.acks, self._commit.applied_lsn)
+        self._commit.submit(Item(Kind.ACKS, payload, applied, failed, operations=len(batch.acks)))
 
-    def _tell(self, told: list[Tell], error: ShoalError | None) -> None:
-        """Items come back in order: a failure since the last time was of these acks."""
-        error, self._failed = error or self._failed, None
-        for tell in told:
+    def _finish_if_done(self) -> None:
+        """Everything of this flush is back. What failed is taken by the next one, and those who wait wait for that."""
+        if self._records or self._acks.flushing:
+            return
+        if self._failed:
+            self._told = [*self._telling, *self._told]
+            self._telling = []
+            return
+        if self._telling:
+            self._tell(None)
+
+    def _tell(self, error: ShoalError | None) -> None:
+        telling, self._telling = self._telling, []
+        for tell in telling:
             tell(error)

@@ -11,77 +11,56 @@ from typing import Any, TypeVar
 
 import grpc
 
-from shoal_contract.errors import InvalidName, ResourceExhausted, ShoalError, TooLarge
-from shoal_contract.grpc_errors import abort
+from shoal_contract.errors import InvalidName, ResourceExhausted, TooLarge
 from shoal_contract.limits import LIST_ITEMS_MAX, NAME_BYTES_MAX
 from shoal_contract.names import check_name
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_contract.wire import slice_pb2
-from shoal_contract.wire.admin_pb2_grpc import AdminServiceServicer
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.figures import Figures
-from shoal_slice_node.core.listing import ListedBinding, Work, list_bindings, list_keys, list_members, list_queues
-from shoal_slice_node.limits import LIST_ITEMS_DEFAULT, LIST_TURN_MS, LISTS_AT_ONCE_MAX, LISTS_WAITING_MAX
+from shoal_slice_node.adapters.limits import LIST_ITEMS_DEFAULT, LIST_TURN_MS, LISTS_AT_ONCE_MAX, LISTS_WAITING_MAX
+from shoal_slice_node.adapters.unary import Admission, Unary, unary_handlers
+from shoal_slice_node.core.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Item = TypeVar("Item")
 
 
-class AdminService(AdminServiceServicer):
+class AdminService:
     def __init__(self, broker: Broker, figures: Figures) -> None:
         self._state = broker.state
         self._figures = figures
         self._lists = asyncio.Semaphore(LISTS_AT_ONCE_MAX)
         self._waiting = 0
 
-    async def Figures(  # noqa: N802 - gRPC's name
-        self, request: wire.FiguresRequest, context: Context
-    ) -> wire.FiguresResponse:
+    async def figures(self, request: wire.FiguresRequest, context: Context) -> wire.FiguresResponse:
         return self._figures.now()
 
-    async def ListQueues(  # noqa: N802
-        self, request: wire.ListQueuesRequest, context: Context
-    ) -> wire.ListQueuesResponse:
-        try:
-            _check_cursor(request.prefix, request.after)
-            work = list_queues(self._state, request.prefix, request.after, _limit(request.limit))
-            queues, following = await self._gather(work)
-        except ShoalError as error:
-            await abort(context, error)
+    async def list_queues(self, request: wire.ListQueuesRequest, context: Context) -> wire.ListQueuesResponse:
+        _check_cursor(request.prefix, request.after)
+        work = list_queues(self._state, request.prefix, request.after, _limit(request.limit))
+        queues, following = await self._gather(work)
         return wire.ListQueuesResponse(queues=queues, next=following)
 
-    async def ListKeys(self, request: wire.ListKeysRequest, context: Context) -> wire.ListKeysResponse:  # noqa: N802
-        try:
-            _check_cursor(request.prefix, request.after)
-            work = list_keys(self._state, request.prefix, request.after, _limit(request.limit))
-            keys, following = await self._gather(work)
-        except ShoalError as error:
-            await abort(context, error)
+    async def list_keys(self, request: wire.ListKeysRequest, context: Context) -> wire.ListKeysResponse:
+        _check_cursor(request.prefix, request.after)
+        work = list_keys(self._state, request.prefix, request.after, _limit(request.limit))
+        keys, following = await self._gather(work)
         names, queues = [name for name, _ in keys], [count for _, count in keys]
         return wire.ListKeysResponse(keys=names, queues=queues, next=following)
 
-    async def ListMembers(  # noqa: N802
-        self, request: wire.ListMembersRequest, context: Context
-    ) -> wire.ListMembersResponse:
-        try:
-            work = list_members(self._state, request.key, request.after, _limit(request.limit))
-            queues, following = await self._gather(work)
-        except ShoalError as error:
-            await abort(context, error)
+    async def list_members(self, request: wire.ListMembersRequest, context: Context) -> wire.ListMembersResponse:
+        work = list_members(self._state, request.key, request.after, _limit(request.limit))
+        queues, following = await self._gather(work)
         return wire.ListMembersResponse(queues=queues, next=following)
 
-    async def ListBindings(  # noqa: N802
-        self, request: wire.ListBindingsRequest, context: Context
-    ) -> wire.ListBindingsResponse:
-        try:
-            check_name(request.queue, "queue")
-            work = list_bindings(self._state, request.queue, request.after, _limit(request.limit))
-            bindings, following = await self._gather(work)
-        except ShoalError as error:
-            await abort(context, error)
+    async def list_bindings(self, request: wire.ListBindingsRequest, context: Context) -> wire.ListBindingsResponse:
+        check_name(request.queue, "queue")
+        work = list_bindings(self._state, request.queue, request.after, _limit(request.limit))
+        bindings, following = await self._gather(work)
         return wire.ListBindingsResponse(bindings=map(_to_wire, bindings), next=following)
 
-    async def _gather(self, work: Work[Item]) -> tuple[list[Item], bytes]:
+    async def _gather(self, work: Page[Item]) -> tuple[list[Item], bytes]:
         """Raises ResourceExhausted when too many lists are asked for at a time."""
         if self._waiting >= LISTS_WAITING_MAX:
             raise ResourceExhausted(
@@ -98,7 +77,7 @@ class AdminService(AdminServiceServicer):
             self._waiting -= 1
 
 
-async def in_turns(work: Work[Item]) -> tuple[list[Item], bytes]:
+async def in_turns(work: Page[Item]) -> tuple[list[Item], bytes]:
     """Runs it to its end; the loop is held for LIST_TURN_MS and a step at a time."""
     turn_end = time.perf_counter() + LIST_TURN_MS / 1000
     while True:
@@ -110,6 +89,19 @@ async def in_turns(work: Work[Item]) -> tuple[list[Item], bytes]:
         if time.perf_counter() > turn_end:
             await asyncio.sleep(0)
             turn_end = time.perf_counter() + LIST_TURN_MS / 1000
+
+
+def admin_handlers(broker: Broker, figures: Figures, admission: Admission) -> grpc.GenericRpcHandler:
+    """To be added to a server."""
+    service = AdminService(broker, figures)
+    methods = {
+        "Figures": Unary(wire.FiguresRequest, service.figures),
+        "ListQueues": Unary(wire.ListQueuesRequest, service.list_queues),
+        "ListKeys": Unary(wire.ListKeysRequest, service.list_keys),
+        "ListMembers": Unary(wire.ListMembersRequest, service.list_members),
+        "ListBindings": Unary(wire.ListBindingsRequest, service.list_bindings),
+    }
+    return unary_handlers("shoal.v1.AdminService", methods, admission)
 
 
 def _limit(asked: int) -> int:

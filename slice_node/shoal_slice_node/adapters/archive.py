@@ -18,7 +18,8 @@ from pathlib import Path
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.adapters.files import DiskFiles, Files
-from shoal_slice_node.limits import ARCHIVE_COPY_BYTES
+from shoal_slice_node.adapters.journal_segment import read_head
+from shoal_slice_node.adapters.limits import ARCHIVE_COPY_BYTES
 
 PARTIAL = ".partial"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -48,15 +49,27 @@ class Archive:
         files.make_folder(self.folder)
         names = files.names(self.folder)
         data = files.read(path)
-        if sound_bytes is None and to.name in names and len(files.read(to)) == len(data):
-            files.sync_folder(self.folder)  # whoever put it there may have crashed before this
-            return
+        if to.name in names:
+            there = files.read(to)
+            self._check_same_life(data, there, to)
+            if sound_bytes is None and len(there) == len(data):
+                files.sync_folder(self.folder)  # A crash may have come before this.
+                return
         if partial.name in names:
             files.remove(partial)
         if sound_bytes is not None or not self._linked(path, partial):
             self._copy(data if sound_bytes is None else data[:sound_bytes], partial)
         files.rename(partial, to)
         files.sync_folder(self.folder)
+
+    @staticmethod
+    def _check_same_life(data: bytes, there: bytes, path: Path) -> None:
+        """A segment's head is its own: another one of the same name is of another life of the slice. Raises OSError."""
+        ours, theirs = read_head(data), read_head(there)
+        if ours is not None and theirs is not None and ours.nonce != theirs.nonce:
+            raise FileExistsError(
+                f"{path} is another life's journal: move the archive's folder of this node away, it is not overwritten"
+            )
 
     def _linked(self, path: Path, partial: Path) -> bool:
         try:

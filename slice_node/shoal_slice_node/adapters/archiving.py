@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from shoal_contract.errors import ResourceExhausted, Unavailable
 from shoal_slice_node.adapters.archive import Archive
 from shoal_slice_node.adapters.commit_loop import JournalThread
 from shoal_slice_node.adapters.journal_files import Journal
-from shoal_slice_node.limits import ARCHIVE_RETRY_MS
+from shoal_slice_node.adapters.limits import ARCHIVE_RETRY_MS
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -37,7 +38,12 @@ class ArchiveFigures:
 class Archiving:
     """`figures` are current. Use from the loop."""
 
-    def __init__(self, archive: Archive, journal: Journal, in_journal_thread: JournalThread) -> None:
+    def __init__(
+        self, archive: Archive, journal: Journal, in_journal_thread: JournalThread, every_s: float = 0
+    ) -> None:
+        """`every_s`: a segment that is older is closed and archived, though not full; 0: none is."""
+        self._every_s = every_s
+        self._sealed_s = time.monotonic()
         self.figures = ArchiveFigures()
         self._archive = archive
         self._journal = journal
@@ -56,12 +62,23 @@ class Archiving:
         done = True
         while True:
             try:
-                async with asyncio.timeout(None if done else ARCHIVE_RETRY_MS / 1000):
+                async with asyncio.timeout((self._every_s or None) if done else ARCHIVE_RETRY_MS / 1000):
                     await self._wake.wait()
             except TimeoutError:
                 pass
             self._wake.clear()
-            done = await self._turn()
+            done = await self._turn() and await self._seal_by_age()
+
+    async def _seal_by_age(self) -> bool:
+        """Closes the segment being written and archives what it has, if it is time. The journal keeps it until it is
+        checkpointed. False: the archive did not take it."""
+        if not self._every_s or time.monotonic() - self._sealed_s < self._every_s:
+            return True
+        sealed = await self._journal_says(self._journal.seal)
+        if sealed is not None and not await self._archived(partial(self._archive.put, *sealed)):
+            return False
+        self._sealed_s = time.monotonic()
+        return True
 
     async def finish(self, checkpoint_lsn: int) -> None:
         """After `run` was cancelled, with nothing appended any more: what is checkpointed is archived and released, the

@@ -8,115 +8,114 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
+from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError
 from shoal_contract.tasks import OnFailure, Tasks
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.ack_flush import AckFlush
+from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.archive import Archive
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.checkpoints import Checkpoints
-from shoal_slice_node.adapters.commit_loop import CommitLoop, Item
+from shoal_slice_node.adapters.clock import steady_ms
+from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks, Item
 from shoal_slice_node.adapters.journal_files import Journal
-from shoal_slice_node.adapters.maintenance import Maintenance
-from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core.counters import Counters
-from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
-from shoal_slice_node.core.dispatch.pulling import Puller
-from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.engine import Engine
-from shoal_slice_node.core.reclaim_list import ReclaimList
-from shoal_slice_node.core.records import Kind, encode_ownership
-from shoal_slice_node.core.state import State
-from shoal_slice_node.core.trimmer import Trimmer
-from shoal_slice_node.core.watch import Watch
-from shoal_slice_node.limits import (
+from shoal_slice_node.adapters.limits import (
     CHECKPOINT_STOP_S,
-    DELTA_ROWS_MAX,
-    DELTA_STALL_FACTOR,
     LOOP_SLICE_MS,
     SESSION_BYTES_DEFAULT,
     SESSION_BYTES_MAX,
 )
+from shoal_slice_node.adapters.maintenance import Maintenance
+from shoal_slice_node.adapters.recovery import Recovered
+from shoal_slice_node.adapters.steps import StepWatch
+from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.adapters.watchman import Watchman
+from shoal_slice_node.adapters.writers import Writers
+from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
+from shoal_slice_node.core.dispatch.pulling import Puller
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.memory import MemoryPlan
+from shoal_slice_node.core.reclaim_list import ReclaimList
+from shoal_slice_node.core.records import Kind, encode_ownership
+from shoal_slice_node.core.state import State
+from shoal_slice_node.core.trimmer import Trimmer
+from shoal_slice_node.core.turns import Done, Turns, Work
 
 _log = logging.getLogger(__name__)
 
-STORE_FOLDER = "store"
-JOURNAL_FOLDER = "journal"
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """`archive`: this node's own folder for closed journal segments; None: they are deleted. `archive_every_s`: a
+    segment is closed at this age, 0: only when it is full. `memory`: what the process may fill with what."""
+
+    memory: MemoryPlan
+    archive: Path | None = None
+    archive_every_s: float = 0
+    lease_left_s: Callable[[], float] = lambda: float(1 << 20)
+    """How long this node surely may answer; a node that runs alone always may."""
 
 
 class Broker:
-    """Open with `Broker.open`. `wakers`: session number -> what to call when it has deliveries to send. `archiving`
-    None: closed journal segments are deleted."""
+    """Made of what was recovered. `turns`: reads and other work in steps."""
 
-    def __init__(
-        self,
-        store: Store,
-        journal: Journal,
-        engine: Engine,
-        epoch: int,
-        on_failure: OnFailure,
-        archive: Archive | None = None,
-    ) -> None:
-        self.store = store
-        self.journal = journal
-        self.engine = engine
+    def __init__(self, recovered: Recovered, epoch: int, on_failure: OnFailure, options: BrokerOptions) -> None:
+        self.store: Store = recovered.store
+        self.journal: Journal = recovered.journal
+        self.engine = recovered.engine
         self.epoch = epoch
-        self.dispatcher = Dispatcher(engine.state)
-        self.puller = Puller(engine.state, self.dispatcher)
-        self.trimmer = Trimmer(engine.state)
-        self.wakers: dict[int, Callable[[], None]] = {}
+        self.options = options
+        self.steps = StepWatch()
+        memory = options.memory
+        shares = DispatchShares(memory.deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
+        self.dispatcher = Dispatcher(self.engine.state, shares)
+        self.puller = Puller(self.engine.state, self.dispatcher)
+        self.trimmer = Trimmer(self.engine.state)
+        self.trimmer.moved(recovered.moved, steady_ms())
+        self.turns = Turns()
+        self.writers = Writers()
+        self.answers = AnswerRoom(memory.answers_bytes)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self.reclaims = ReclaimList(store.tables.reclaim)
-        self.archiving = None if archive is None else Archiving(archive, journal, self._in_journal_thread)
-        self.checkpoints = Checkpoints(
-            store, journal, engine.state, self._in_journal_thread, self.reclaims.note, self.archiving
+        self.reclaims = ReclaimList(self.store.tables.reclaim)
+        archive = options.archive
+        self.archiving = (
+            None
+            if archive is None
+            else Archiving(Archive(archive), self.journal, self._in_journal_thread, options.archive_every_s)
         )
-        self.commit = CommitLoop(
-            engine,
-            journal,
+        self.checkpoints = Checkpoints(
+            self.store,
+            self.journal,
+            self.engine.state,
             self._in_journal_thread,
-            engine.state.lsn,
+            self.reclaims.note,
+            self.archiving,
+            memory.delta_bytes,
+        )
+        hooks = Hooks(self._on_effects, self._on_turn, self.checkpoints.throttle, self._may_answer, self._disk_is_full)
+        self.commit = CommitLoop(
+            self.engine,
+            self.journal,
+            self._in_journal_thread,
+            self.state.lsn,
             epoch,
-            on_effects=self._on_effects,
-            on_turn=self._on_turn,
-            throttle=self.checkpoints.throttle,
+            hooks,
+            memory.pending_bytes,
+            self.steps,
         )
         self.acks = AckFlush(self.commit, self.dispatcher)
+        self.watch = Watchman(self.dispatcher, self.writers, (shares.deliveries, self.answers.share))
+        self._full = False
         self._sessions = 0
         self._pump_wake = asyncio.Event()
         self._tasks = Tasks("broker", on_failure)
-
-    @classmethod
-    async def open(
-        cls,
-        folder: Path,
-        epoch: int,
-        on_failure: OnFailure,
-        delta_rows_max: int = DELTA_ROWS_MAX,
-        archive: Path | None = None,
-    ) -> Broker:
-        """Recovers what the folder holds: the checkpoint, then the journal above it. `archive`: this node's own folder
-        for closed journal segments.
-
-        Raises Conflict (another process has the folder), Corrupt, ResourceExhausted.
-        """
-        store = await Store.open(folder / STORE_FOLDER, delta_rows_max)
-        try:
-            journal = Journal.open(folder / JOURNAL_FOLDER, store.checkpoint_lsn)
-            engine = Engine(store.tables, Watch())
-            await _replay(engine, store, journal)
-        except BaseException:
-            await store.close()
-            raise
-        return cls(store, journal, engine, epoch, on_failure, None if archive is None else Archive(archive))
-
-    @property
-    def client_sessions(self) -> int:
-        """Streams that clients have open: every session but the one that unary calls share."""
-        return max(0, len(self.wakers) - 1)
 
     @property
     def state(self) -> State:
@@ -128,19 +127,27 @@ class Broker:
     def start(self) -> None:
         asyncio.get_running_loop().run_in_executor(None, self.store.warm)
         maintenance = Maintenance(
-            self.commit, self.state, self.acks, self.reclaims, self.puller, self.trimmer, self.checkpoints
+            self.commit,
+            self.state,
+            self.acks,
+            self.reclaims,
+            self.puller,
+            self.trimmer,
+            self.checkpoints,
+            self._on_turn,
         )
         self._tasks.start("commit", self.commit.run())
         self._tasks.start("pump", self._pump())
         self._tasks.start("maintenance", maintenance.run())
+        self._tasks.start("watch", self.watch.run())
         self._tasks.start("checkpoints", self.checkpoints.run())
         if self.archiving is not None:
             self._tasks.start("archiving", self.archiving.run())
 
-    async def stop(self, checkpoint: bool) -> None:
-        """`checkpoint`: leave nothing to replay or to archive, if that can be done in CHECKPOINT_STOP_S."""
+    async def stop(self, checkpoint: bool, within_s: float = CHECKPOINT_STOP_S) -> None:
+        """`checkpoint`: leave nothing to replay or to archive, if that can be done in `within_s`."""
         try:
-            async with asyncio.timeout(CHECKPOINT_STOP_S if checkpoint else 0):
+            async with asyncio.timeout(within_s if checkpoint else 0):
                 await self.acks.settled()
                 await self.checkpoints.hold()
                 await self._tasks.close()
@@ -148,22 +155,80 @@ class Broker:
                 if self.archiving is not None:
                     await self.archiving.finish(self.store.checkpoint_lsn)
         except TimeoutError:
-            _log.warning("stopping without a checkpoint or archive: the next start replays the journal")
+            if checkpoint:
+                _log.warning("stopping without a checkpoint or archive: the next start replays the journal")
+        except ShoalError as error:
+            _log.warning("stopping without a checkpoint: %s; the next start replays the journal", error)
         await self._tasks.close()
         await self._in_journal_thread(self.journal.close)
         self._thread.shutdown()
         await self.store.close()
 
-    def open_session(self, window_bytes: int, wake: Callable[[], None]) -> Session:
+    # What may be done now.
+
+    def check_may_answer(self) -> None:
+        """Before anything is told to a client. Raises Fenced once the lease may be over."""
+        if not self._may_answer():
+            raise Fenced(
+                "this node's lease may be over: it answers nothing more, the outcome is unknown", subject="lease"
+            )
+
+    def _may_answer(self) -> bool:
+        return self.options.lease_left_s() > 0
+
+    def check_takes_changes(self) -> None:
+        """Raises ResourceExhausted while no change could ever become a checkpoint."""
+        trouble = self.checkpoints.trouble
+        if trouble:
+            raise ResourceExhausted(f"this slice takes no changes now: {trouble}", subject="checkpoint")
+
+    @property
+    def trouble(self) -> str:
+        """What keeps changes from being taken, as a sentence; "": nothing."""
+        if self._full:
+            return "the disk of its journal is full: changes are refused until there is room"
+        return self.checkpoints.trouble
+
+    def _disk_is_full(self, full: bool) -> None:
+        if full is not self._full:
+            self._full = full
+            if full:
+                _log.error("no disk space for the journal: changes are refused until there is room, reads go on")
+            else:
+                _log.info("the journal has disk space again: changes are taken")
+
+    # Sessions.
+
+    def open_session(self, window_bytes: int, wake: Callable[[], None], end: Callable[[], None]) -> Session:
         self._sessions += 1
         window = min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX)
         session = Session(self._sessions, window)
-        self.wakers[session.number] = wake
+        self.writers.open(session, wake, end)
         return session
 
+    def open_shared_session(self) -> Session:
+        """For unary calls, which have no stream to be told by."""
+        self._sessions += 1
+        return Session(self._sessions, SESSION_BYTES_DEFAULT)
+
     def close_session(self, session: Session) -> None:
-        del self.wakers[session.number]
+        self.writers.close(session)
+        self.turns.drop(session.number)
         self.dispatcher.close(session)
+        self._on_turn()
+
+    def refusal(self, sequence: int, error: ShoalError) -> wire.Answer:
+        """An answer that a whole frame was refused, counted."""
+        self.state.counters.refuse(error.code)
+        return wire.Answer(sequence=sequence, error=error.to_wire())
+
+    def add_work(self, owner: Hashable, work: Work[object], done: Done) -> None:
+        """Does `work` in turns, an owner's one after the other."""
+        self.turns.add(owner, work, done)
+        self._pump_wake.set()
+
+    def after_event(self) -> None:
+        """To be called after an event that came to the dispatcher from outside: an ack, an attach, room."""
         self._on_turn()
 
     async def set_owned(self, map_version: int, owned: bytes) -> None:
@@ -175,6 +240,14 @@ class Broker:
         self.commit.submit(Item(Kind.OWNERSHIP, payload, lambda _: done.set_result(None), done.set_exception))
         await done
 
+    async def checkpoint_ahead(self, within_s: float) -> None:
+        """Before a stop, while it still serves: then the last checkpoint has little to write, and the outage is short."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self.checkpointed()
+        except TimeoutError:
+            _log.info("no checkpoint within %g s before the stop", within_s)
+
     async def checkpointed(self) -> None:
         """Returns once the store has everything that is applied now."""
         await self.checkpoints.reach(self.commit.applied_lsn, self._on_turn)
@@ -185,48 +258,34 @@ class Broker:
         if effects.reclaim:
             self.reclaims.note(effects.reclaim)
         if effects.moved:
-            self.trimmer.moved(effects.moved, time.monotonic_ns() // 1_000_000)
+            self.trimmer.moved(effects.moved, steady_ms())
 
     def _on_turn(self) -> None:
-        """Tells who has something to send; starts the pump if someone lags; begins a checkpoint if it is time."""
-        dirty = self.dispatcher.dirty
-        if dirty:
-            for number in dirty:
-                self.wakers[number]()
-            dirty.clear()
-        if self.dispatcher.has_ready:
+        """Tells who has something to send; starts the pump if something lags; begins a checkpoint if it is time."""
+        self.writers.wake(self.dispatcher.dirty)
+        if not self._pump_wake.is_set() and (self.turns or self.dispatcher.has_work):
             self._pump_wake.set()
         self.checkpoints.consider(self.commit.applied_lsn, self.commit.operations, self.commit.journal_bytes)
 
-    def after_event(self) -> None:
-        """To be called after an event that came to the dispatcher from outside: an ack, an attach, room."""
-        self._on_turn()
-
     async def _pump(self) -> None:
+        """Work in turns: a step of dispatch, a step of a read, and so on, LOOP_SLICE_MS at a time."""
+        dispatcher, turns = self.dispatcher, self.turns
         while True:
             await self._pump_wake.wait()
             self._pump_wake.clear()
-            slice_end = time.perf_counter() + LOOP_SLICE_MS / 1000
-            while self.dispatcher.has_ready:
-                self.dispatcher.turn()
+            began = time.perf_counter()
+            slice_end = began + LOOP_SLICE_MS / 2000
+            more = True
+            while more:
+                more = dispatcher.turn()
+                if turns:
+                    turns.step()
+                    more = True
                 if time.perf_counter() > slice_end:
                     self._on_turn()
+                    self.steps.done(began)
                     await asyncio.sleep(0)
-                    slice_end = time.perf_counter() + LOOP_SLICE_MS / 1000
+                    began = time.perf_counter()
+                    slice_end = began + LOOP_SLICE_MS / 2000
             self._on_turn()
-
-
-async def _replay(engine: Engine, store: Store, journal: Journal) -> None:
-    """Applies what the checkpoint does not have. Only a tail beyond all bounds is checkpointed on the way: else the
-    first checkpoint can wait until the node serves."""
-    engine.state.lsn = store.checkpoint_lsn
-    began = time.perf_counter()
-    for record in journal.records(store.checkpoint_lsn + 1):
-        engine.apply(record)
-        if Checkpoints.is_large(store, DELTA_STALL_FACTOR):
-            engine.state.kept.save()
-            store.freeze(record.lsn)
-            await store.checkpoint()
-    engine.state.counters = Counters()
-    replayed = engine.state.lsn - store.checkpoint_lsn
-    _log.info("replayed to lsn %d, %d records, %.2f s", engine.state.lsn, replayed, time.perf_counter() - began)
+            self.steps.done(began)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError
 from shoal_contract.grpc_errors import abort
+from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
+from shoal_slice_node.adapters.limits import SNAPSHOT_READERS_MAX, SNAPSHOT_STALL_S, SNAPSHOT_WAITERS_MAX
 from shoal_slice_node.adapters.snapshot import Snapshot
-from shoal_slice_node.limits import SNAPSHOT_READERS_MAX, SNAPSHOT_WAITERS_MAX
+from shoal_slice_node.adapters.unary import Admission, Unary, unary_handlers
 
+SERVICE = "shoal.v1.BulkService"
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -34,24 +37,18 @@ class BulkService:
         await ImportStream(self._broker, context).serve()
 
     async def import_status(self, request: wire.ImportStatusRequest, context: Context) -> wire.ImportStatusResponse:
-        try:
-            return wire.ImportStatusResponse(chunk=last_chunk(self._broker, request.run))
-        except ShoalError as error:
-            await abort(context, error)
+        """Raises Malformed."""
+        return wire.ImportStatusResponse(chunk=last_chunk(self._broker, request.run))
 
     async def verify(self, _: object, context: Context) -> None:
         try:
-            async with self._snapshot("verify") as snapshot:
-                sender = asyncio.create_task(_send_all(context, snapshot), name="verify/send")
-                try:
-                    await _forward(snapshot, context)
-                finally:
-                    sender.cancel()
-                    await asyncio.gather(sender, return_exceptions=True)
+            async with self._snapshot("verify") as snapshot, Tasks("verify") as tasks:
+                tasks.start("send", _send_all(context, snapshot), awaited=True)
+                await _forward(snapshot, context)
         except ShoalError as error:
             await abort(context, error)
 
-    async def export(self, _: wire.ExportRequest, context: Context) -> None:
+    async def export(self, _: bytes, context: Context) -> None:
         try:
             async with self._snapshot("export") as snapshot:
                 await _forward(snapshot, context)
@@ -91,23 +88,27 @@ async def _send_all(context: Context, snapshot: Snapshot) -> None:
 
 
 async def _forward(snapshot: Snapshot, context: Context) -> None:
+    """Raises DeadlineExceeded if the client stops reading: a snapshot holds a place and pages of the store."""
     while (message := await snapshot.receive()) is not None:
-        await context.write(message)
+        try:
+            async with asyncio.timeout(SNAPSHOT_STALL_S):
+                await context.write(message)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the client read nothing for {SNAPSHOT_STALL_S:g} s: its snapshot ends, ask again", subject="snapshot"
+            ) from None
 
 
-def bulk_handlers(broker: Broker, store_folder: Path) -> grpc.GenericRpcHandler:
+def bulk_handlers(broker: Broker, store_folder: Path, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:
     """To be added to a server. Without a serializer gRPC hands bytes through."""
     service = BulkService(broker, store_folder)
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Import": grpc.stream_stream_rpc_method_handler(
-            service.import_chunks, wire.ImportRequest.FromString, wire.ImportResponse.SerializeToString
-        ),
-        "ImportStatus": grpc.unary_unary_rpc_method_handler(
-            service.import_status,
-            wire.ImportStatusRequest.FromString,
-            wire.ImportStatusResponse.SerializeToString,
-        ),
+        "Import": grpc.stream_stream_rpc_method_handler(service.import_chunks),
         "Verify": grpc.stream_stream_rpc_method_handler(service.verify),
-        "Export": grpc.unary_stream_rpc_method_handler(service.export, wire.ExportRequest.FromString),
+        "Export": grpc.unary_stream_rpc_method_handler(service.export),
     }
-    return grpc.method_handlers_generic_handler("shoal.v1.BulkService", handlers)
+    status = {"ImportStatus": Unary(wire.ImportStatusRequest, service.import_status)}
+    return (
+        grpc.method_handlers_generic_handler(SERVICE, handlers),
+        unary_handlers(SERVICE, status, admission),
+    )

@@ -18,9 +18,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from shoal_slice_node.adapters.limits import LOG_PART_BYTES_MAX
 from shoal_slice_node.adapters.lmdb_layout import (
     FORMAT,
     FORMAT_ROW,
+    IDENTITY_ROW,
     LOG_KEY,
     LOG_START,
     LSN_ROW,
@@ -32,19 +34,18 @@ from shoal_slice_node.adapters.lmdb_layout import (
     open_table,
 )
 from shoal_slice_node.core.delta_piece import ID_BYTES, Piece
+from shoal_slice_node.core.rows.small_rows import CANDIDATE, RECLAIM_KEY
 from shoal_slice_node.core.tables import LOG_TABLE
-from shoal_slice_node.limits import LOG_PART_BYTES_MAX
 
 CANDIDATES_OF = "binding"
 CANDIDATES = "reclaim"
-CANDIDATE_PREFIX = b"k"
-CANDIDATE_VALUE = b"\x01"
 
 
 class CheckpointWriter:
-    """The owner of the write environment of `folder`; makes a store where there is none. Raises Conflict, Corrupt."""
+    """The owner of the write environment of `folder`; makes a store of this identity where there is none. Raises
+    Conflict, Corrupt."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, identity: bytes = b"") -> None:
         self._folder = folder
         self._environment = open_environment(folder, readonly=False)
         with errors_translated(folder):
@@ -56,6 +57,8 @@ class CheckpointWriter:
                 if transaction.get(FORMAT_ROW) is None:
                     transaction.put(FORMAT_ROW, FORMAT)
                     transaction.put(LSN_ROW, bytes(8))
+                    if identity:
+                        transaction.put(IDENTITY_ROW, identity)
 
     def _check(self, store: Any) -> None:
         with self._environment.begin(db=store) as transaction:
@@ -117,8 +120,8 @@ class CheckpointWriter:
         if table != CANDIDATES_OF:
             return []
         lost = (group for group, _ in groupby(went, lambda pair: pair[:ID_BYTES]))
-        empty = [CANDIDATE_PREFIX + group for group in lost if not cursor.set_key(group)]
-        transaction.cursor(self._tables[CANDIDATES]).putmulti([(key, CANDIDATE_VALUE) for key in empty])
+        empty = [RECLAIM_KEY + group for group in lost if not cursor.set_key(group)]
+        transaction.cursor(self._tables[CANDIDATES]).putmulti([(key, CANDIDATE) for key in empty])
         return empty
 
 

@@ -7,18 +7,17 @@ Started with exec, never by fork alone: a forked broker would share its threads'
 from __future__ import annotations
 
 import asyncio
-import sys
 from asyncio.subprocess import Process
 from collections.abc import Iterator
 from pathlib import Path
-from socket import socketpair
 from typing import Any
 
 from shoal_contract import errors
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_slice_node.adapters.checkpoint_frame import COMMIT, FAILED, encode_frame, read_frame
+from shoal_slice_node.adapters.child import CHILD_SOCKET, start_child
+from shoal_slice_node.adapters.limits import CHECKPOINTER_ANSWER_S_MAX
 from shoal_slice_node.core.delta_piece import Piece
-from shoal_slice_node.limits import CHECKPOINTER_ANSWER_S_MAX
 
 
 class Checkpointer:
@@ -30,22 +29,10 @@ class Checkpointer:
         self._writer = writer
 
     @classmethod
-    async def start(cls, folder: Path, lock_fd: int) -> Checkpointer:
-        """Makes a store in `folder` if there is none. Raises Conflict, Corrupt, ResourceExhausted, Unavailable."""
-        ours, theirs = socketpair()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "shoal_slice_node.checkpointer_process"),
-                *(str(folder), str(theirs.fileno()), str(lock_fd), "greet"),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), lock_fd),
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+    async def start(cls, folder: Path, lock_fd: int, identity: bytes = b"") -> Checkpointer:
+        """Makes a store of this identity in `folder` if there is none. Raises Conflict, Corrupt, ResourceExhausted, Unavailable."""
+        arguments = [str(folder), CHILD_SOCKET, str(lock_fd), "greet", identity.decode()]
+        process, ours = await start_child("shoal_slice_node.checkpointer_process", arguments, (lock_fd,))
         reader, writer = await asyncio.open_connection(sock=ours)
         checkpointer = cls(process, reader, writer)
         try:
@@ -62,6 +49,14 @@ class Checkpointer:
     @property
     def dead(self) -> bool:
         return self._process.returncode is not None or self._reader.at_eof()
+
+    @property
+    def ending(self) -> str:
+        """How it ended, as the end of a sentence."""
+        code = self._process.returncode
+        if code is None:
+            return f"process {self.pid} does not answer"
+        return f"process {self.pid} ended " + (f"by signal {-code}" if code < 0 else f"with status {code}")
 
     async def write(self, pieces: Iterator[Piece], lsn: int) -> dict[str, Any]:
         """Sends all pieces, waits for the commit; figures. The loop gets its turn after each piece, and none is made
@@ -91,9 +86,7 @@ class Checkpointer:
 
     async def _death(self) -> Unavailable:
         await self.kill()
-        return Unavailable(
-            f"checkpointer process {self.pid} ended with status {self._process.returncode}", subject="checkpointer"
-        )
+        return Unavailable(f"the checkpointer {self.ending}", subject="checkpointer")
 
     async def kill(self) -> None:
         """At once; a commit under way counts as a crash, which LMDB outlives."""

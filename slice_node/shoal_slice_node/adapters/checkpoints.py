@@ -13,24 +13,27 @@ from shoal_contract.errors import Corrupt, ShoalError
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.commit_loop import JournalThread
 from shoal_slice_node.adapters.journal_files import Journal
-from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core.state import State
-from shoal_slice_node.limits import (
+from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
     DELTA_AGE_MS,
     DELTA_BYTES_MAX,
     DELTA_STALL_FACTOR,
+    DELTA_TROUBLE_FACTOR,
     IDLE_MS,
     IMPORT_STALL_FACTOR,
     TAIL_BYTES_MAX,
     TAIL_OPERATIONS_MAX,
 )
+from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.state import State
 
 _log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """`figures`: of the last checkpoint, as the checkpointer reported them."""
+    """`figures`: of the last checkpoint, as the checkpointer reported them. `problem`: why the last attempt failed; ""
+    when it went well. `delta_bytes_max`: of memory for changes that no checkpoint has; applying waits before it is
+    full."""
 
     def __init__(
         self,
@@ -40,7 +43,10 @@ class Checkpoints:
         in_journal_thread: JournalThread,
         on_emptied: Callable[[list[bytes]], None],
         archiving: Archiving | None = None,
+        delta_bytes_max: int = DELTA_STALL_FACTOR * DELTA_BYTES_MAX,
     ) -> None:
+        self.problem = ""
+        self._delta_bytes_max = delta_bytes_max
         self.figures: dict[str, Any] = {}
         self._store = store
         self._journal = journal
@@ -89,13 +95,25 @@ class Checkpoints:
         """What to wait for before changing more; None: go on. Only when the checkpointer is far behind."""
         return self._next_end() if self._behind(DELTA_STALL_FACTOR) else None
 
+    @property
+    def trouble(self) -> str:
+        """Why no more changes may be taken: checkpoints fail, and memory would not hold what they would have to write.
+        "": nothing is wrong."""
+        if self.problem and self._behind(DELTA_TROUBLE_FACTOR):
+            return f"checkpoints fail, and {self._store.delta_rows} changes wait for one: {self.problem}"
+        return ""
+
     async def room_for_imports(self) -> None:
         """Waits while the checkpointer is so far behind that imports should leave what room there is to others."""
         while self._behind(IMPORT_STALL_FACTOR):
             await self._next_end()
 
     def _behind(self, factor: int) -> bool:
-        return self._store.freezing and self.is_large(self._store, factor)
+        store = self._store
+        if not store.freezing:
+            return False
+        share = self._delta_bytes_max - DELTA_BYTES_MAX  # The frozen changes are in memory too.
+        return self.is_large(store, factor) or store.delta_bytes * DELTA_STALL_FACTOR >= share * factor
 
     def _next_end(self) -> asyncio.Future[None]:
         """Done when the next checkpoint is."""
@@ -125,8 +143,13 @@ class Checkpoints:
             except Corrupt:
                 raise
             except ShoalError as error:
-                _log.warning("checkpoint failed, again in %d ms: %s", CHECKPOINT_RETRY_MS, error)
+                if error.message != self.problem:
+                    _log.error("a checkpoint failed; trying again every %d ms: %s", CHECKPOINT_RETRY_MS, error)
+                self.problem = error.message
                 await asyncio.sleep(CHECKPOINT_RETRY_MS / 1000)
+        if self.problem:
+            _log.info("checkpoints are written again")
+            self.problem = ""
         self._on_emptied(self.figures.pop("emptied"))
         below_lsn = self._store.checkpoint_lsn + 1
         if self._archiving is not None:

@@ -1,24 +1,40 @@
 """Group commit: while one batch is being synced, the next gathers; a record is applied once it is durable, in order.
 
-Items without a payload (attach, pull, describe) take their place among the others, so that a session sees its own
-changes. Not here: what records mean (core), when maintenance is due (maintenance.py).
+Sources (sessions, connections with unary calls, the node itself) are served in turn. Items without a payload (attach,
+pull, describe) take their place among the others, so that a session sees its own changes.
+Not here: what records mean (core), when maintenance is due (maintenance.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.journal_record import Record, encode_record
-from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters.clock import now_ms
+from shoal_slice_node.adapters.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_OPERATIONS_MAX,
+    LOOP_SLICE_MS,
+    OPERATION_US,
+    PENDING_BYTES_DEFAULT,
+    SOURCE_PENDING_BYTES_MIN,
+)
+from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.engine import Engine
-from shoal_slice_node.limits import BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, LOOP_SLICE_MS, PENDING_BYTES_MAX
+from shoal_slice_node.core.fair_queue import FairQueue
+from shoal_slice_node.core.frames import Checked
+
+_log = logging.getLogger(__name__)
+
+NODE: Hashable = "node"
+"""The source of the node's own items."""
 
 
 class JournalWriter(Protocol):
@@ -34,7 +50,7 @@ class Item:
     payload: bytes | None
     applied: Callable[[Effects], None]
     failed: Callable[[ShoalError], None]
-    change: wire.Change | None = None
+    checked: Checked | None = None
     operations: int = 1
 
 
@@ -43,14 +59,22 @@ JournalThread = Callable[[Callable[[], object]], "asyncio.Future[object]"]
 """Runs work in the one thread that the journal belongs to."""
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the loop asks and tells. `on_effects` hears of each record, `on_turn` after each slice of work. `throttle`
+    may wait before a batch is applied. `may_answer`: False once the lease may be over. `on_full`: the journal refused a
+    batch for want of space (True), or took one again (False)."""
+
+    on_effects: Callable[[Effects], None]
+    on_turn: Callable[[], None]
+    throttle: Callable[[], asyncio.Future[None] | None]
+    may_answer: Callable[[], bool] = lambda: True
+    on_full: Callable[[bool], None] = lambda full: None
 
 
 class CommitLoop:
     """`applied_lsn`: everything up to it is durable and in the tables. `operations`, `journal_bytes`: since the start,
-    the first with reads. `on_effects` hears of each record, `on_turn`
-    after each slice of work. `throttle` may wait before a batch is applied."""
+    the first with reads."""
 
     def __init__(
         self,
@@ -59,10 +83,11 @@ class CommitLoop:
         in_journal_thread: JournalThread,
         applied_lsn: int,
         epoch: int,
-        on_effects: Callable[[Effects], None],
-        on_turn: Callable[[], None],
-        throttle: Callable[[], asyncio.Future[None] | None],
+        hooks: Hooks,
+        pending_bytes_max: int = PENDING_BYTES_DEFAULT,
+        steps: StepWatch | None = None,
     ) -> None:
+        self._pending_bytes_max = pending_bytes_max
         self.applied_lsn = applied_lsn
         self.operations = 0
         self.journal_bytes = 0
@@ -70,34 +95,41 @@ class CommitLoop:
         self._journal = journal
         self._next_lsn = applied_lsn + 1
         self._epoch = epoch
-        self._on_effects = on_effects
-        self._on_turn = on_turn
-        self._throttle = throttle
-        self._pending: deque[Item] = deque()
-        self._pending_bytes = 0
+        self._hooks = hooks
+        self._steps = steps or StepWatch()
+        self._pending: FairQueue[Item] = FairQueue()
         self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._waiting_for_room: dict[Hashable, asyncio.Event] = {}
         self._time_ms = 0
         self._in_journal_thread = in_journal_thread
-        self._stopped = False
+        self._failure: ShoalError | None = None
 
-    def submit(self, item: Item) -> None:
-        if self._stopped:
-            item.failed(Unavailable("the broker is stopping; the outcome is unknown"))
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending.bytes
+
+    def submit(self, item: Item, source: Hashable = NODE) -> None:
+        if self._failure is not None:
+            item.failed(self._failure)
             return
-        self._pending.append(item)
-        self._pending_bytes += len(item.payload or b"")
-        if self._pending_bytes > PENDING_BYTES_MAX:
-            self._room.clear()
+        self._pending.put(source, item, item.operations, len(item.payload or b""))
         self._wake.set()
 
-    async def room(self) -> None:
-        """Waits until more may be submitted."""
-        await self._room.wait()
+    async def room(self, source: Hashable) -> None:
+        """Waits until this source may submit more. Only a source that has much here waits."""
+        while not self._has_room(source):
+            await self._waiting_for_room.setdefault(source, asyncio.Event()).wait()
+
+    def _has_room(self, source: Hashable) -> bool:
+        """A source may fill half of what is free: the more is pending, the less of it may be its own. A source that waits
+        has something here, so that the loop will look at it again."""
+        own = self._pending.bytes_of(source)
+        free = max(0, self._pending_bytes_max - self._pending.bytes)
+        return own <= max(SOURCE_PENDING_BYTES_MIN, free // 2) or self._failure is not None
 
     async def run(self) -> None:
-        """Until cancelled. Raises Corrupt: the journal failed and nothing more may be acknowledged."""
+        """Until cancelled. Raises Corrupt: the journal failed, or a record cannot be applied; Fenced: the lease may be
+        over. Nothing more may be acknowledged then."""
         written: list[Entry] = []
         try:
             while True:
@@ -106,19 +138,33 @@ class CommitLoop:
                     await self._wake.wait()
                 batch, data = self._gather()
                 sync = self._write(batch, data) if data else None
-                await self._apply(written)
+                try:
+                    await self._apply(written)
+                except BaseException:
+                    if sync is not None:
+                        await asyncio.wait([sync])
+                    self._fail_all(batch)
+                    raise
                 written = batch if sync is None else await self._synced(sync, batch)
         finally:
-            self._stopped = True
+            self._fail_all(written)
+
+    def _fail_all(self, batch: Sequence[Entry]) -> None:
+        self._failure = Unavailable("the slice is stopping; the outcome is unknown", subject="slice")
+        for item in [*(item for item, _ in batch), *self._pending.clear()]:
+            item.failed(self._failure)
+        for waiting in self._waiting_for_room.values():
+            waiting.set()
 
     def _gather(self) -> tuple[list[Entry], list[bytes]]:
         batch: list[Entry] = []
         data: list[bytes] = []
         size = operations = 0
         time_ms = self._time_ms = max(self._time_ms, now_ms())
-        pending = self._pending
+        pending, taken = self._pending, set()
         while pending and size < BATCH_BYTES_MAX and operations < BATCH_OPERATIONS_MAX:
-            item = pending.popleft()
+            source, item = pending.take()
+            taken.add(source)
             if item.payload is None:
                 batch.append((item, None))
                 continue
@@ -128,9 +174,10 @@ class CommitLoop:
             size += len(item.payload)
             operations += item.operations
             batch.append((item, record))
-        self._pending_bytes -= size
-        if self._pending_bytes <= PENDING_BYTES_MAX // 2:
-            self._room.set()
+        if self._waiting_for_room:
+            for source in taken & self._waiting_for_room.keys():
+                if self._has_room(source):
+                    self._waiting_for_room.pop(source).set()
         return batch, data
 
     def _write(self, batch: Sequence[Entry], data: Sequence[bytes]) -> asyncio.Future[object]:
@@ -143,6 +190,7 @@ class CommitLoop:
         try:
             await sync
         except ResourceExhausted as error:
+            self._hooks.on_full(True)
             refused = [item for item, record in batch if record is not None]
             self._next_lsn -= len(refused)
             for item in refused:
@@ -152,30 +200,54 @@ class CommitLoop:
             for item, _ in batch:
                 item.failed(error)
             raise
+        self._hooks.on_full(False)
         return batch
 
     async def _apply(self, written: Sequence[Entry]) -> None:
+        """In slices of about LOOP_SLICE_MS: a record that would make one longer begins the next."""
         if not written:
             return
-        waiting = self._throttle()
+        waiting = self._hooks.throttle()
         if waiting is not None:
             await waiting
-        slice_end = time.perf_counter() + LOOP_SLICE_MS / 1000
-        for item, record in written:
-            self.operations += item.operations
-            if record is None:
-                item.applied(_NOTHING)
-            else:
-                effects = self._engine.apply(record, item.change)
-                self.applied_lsn = record.lsn
-                self.journal_bytes += len(record.payload)
-                self._on_effects(effects)
-                item.applied(effects)
-            if time.perf_counter() > slice_end:
-                self._on_turn()
-                await asyncio.sleep(0)
-                slice_end = time.perf_counter() + LOOP_SLICE_MS / 1000
-        self._on_turn()
+        began = time.perf_counter()
+        position = 0
+        try:
+            for position, (item, record) in enumerate(written):
+                spent_ms = (time.perf_counter() - began) * 1000
+                if spent_ms > 0.5 and spent_ms + item.operations * OPERATION_US / 1000 > LOOP_SLICE_MS:
+                    self._hooks.on_turn()
+                    self._steps.done(began)
+                    await asyncio.sleep(0)
+                    began = time.perf_counter()
+                self._check_fence()
+                self._apply_one(item, record)
+        except ShoalError as error:
+            for item, _ in written[position:]:
+                item.failed(error)
+            raise
+        self._hooks.on_turn()
+        self._steps.done(began)
+
+    def _check_fence(self) -> None:
+        """Before anything is answered. Raises Fenced."""
+        if not self._hooks.may_answer():
+            raise Fenced(
+                "this node's lease may be over: it answers nothing more, the outcome is unknown", subject="lease"
+            )
+
+    def _apply_one(self, item: Item, record: Record | None) -> None:
+        self.operations += item.operations
+        effects = _NOTHING
+        if record is not None:
+            effects = self._engine.apply(record, item.checked)
+            self.applied_lsn = record.lsn
+            self.journal_bytes += len(record.payload)
+            self._hooks.on_effects(effects)
+        try:
+            item.applied(effects)
+        except Exception:
+            _log.exception("what waited for record %s failed", None if record is None else record.lsn)
 
 
 _NOTHING = Effects()

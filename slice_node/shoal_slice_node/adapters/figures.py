@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
+from shoal_contract.data_identity import DataIdentity
+from shoal_contract.version import version
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_slice_node.adapters.archiving import ArchiveFigures
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.commit_loop import now_ms
+from shoal_slice_node.adapters.clock import now_ms
+from shoal_slice_node.adapters.limits import FIGURES_KEPT_S
+from shoal_slice_node.adapters.mapped_memory import resident_bytes
 from shoal_slice_node.core.counters import Counters
-from shoal_slice_node.limits import FIGURES_KEPT_S
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Figures:
@@ -27,6 +27,8 @@ class Figures:
         self._broker = broker
         self._slice = slice_name
         self._node = node
+        identity = broker.journal.identity
+        self._incarnation = DataIdentity.decode(identity).incarnation if identity else ""
         self._began_s = time.monotonic()
         self._kept: tuple[float, wire.FiguresResponse] | None = None
 
@@ -60,7 +62,7 @@ class Figures:
             bindings=tables.binding.entries(),
             messages=state.kept.messages,
             body_bytes=state.kept.body_bytes,
-            sessions=broker.client_sessions,
+            sessions=len(broker.writers),
             attached_queues=len(broker.dispatcher.feeds),
             journal=wire.JournalFigures(
                 lsn=journal.next_lsn - 1,
@@ -78,17 +80,31 @@ class Figures:
             resident_bytes=resident_bytes(os.getpid()),
             checkpointer_resident_bytes=resident_bytes(store.checkpointer_pid),
             disk_bytes=store.disk_bytes + journal.allocated_bytes,
+            disk_free_bytes=store.disk_free_bytes,
             counters=_counters(state.counters),
+            refused=[wire.RefusalCount(code=code, count=count) for code, count in state.counters.refused.items()],
+            loop_longest_step_us=int(broker.steps.longest_s * 1e6),
+            lease_remaining_ms=int(broker.options.lease_left_s() * 1000),
+            memory=self._memory(),
+            silent_bindings=broker.watch.silent,
+            trouble=broker.trouble,
+            checkpointer_restarts=store.checkpointer_restarts,
+            version=version(),
+            incarnation=self._incarnation,
         )
+
+    def _memory(self) -> list[wire.MemoryShare]:
+        broker, plan = self._broker, self._broker.options.memory
+        shares = broker.dispatcher.shares
+        shown = [
+            (share.name, share.used_bytes, share.limit_bytes)
+            for share in (shares.deliveries, shares.attached, shares.owed, broker.answers.share)
+        ]
+        shown.append(("pending", broker.commit.pending_bytes, plan.pending_bytes))
+        shown.append(("delta", broker.store.delta_bytes, plan.delta_bytes))
+        return [wire.MemoryShare(name=name, used_bytes=used, limit_bytes=limit) for name, used, limit in shown]
 
 
 def _counters(counters: Counters) -> wire.Counters:
-    return wire.Counters(**{name: getattr(counters, name) for name in Counters.__slots__})
-
-
-def resident_bytes(pid: int) -> int:
-    """Of a process's memory (Linux: /proc/PID/statm); 0 if it is gone, or where there is no such file."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
-    except (OSError, ValueError):
-        return 0
+    names = [field.name for field in wire.Counters.DESCRIPTOR.fields]
+    return wire.Counters(**{name: getattr(counters, name) for name in names})

@@ -78,7 +78,7 @@ class DiskFiles:
 
     def make_folder(self, folder: Path) -> None:
         if not folder.is_dir():
-            folder.mkdir(parents=True)
+            folder.mkdir(mode=0o700, parents=True)
             self.sync_folder(folder.parent)
 
     def names(self, folder: Path) -> list[str]:
@@ -95,10 +95,10 @@ class DiskFiles:
         return cast(bytes, mapped)
 
     def create(self, path: Path) -> File:
-        return DiskFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        return DiskFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 
     def open(self, path: Path) -> File:
-        return DiskFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return DiskFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
 
     def rename(self, path: Path, to: Path) -> None:
         path.replace(to)

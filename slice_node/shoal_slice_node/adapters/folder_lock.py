@@ -6,15 +6,15 @@ The checkpointer inherits the lock, so it also waits out the last commit of a ki
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 from pathlib import Path
 from time import monotonic
 
 from shoal_contract.errors import Conflict
-from shoal_slice_node.limits import LOCK_WAIT_S_MAX
-
-RETRY_S = 0.02
+from shoal_slice_node.adapters.data_folder import OWNER_FILE
+from shoal_slice_node.adapters.limits import LOCK_RETRY_S, LOCK_WAIT_S_MAX
 
 
 async def lock_folder(folder: Path) -> int:
@@ -29,7 +29,7 @@ async def lock_folder(folder: Path) -> int:
             owner = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             if _alive(owner) or monotonic() > until:
                 raise Conflict(f"{folder} is in use by process {owner}", subject=str(folder))
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(LOCK_RETRY_S)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     except BaseException:
@@ -39,8 +39,16 @@ async def lock_folder(folder: Path) -> int:
 
 
 def _open(folder: Path) -> int:
-    folder.mkdir(parents=True, exist_ok=True)
-    return os.open(folder / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Raises Conflict for a folder of another user, who could put a link in our way."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.geteuid():
+        raise Conflict(f"{folder} belongs to user {folder.stat().st_uid}, not to {os.geteuid()}", subject=str(folder))
+    try:
+        return os.open(folder / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise Conflict(f"{folder / OWNER_FILE} is a link: it must be a file", subject=str(folder)) from None
 
 
 def _locked(fd: int) -> bool:

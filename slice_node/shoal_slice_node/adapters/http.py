@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from shoal_contract.http_server import HttpLimits, HttpServer
 from shoal_contract.tasks import OnFailure, Tasks
-from shoal_slice_node import limits
+from shoal_slice_node.adapters import limits
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.metrics import SliceMetrics
 

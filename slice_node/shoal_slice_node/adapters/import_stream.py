@@ -13,16 +13,19 @@ from zlib import crc32
 import grpc
 
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge
+from shoal_contract.grpc_errors import abort
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX, RUN_BYTES
+from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_contract.wire import slice_pb2
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.commit_loop import Item
+from shoal_slice_node.adapters.limits import IMPORT_CHUNKS_IN_FLIGHT
+from shoal_slice_node.adapters.unary import parse
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.frames import parse_import
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.rows.producer_row import decode_producer
-from shoal_slice_node.limits import IMPORT_CHUNKS_IN_FLIGHT
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -41,6 +44,7 @@ class ImportStream:
     def __init__(self, broker: Broker, context: Context) -> None:
         self._broker = broker
         self._context = context
+        self._source = f"import {context.peer()}"
         self._next = 0
         """The number that the next chunk may have at most; 0 before the first."""
         self._room = asyncio.Semaphore(IMPORT_CHUNKS_IN_FLIGHT)
@@ -48,21 +52,22 @@ class ImportStream:
         """Bounded by `_room`. None: no more will come."""
 
     async def serve(self) -> None:
-        writer = asyncio.create_task(self._write(), name="import/write")
-        try:
-            await self._read(writer)
-            await writer
-        finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+        async with Tasks("import") as tasks:
+            writer = tasks.start("write", self._write(), awaited=True)
+            try:
+                await self._read(writer)
+                await writer
+            except ShoalError as error:
+                await abort(self._context, error)
 
     async def _read(self, writer: asyncio.Task[None]) -> None:
         while not writer.done():
-            request = await self._context.read()
-            if request is grpc.aio.EOF:
+            data = await self._context.read()
+            if data is grpc.aio.EOF:
                 break
+            request = parse(wire.ImportRequest, data, {})
             await self._room.acquire()
-            await self._broker.commit.room()
+            await self._broker.commit.room(self._source)
             await self._broker.checkpoints.room_for_imports()
             try:
                 self._submit(request)
@@ -70,7 +75,8 @@ class ImportStream:
                 self._answers.put_nowait(wire.ImportResponse(chunk=request.chunk, error=error.to_wire()))
                 return
         # What is under way is answered before.
-        self._broker.commit.submit(Item(0, None, lambda _: self._answers.put_nowait(None), self._failed_at_end))
+        end = Item(0, None, lambda _: self._answers.put_nowait(None), self._failed_at_end)
+        self._broker.commit.submit(end, self._source)
 
     def _failed_at_end(self, _: ShoalError) -> None:
         self._answers.put_nowait(None)
@@ -80,14 +86,15 @@ class ImportStream:
         self._check_number(request)
         if crc32(request.change) != request.checksum:
             raise Malformed(f"chunk {request.chunk}: its checksum is another", subject="checksum")
-        change, operations = parse_import(request.change)
-        if operations > IMPORT_OPERATIONS_MAX:
+        checked = parse_import(request.change)
+        if checked.operations > IMPORT_OPERATIONS_MAX:
             raise TooLarge(
-                f"chunk {request.chunk} has {operations} queues and keys; the limit is {IMPORT_OPERATIONS_MAX}",
+                f"chunk {request.chunk} has {checked.operations} queues and keys; the limit is {IMPORT_OPERATIONS_MAX}",
                 subject="operations per chunk",
                 limit=IMPORT_OPERATIONS_MAX,
-                value=operations,
+                value=checked.operations,
             )
+        self._broker.check_takes_changes()
         # The client has taken what is further back than this: no more are under way.
         settled = max(0, request.chunk - 2 * IMPORT_CHUNKS_IN_FLIGHT)
         payload = encode_change(ChangeHead(request.run, request.chunk, settled), request.change)
@@ -98,7 +105,8 @@ class ImportStream:
         def failed(error: ShoalError) -> None:
             self._answers.put_nowait(wire.ImportResponse(chunk=request.chunk, error=error.to_wire()))
 
-        self._broker.commit.submit(Item(Kind.CHANGE, payload, applied, failed, change, operations))
+        item = Item(Kind.CHANGE, payload, applied, failed, checked, checked.operations)
+        self._broker.commit.submit(item, self._source)
 
     def _check_number(self, request: wire.ImportRequest) -> None:
         limit = self._next or last_chunk(self._broker, request.run) + 1
@@ -113,7 +121,8 @@ class ImportStream:
 
     async def _write(self) -> None:
         while (answer := await self._answers.get()) is not None:
-            await self._context.write(answer)
+            self._broker.check_may_answer()
+            await self._context.write(answer.SerializeToString())
             self._room.release()
             if answer.HasField("error"):
                 return
@@ -121,7 +130,6 @@ class ImportStream:
 
 def _answer(chunk: int, effects: Effects) -> wire.ImportResponse:
     if effects.refused is not None:
-        assert isinstance(effects.refused, ShoalError)
         return wire.ImportResponse(chunk=chunk, error=effects.refused.to_wire())
     assert effects.outcome is not None
     step = slice_pb2.Outcome.FromString(effects.outcome).steps[0]

@@ -7,8 +7,9 @@ Why it survives a crash at any point:
 - start-up: what follows the tail is zeroed and synced before anything is appended, so that no old record can ever
   be taken for a new one. What a killed process wrote but did not sync is synced before it is believed.
 - release: oldest first, so that what is left is always without a gap.
-- a failed fdatasync: the kernel may have dropped the pages, so trying again proves nothing (Rebello et al., Can
-  Applications Recover from fsync Failures?, USENIX ATC 2020). The journal stops; a restart reads what the disk has.
+- a failed fdatasync: the kernel may have dropped the pages and calls them clean, so trying again proves nothing (Rebello
+  et al., Can Applications Recover from fsync Failures?, USENIX ATC 2020). The journal stops. A restart writes the last
+  batch again before it syncs: what was only in the page cache is then on disk, or the sync fails.
 
 Belongs here: writing, and one thread's use of it. Not here: reading (journal_reader), bytes (journal_segment), batching
 and threads of its callers. `append`, `release` and `close` block: call them from one thread at a time, not the loop's.
@@ -17,6 +18,8 @@ and threads of its callers. `append`, `release` and `close` block: call them fro
 from __future__ import annotations
 
 import errno
+import logging
+import os
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -25,25 +28,46 @@ from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError, TooLar
 from shoal_contract.journal_record import Record
 from shoal_slice_node.adapters.files import DiskFiles, File, Files
 from shoal_slice_node.adapters.journal_reader import Segment, find_tail, list_segments, read_records
-from shoal_slice_node.adapters.journal_segment import batch_mark, segment_name
-from shoal_slice_node.limits import APPEND_BYTES_MAX, SEGMENT_BYTES, ZERO_FILL_BYTES
+from shoal_slice_node.adapters.journal_segment import (
+    MARK_BYTES,
+    NONCE_BYTES,
+    Skipped,
+    batch_mark,
+    encode_head,
+    segment_name,
+)
+from shoal_slice_node.adapters.limits import APPEND_BYTES_MAX, SEGMENT_BYTES, ZERO_FILL_BYTES
 
 PREPARED = "next.prepared"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+
+_log = logging.getLogger(__name__)
 
 
 class Journal:
-    """`next_lsn`: of the next record; everything below it is on disk."""
+    """`next_lsn`: of the next record; everything below it is on disk. `identity`: of the data, as the journal's heads
+    have it, b"" if they have none."""
 
     def __init__(
-        self, files: Files, folder: Path, segments: list[Segment], segment_bytes: int, background: Executor
+        self,
+        files: Files,
+        folder: Path,
+        segments: list[Segment],
+        segment_bytes: int,
+        background: Executor,
+        identity: bytes,
     ) -> None:
+        self.identity = identity
+        self._head_bytes = len(encode_head(bytes(NONCE_BYTES), identity))
         self._files = files
         self._folder = folder
         self._segments = segments
         self._segment_bytes = segment_bytes
         self._background = background
-        self._prepared: Future[None] | None = None  # the next segment, from an eighth of this one on
+        self._prepared: Future[bytes] | None = None
+        """The next segment's nonce, from an eighth of this one on."""
+        self._nonce = b""
         self._failed: ShoalError | None = None
         self._file: File
         self._position = 0
@@ -57,18 +81,22 @@ class Journal:
         files: Files | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         background: Executor | None = None,
+        identity: bytes = b"",
     ) -> Journal:
-        """Makes an empty journal from checkpoint_lsn + 1 if there is none; cuts a torn tail. Raises Corrupt for damage,
-        and when it does not reach the checkpoint without a gap; ResourceExhausted."""
+        """Makes an empty journal if there is none and the checkpoint needs none; cuts a torn tail. `identity`: for new
+        segments, where the journal has none yet. Raises Corrupt for damage, and when it does not reach the checkpoint
+        without a gap; ResourceExhausted."""
         files = files or DiskFiles()
         background = background or ThreadPoolExecutor(1, "journal-next-segment")
         try:
             files.make_folder(folder)
-            journal = cls(files, folder, list_segments(files, folder), segment_bytes, background)
+            journal = cls(files, folder, list_segments(files, folder), segment_bytes, background, identity)
             if journal._segments:
                 journal._recover(checkpoint_lsn)
+            elif checkpoint_lsn:
+                raise journal._gap("has no segments", checkpoint_lsn)
             else:
-                journal.next_lsn = checkpoint_lsn + 1
+                journal.next_lsn = 1
                 journal._begin_segment()
         except OSError as error:
             raise _typed(error, folder) from error
@@ -78,21 +106,37 @@ class Journal:
         first = self._segments[0].first_lsn
         if first > checkpoint_lsn + 1:
             raise self._gap(f"begins at LSN {first}", checkpoint_lsn)
-        tail = find_tail(self._files, self._segments)
+        tail = find_tail(self._files, self._segments, checkpoint_lsn, self._say_skipped)
         if tail.next_lsn <= checkpoint_lsn:
             raise self._gap(f"ends at LSN {tail.next_lsn - 1}", checkpoint_lsn)
         for segment in self._segments[: tail.segment_index : -1]:
             self._files.remove(segment.path)
         del self._segments[tail.segment_index + 1 :]
         self._file = self._files.open(self._segments[-1].path)
-        self._position, self.next_lsn = tail.position, tail.next_lsn
+        self._position, self.next_lsn, self._nonce = tail.position, tail.next_lsn, tail.nonce
+        self.identity = tail.identity or self.identity
+        self._head_bytes = len(encode_head(tail.nonce, self.identity))
+        if tail.last_mark < tail.position:
+            data = self._files.read(self._segments[-1].path)
+            self._file.write_at(tail.last_mark, bytes(data[tail.last_mark : tail.position]))
         if not tail.clean:
             self._zero(self._file, tail.position)
         self._file.sync()
         self._files.sync_folder(self._folder)
 
+    @staticmethod
+    def _say_skipped(path: Path, skipped: Skipped) -> None:
+        _log.warning(
+            "journal records %d to %d are damaged: %s, byte %d. The checkpoint has them: nothing is lost, but check the"
+            " disk, and an archive of this segment",
+            skipped.first_lsn, skipped.end_lsn - 1, path, skipped.position,
+        )  # fmt: skip
+
     def _gap(self, what: str, checkpoint_lsn: int) -> Corrupt:
-        text = f"journal {self._folder} {what}, but the checkpoint is at {checkpoint_lsn}"
+        text = (
+            f"journal {self._folder} {what}, but the checkpoint is at {checkpoint_lsn}: a part of this node's data is"
+            " missing. Is a volume not mounted, or a folder from elsewhere?"
+        )
         return Corrupt(text, subject=str(self._folder), value=checkpoint_lsn)
 
     @property
@@ -120,13 +164,12 @@ class Journal:
         if self._failed is not None:
             raise self._failed
         assert first_lsn == self.next_lsn <= last_lsn, f"LSN {first_lsn}-{last_lsn}; expected {self.next_lsn}"
-        batch = batch_mark(first_lsn, first_lsn - 1) + data
-        limit = min(APPEND_BYTES_MAX, self._segment_bytes)
-        if len(batch) > limit:
-            raise TooLarge(f"batch of {len(batch)} bytes; the limit is {limit}", limit=limit, value=len(batch))
-        if self._position + len(batch) > self._segment_bytes:
+        size, limit = MARK_BYTES + len(data), min(APPEND_BYTES_MAX, self._segment_bytes - self._head_bytes)
+        if size > limit:
+            raise TooLarge(f"batch of {size} bytes; the limit is {limit}", limit=limit, value=size)
+        if self._position + size > self._segment_bytes:
             self._rotate()
-        self._write(batch)
+        self._write(batch_mark(first_lsn, first_lsn - 1, self._nonce) + data)
         self.next_lsn = last_lsn + 1
         if self._prepared is None and self._position > self._segment_bytes // 8:
             self._prepared = self._background.submit(self._prepare)
@@ -156,31 +199,43 @@ class Journal:
 
     def _rotate(self) -> None:
         """The next batch goes into a new segment. All before it has been synced."""
-        prepared, self._prepared = self._prepared, None
+        nonce = self._made_ahead()
         try:
-            if prepared is not None:
-                prepared.result()
             old = self._file
-            self._begin_segment(made=prepared is not None)
+            self._begin_segment(nonce)
             old.close()
         except OSError as error:
             failure = _typed(error, self._folder)
-            if not isinstance(failure, ResourceExhausted):
+            if isinstance(failure, Corrupt):
                 self._failed = failure
             raise failure from error
 
-    def _begin_segment(self, made: bool = False) -> None:
-        if not made:
-            self._prepare()
+    def _made_ahead(self) -> bytes:
+        """The nonce of the segment that was made ahead; b"": there is none, or making it failed. There may be room for
+        it by now, so that is tried again."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            return b""
+        try:
+            return prepared.result()
+        except OSError as error:
+            _log.info("the next journal segment was not made ahead: %s", error)
+            return b""
+
+    def _begin_segment(self, nonce: bytes = b"") -> None:
+        """`nonce`: of the segment that was made ahead."""
+        nonce = nonce or self._prepare()
         path = self._folder / segment_name(self.next_lsn)
         self._files.rename(self._folder / PREPARED, path)
         self._files.sync_folder(self._folder)
         self._file = self._files.open(path)
-        self._position = 0
+        self._position = self._head_bytes
+        self._nonce = nonce
         self._segments.append(Segment(self.next_lsn, path))
 
-    def _prepare(self) -> None:
-        """A segment of zeros, on disk, under a name that no start-up reads."""
+    def _prepare(self) -> bytes:
+        """A head and zeros, on disk, under a name that no start-up reads. Returns its nonce."""
+        nonce = os.urandom(NONCE_BYTES)
         path = self._folder / PREPARED
         if PREPARED in self._files.names(self._folder):
             self._files.remove(path)
@@ -188,11 +243,14 @@ class Journal:
         try:
             file.allocate(self._segment_bytes)
             self._zero(file, 0)
+            file.write_at(0, encode_head(nonce, self.identity))
+            file.sync()
         except OSError:
             self._files.remove(path)
             raise
         finally:
             file.close()
+        return nonce
 
     def _zero(self, file: File, position: int) -> None:
         while position < self._segment_bytes:
@@ -245,7 +303,7 @@ class Journal:
         self._file.close()
 
     def _mark_end(self) -> None:
-        mark = batch_mark(self.next_lsn, self.next_lsn - 1)
+        mark = batch_mark(self.next_lsn, self.next_lsn - 1, self._nonce)
         if self._failed is None and self._position + len(mark) <= self._segment_bytes:
             self._write(mark)
 
@@ -253,4 +311,8 @@ class Journal:
 def _typed(error: OSError, path: Path, position: int = 0) -> ShoalError:
     if error.errno in _FULL:
         return ResourceExhausted(f"no disk space for {path}: {error.strerror}", subject="disk bytes")
+    if error.errno in _OUT_OF_FILES:
+        return ResourceExhausted(
+            f"no file can be opened for {path}: {error.strerror}; raise the limit of open files", subject="open files"
+        )
     return Corrupt(f"{path}, byte {position}: {error}", subject=str(path), position=position)

@@ -1,14 +1,17 @@
 """A journal segment: a preallocated file of records, and how far it is sound.
 
     <first lsn, 16 hex digits>.journal
-        batch mark | record | record | ... | batch mark | record | ... | zeros to the end of the file
-    batch mark: a record (shoal_contract.journal_record) of kind BATCH
+        head | batch mark | record | record | ... | batch mark | record | ... | zeros to the end of the file
+    head: a record (shoal_contract.journal_record) of kind HEAD, lsn 0, at byte 0
+        payload  nonce 8, random | identity of the data, JSON (shoal_contract.data_identity); may be empty
+    batch mark: a record of kind BATCH
         lsn      of the first record after it
-        payload  u64 little-endian: everything up to this LSN had been synced when the mark was written
+        payload  u64 little-endian: everything up to this LSN had been synced when the mark was written | nonce 8
 
-LSNs of records are dense: each is one above the one before, also from one segment to the next. Marks have none of
-their own. A sound mark that says "synced up to n" proves that any record up to n was once whole on disk: that is how
-damage is told from a batch torn by a power loss, whose sectors may have reached the disk in any order.
+LSNs of records are dense: each is one above the one before, also from one segment to the next. Head and marks have none
+of their own. The head is on disk before the segment gets its name. A sound mark that says "synced up to n" proves that
+any record up to n was once whole on disk: that is how damage is told from a batch torn by a power loss, whose sectors may
+have reached the disk in any order. A mark is one only with its segment's nonce: what clients send can't look like one.
 
 Belongs here: bytes of one segment. Not here: which segments there are (journal_reader), writing (journal_files).
 """
@@ -18,17 +21,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from shoal_contract.errors import Corrupt
-from shoal_contract.journal_record import STX, Record, decode_record, encode_record
+from shoal_contract.journal_record import HEADER, STX, Record, decode_record, encode_record
 
 BATCH: Final = 0
-"""The kind of batch marks; other kinds belong to whoever appends."""
+"""The kind of batch marks."""
+
+HEAD: Final = 255
+"""The kind of a segment's head. Kinds between belong to what is appended."""
 
 SUFFIX: Final = ".journal"
-SYNCED: Final = Struct("<Q")
-_MARK_BEGINS: Final = Struct("<BBHI").pack(STX, BATCH, 0, SYNCED.size)
+NONCE_BYTES: Final = 8
+_SYNCED: Final = Struct(f"<Q{NONCE_BYTES}s")
+_MARK_BEGINS: Final = Struct("<BBHI").pack(STX, BATCH, 0, _SYNCED.size)
+MARK_BYTES: Final = HEADER.size + _SYNCED.size
+
+
+class Head(NamedTuple):
+    """`identity`: encoded, b"" if the journal has none. `end`: where the segment's first mark begins."""
+
+    nonce: bytes
+    identity: bytes
+    end: int
+
+
+class Skipped(NamedTuple):
+    """Damage that was passed over: records from first_lsn to before end_lsn, at `position`."""
+
+    position: int
+    first_lsn: int
+    end_lsn: int
 
 
 def segment_name(first_lsn: int) -> str:
@@ -42,33 +66,91 @@ def first_lsn_of(name: str) -> int:
     return int(name.removesuffix(SUFFIX), 16)
 
 
-def batch_mark(first_lsn: int, synced_lsn: int) -> bytes:
-    return encode_record(BATCH, first_lsn, 0, 0, SYNCED.pack(synced_lsn))
+def encode_head(nonce: bytes, identity: bytes) -> bytes:
+    return encode_record(HEAD, 0, 0, 0, nonce + identity)
+
+
+def read_head(data: bytes) -> Head | None:
+    """None: there is no sound head."""
+    found = decode_record(data, 0)
+    if found is None or found[0].kind != HEAD or len(found[0].payload) < NONCE_BYTES:
+        return None
+    payload = found[0].payload
+    return Head(payload[:NONCE_BYTES], payload[NONCE_BYTES:], found[1])
+
+
+def batch_mark(first_lsn: int, synced_lsn: int, nonce: bytes) -> bytes:
+    return encode_record(BATCH, first_lsn, 0, 0, _SYNCED.pack(synced_lsn, nonce))
+
+
+def synced_lsn_of(mark: Record, nonce: bytes) -> int | None:
+    """What a mark says had been synced; None: it is no mark of this segment."""
+    if mark.kind != BATCH or len(mark.payload) != _SYNCED.size:
+        return None
+    synced_lsn, found = _SYNCED.unpack(mark.payload)
+    return int(synced_lsn) if found == nonce else None
 
 
 class SegmentScan:
     """The sound beginning of a segment's bytes. While and after iterating: `position` is where the next record would
-    begin, `expected_lsn` the one it would have, `marks` how many batches there were."""
+    begin, `expected_lsn` the one it would have, `marks` how many batches there were, `last_mark` where the last of them
+    begins. `head` None: the segment is damaged at its very beginning.
 
-    def __init__(self, data: bytes, first_lsn: int) -> None:
+    `needed_lsn`: damage below it is passed over, where a later mark tells how many records it took, and noted in
+    `skipped`: nothing needs them.
+    """
+
+    def __init__(self, data: bytes, first_lsn: int, needed_lsn: int = 0) -> None:
         self._data = data
-        self.position = 0
+        self._needed_lsn = needed_lsn
+        self.head = read_head(data)
+        self.begin = 0 if self.head is None else self.head.end
+        self.position = self.begin
+        self.last_mark = self.begin
         self.expected_lsn = first_lsn
         self.marks = 0
+        self.skipped: list[Skipped] = []
+
+    @property
+    def empty(self) -> bool:
+        """Nothing sound stands behind the head."""
+        return self.position == self.begin
 
     def __iter__(self) -> Iterator[Record]:
-        data, position, expected = self._data, self.position, self.expected_lsn
-        while (found := decode_record(data, position)) is not None:
-            record, position = found
-            if record.lsn != expected:
-                return
-            self.position = position
+        if self.head is None:
+            return
+        data, position, nonce = self._data, self.position, self.head.nonce
+        expected = self.expected_lsn
+        while True:
+            found = decode_record(data, position)
+            if found is None or found[0].lsn != expected or not _fits(found[0], nonce):
+                resumed = self._resume(position, nonce)
+                if resumed is None:
+                    return
+                position, expected = resumed
+                continue
+            record, following = found
             if record.kind == BATCH:
                 self.marks += 1
+                self.last_mark = position
+                position = self.position = following
                 continue
+            position = self.position = following
             expected += 1
             self.expected_lsn = expected
             yield record
+
+    def _resume(self, position: int, nonce: bytes) -> tuple[int, int] | None:
+        """Where to go on behind damage that nothing needs, and with which LSN."""
+        lsn = self.expected_lsn
+        if lsn >= self._needed_lsn:
+            return None
+        for at, mark in marks_from(self._data, position, nonce):
+            if lsn < mark.lsn <= self._needed_lsn:
+                self.skipped.append(Skipped(position, lsn, mark.lsn))
+                self.position, self.expected_lsn = at, mark.lsn
+                return at, mark.lsn
+        return None
 
     def run(self) -> int:
         """To the end of what is sound; the number of records."""
@@ -83,18 +165,35 @@ class SegmentScan:
                 return False
         return True
 
+    def proves_synced(self, lsn: int) -> bool:
+        """Is there a sound mark behind what is sound that says that `lsn` had been synced?"""
+        if self.head is None:
+            return True  # It was on disk before the segment had its name.
+        nonce = self.head.nonce
+        return any(
+            mark.lsn > lsn and (synced_lsn_of(mark, nonce) or 0) >= lsn
+            for _, mark in marks_from(self._data, self.position, nonce)
+        )
 
-def proves_synced(data: bytes, position: int, lsn: int) -> bool:
-    """Is there a sound batch mark at or after `position` that says that `lsn` had been synced?"""
+
+def _fits(record: Record, nonce: bytes) -> bool:
+    return synced_lsn_of(record, nonce) is not None if record.kind == BATCH else record.kind != HEAD
+
+
+def marks_from(data: bytes, position: int, nonce: bytes) -> Iterator[tuple[int, Record]]:
+    """Sound batch marks of this segment at or after `position`, with where they begin."""
     while (position := data.find(_MARK_BEGINS, position)) >= 0:
         found = decode_record(data, position)
-        if found is not None and found[0].lsn > lsn and SYNCED.unpack(found[0].payload)[0] >= lsn:
-            return True
+        if found is not None and synced_lsn_of(found[0], nonce) is not None:
+            yield position, found[0]
         position += 1
-    return False
 
 
 def damaged(path: Path, position: int, lsn: int) -> Corrupt:
     return Corrupt(
-        f"journal record {lsn} is damaged: {path}, byte {position}", subject=str(path), position=position, value=lsn
+        f"journal record {lsn} is damaged: {path}, byte {position}. Records from it on cannot be trusted to be there."
+        f" `shoal repair {path.parent.parent} --cut` gives up all from it on, says what that is first, and keeps a copy",
+        subject=str(path),
+        position=position,
+        value=lsn,
     )

@@ -3,7 +3,8 @@
     rows tables       key -> value
     binding, ended    group -> members of 8 bytes        DUPSORT, DUPFIXED
     log               key id (8) | first offset (8, big-endian) | part (2, big-endian) -> up to LOG_PART_BYTES_MAX bytes
-    store             b"format" -> b"1"      b"lsn" -> checkpoint LSN (8, big-endian)
+    store             b"format" -> b"2"      b"lsn" -> checkpoint LSN (8, big-endian)
+                      b"identity" -> whose data it is (shoal_contract.data_identity); absent: not said
 
 A log row is its parts 0, 1, ... joined. LMDB keeps a value above about 2 KB on pages of its own, and looks long for
 several free pages in a row; parts of one page each need no look.
@@ -23,15 +24,16 @@ from typing import Any, Final
 import lmdb
 
 from shoal_contract.errors import Conflict, Corrupt, ResourceExhausted, ShoalError
-from shoal_slice_node.adapters.mapped_memory import fits_memory
+from shoal_slice_node.adapters.limits import STORE_BYTES_MAX, STORE_READERS_MAX
+from shoal_slice_node.adapters.mapped_memory import LMDB_FILE, fits_memory
 from shoal_slice_node.core.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES
-from shoal_slice_node.limits import STORE_BYTES_MAX
 
-FORMAT: Final = b"1"
+FORMAT: Final = b"2"
 STORE: Final = "store"
 FORMAT_ROW: Final = b"format"
 LSN_ROW: Final = b"lsn"
-DATA_FILE: Final = "data.mdb"
+IDENTITY_ROW: Final = b"identity"
+DATA_FILE: Final = LMDB_FILE
 LOG_KEY: Final = Struct(">8sQH")
 LOG_START: Final = Struct(">8sQ")
 TABLES: Final = (*ROW_TABLES, *GROUP_TABLES, LOG_TABLE, STORE)
@@ -48,7 +50,8 @@ def open_environment(folder: Path, readonly: bool) -> Any:
             create=not readonly,
             readahead=fits_memory(folder / DATA_FILE),  # 16 neighbours a fault, and a cold store warms quickly
             meminit=False,
-            max_readers=126,
+            max_readers=STORE_READERS_MAX,
+            mode=0o600,
         )
 
 
@@ -76,7 +79,7 @@ def errors_translated(folder: Path) -> Iterator[None]:
         yield
     except lmdb.MapFullError:
         raise ResourceExhausted(
-            f"store {folder} is full: its limit is {STORE_BYTES_MAX} bytes",
+            f"store {folder} is full: its limit is {STORE_BYTES_MAX} bytes. Add slices, or drop what is not needed",
             subject="store bytes",
             limit=STORE_BYTES_MAX,
         ) from None

@@ -12,9 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+import lmdb
+
 from shoal_slice_node.adapters.lmdb_layout import (
     DATA_FILE,
     FORMAT_ROW,
+    IDENTITY_ROW,
     LOG_KEY,
     LOG_START,
     LSN_ROW,
@@ -33,6 +36,8 @@ from shoal_slice_node.core.delta_rows import BaseRows
 
 class LmdbRows:
     """See delta_rows.BaseRows."""
+
+    unfit_key_error: type[Exception] = lmdb.BadValsizeError
 
     def __init__(self, transaction: Any, database: Any) -> None:
         self._database = database
@@ -171,6 +176,11 @@ class LmdbBase:
     def lsn(self) -> int:
         """Of the snapshot: everything up to it is in."""
         return int.from_bytes(cast(bytes, self._transactions[STORE].get(LSN_ROW)), "big")
+
+    @property
+    def identity(self) -> bytes:
+        """Whose data it is; b"" if it does not say."""
+        return cast(bytes, self._transactions[STORE].get(IDENTITY_ROW) or b"")
 
     @property
     def disk_bytes(self) -> int:

@@ -14,19 +14,26 @@ import os
 from mmap import MADV_DONTNEED, PAGESIZE
 from pathlib import Path
 
-from shoal_slice_node.limits import STORE_MEMORY_SHARE
+from shoal_slice_node.adapters.limits import STORE_MEMORY_SHARE
+from shoal_slice_node.core.limits import MEMORY_BYTES_MIN
+
+LMDB_FILE = "data.mdb"
+"""The file in an environment's folder: LMDB's own name for it."""
 
 STEP_BYTES = 64 << 20
 """Dropped at one go: under a millisecond."""
 
-_SMAPS = Path("/proc/self/maps")
-_STATM = Path("/proc/self/statm")
+_MAPS = Path("/proc/self/maps")
+_CGROUP_MAX = Path("/sys/fs/cgroup/memory.max")
 _STATUS = Path("/proc/self/status")
 
 
-def resident_bytes() -> int:
-    """Of this process; 0 where that cannot be known."""
-    return int(_STATM.read_text().split()[1]) * PAGESIZE if _STATM.exists() else 0
+def resident_bytes(pid: int | None = None) -> int:
+    """Memory of a process, of this one if none is named; 0 if it is gone, or where that cannot be known."""
+    try:
+        return int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1]) * PAGESIZE
+    except (OSError, ValueError):
+        return 0
 
 
 def resident_bytes_peak() -> int:
@@ -39,11 +46,11 @@ def resident_bytes_peak() -> int:
 
 def let_go(folder: str) -> int:
     """Drops the mapped pages of the LMDB file in `folder`. Returns resident bytes less than before, at least 0."""
-    if not _SMAPS.exists():
+    if not _MAPS.exists():
         return 0
     before = resident_bytes()
-    name = str(Path(folder).resolve() / "data.mdb")
-    for line in _SMAPS.read_text().splitlines():
+    name = str(Path(folder).resolve() / LMDB_FILE)
+    for line in _MAPS.read_text().splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5] == name and "w" not in fields[1]:
             start, end = (int(edge, 16) for edge in fields[0].split("-"))
@@ -74,3 +81,13 @@ def warm_file(path: Path) -> None:
             os.posix_fadvise(fd, offset, STEP_BYTES, os.POSIX_FADV_WILLNEED)
     finally:
         os.close(fd)
+
+
+def memory_mib_default() -> int:
+    """A quarter of the memory that this process may use: the machine's, or its control group's if that is less."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * PAGESIZE]
+    try:
+        limits.append(int(_CGROUP_MAX.read_text()))
+    except (OSError, ValueError):
+        pass  # No control group, or none with a limit ("max").
+    return max(MEMORY_BYTES_MIN, min(limits) // 4) >> 20

@@ -15,7 +15,7 @@ from shoal_coordination.leadership import claim_slice_leadership
 from shoal_coordination.nodes import Registration, register_node
 from shoal_coordination.records import NodeRecord, SliceRecord
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.limits import CLAIM_RETRY_MS, LEASE_S
+from shoal_slice_node.adapters.limits import CLAIM_RETRY_MS, LEASE_S
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,10 @@ from itertools import islice
 from pathlib import Path
 
 from shoal_contract.errors import Conflict, Corrupt, OutOfRange
+from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.adapters.files import DiskFiles
 from shoal_slice_node.adapters.journal_reader import find_tail, list_segments, read_records
+from shoal_slice_node.adapters.limits import PROBLEMS_MAX
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
 from shoal_slice_node.adapters.walked_base import PROGRESS_EVERY, Progress, WalkedBase
 from shoal_slice_node.core.check import check_tables
@@ -21,10 +23,7 @@ from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.problem import Problem
 from shoal_slice_node.core.tables import Tables
-from shoal_slice_node.limits import PROBLEMS_MAX
 
-STORE_FOLDER = "store"
-JOURNAL_FOLDER = "journal"
 _COUNTED = ("queue", "key", "binding", "log", "producer")
 
 

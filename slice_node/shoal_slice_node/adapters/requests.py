@@ -1,45 +1,55 @@
-"""What sessions and unary calls ask of a broker, however they came: changes, attaches, acks, pulls, describes."""
+"""What sessions and unary calls ask of a broker, however they came: changes, attaches, acks, pulls, describes.
+
+Everything is checked at once, before it is queued; what is more than a small step is work for turns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Hashable, Iterator
 
-from shoal_contract.errors import Malformed, NoSuchQueue, ShoalError, TooLarge
+from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
 from shoal_contract.names import check_name, show
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.commit_loop import Item, now_ms
-from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.pulling import PullTerms
-from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.frames import parse_change
-from shoal_slice_node.core.reading import describe_key, describe_queue, peek
-from shoal_slice_node.core.records import ChangeHead, Kind, encode_change
-from shoal_slice_node.limits import (
-    DESCRIBE_BINDINGS_MAX,
-    DESCRIBE_NAMES_MAX,
-    PULL_BYTES_MAX,
-    PULL_MESSAGES_MAX,
-    QUEUES_PER_ATTACH_MAX,
+from shoal_slice_node.adapters.clock import steady_ms
+from shoal_slice_node.adapters.commit_loop import Item
+from shoal_slice_node.adapters.limits import (
     WINDOW_BYTES_DEFAULT,
     WINDOW_BYTES_MAX,
     WINDOW_MESSAGES_DEFAULT,
     WINDOW_MESSAGES_MAX,
 )
+from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.pulling import PullTerms
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.limits import ACKED_PER_STEP, PULL_BYTES_MAX, PULL_MESSAGES_MAX, PUMP_TURN_BINDINGS
+from shoal_slice_node.core.reading import describe as describe_work
+from shoal_slice_node.core.reading import peek
+from shoal_slice_node.core.records import ChangeHead, Kind, encode_change
+from shoal_slice_node.core.session_frames import check_acks, check_attach, check_describe, check_detach
+from shoal_slice_node.core.turns import Work
 
 Answered = Callable[[wire.Answer], None]
 
+_log = logging.getLogger(__name__)
 
-def submit_change(broker: Broker, head: ChangeHead, data: bytes, answer: Answered) -> None:
-    """Journals and applies a change; its answer comes once that is durable. Raises Malformed, TooLarge."""
-    change, operations = parse_change(data)
+
+def submit_change(broker: Broker, source: Hashable, head: ChangeHead, data: bytes, answer: Answered) -> None:
+    """Journals and applies a change; its answer comes once that is durable.
+
+    Raises Malformed, TooLarge, InvalidName; ResourceExhausted while the slice takes no changes.
+    """
+    checked = parse_change(data)
+    broker.check_takes_changes()
     sequence = head.sequence
 
     def applied(effects: Effects) -> None:
         if effects.refused is not None:
-            assert isinstance(effects.refused, ShoalError)
-            answer(wire.Answer(sequence=sequence, error=effects.refused.to_wire()))
+            answer(broker.refusal(sequence, effects.refused))
             return
         assert effects.outcome is not None
         live = None
@@ -49,121 +59,189 @@ def submit_change(broker: Broker, head: ChangeHead, data: bytes, answer: Answere
         answer(wire.Answer(sequence=sequence, outcome=effects.outcome, live=live))
 
     def failed(error: ShoalError) -> None:
-        answer(wire.Answer(sequence=sequence, error=error.to_wire()))
+        answer(broker.refusal(sequence, error))
 
-    broker.commit.submit(Item(Kind.CHANGE, encode_change(head, data), applied, failed, change, operations))
+    item = Item(Kind.CHANGE, encode_change(head, data), applied, failed, checked, checked.operations)
+    broker.commit.submit(item, source)
 
 
-def submit_read(broker: Broker, sequence: int, read: Callable[[], wire.Answer], answer: Answered) -> None:
-    """Answers with what `read` finds, after all that was submitted before."""
+def submit_work(
+    broker: Broker,
+    source: Hashable,
+    sequence: int,
+    work: Callable[[], Work[wire.Answer]],
+    answer: Answered,
+    on_reserved: Callable[[Reservation], None] | None = None,
+) -> None:
+    """Does `work` in turns, after all that its source submitted before is applied, and one after the other; answers with
+    what it returns. `on_reserved`: it begins when there is room for a large answer, and is told of that."""
+
+    def begin() -> None:
+        broker.add_work(source, work(), done)
+
+    def reserved(reservation: Reservation) -> None:
+        assert on_reserved is not None
+        on_reserved(reservation)
+        begin()
 
     def applied(_: Effects) -> None:
-        try:
-            found = read()
-        except ShoalError as error:
-            found = wire.Answer(error=error.to_wire())
-        found.sequence = sequence
-        answer(found)
+        if on_reserved is None:
+            begin()
+        else:
+            broker.answers.reserve(reserved)
+
+    def done(found: wire.Answer | None, error: Exception | None) -> None:
+        if error is not None:
+            answer(broker.refusal(sequence, as_shoal_error(error)))
+        else:
+            assert found is not None
+            found.sequence = sequence
+            answer(found)
 
     def failed(error: ShoalError) -> None:
-        answer(wire.Answer(sequence=sequence, error=error.to_wire()))
+        answer(broker.refusal(sequence, error))
 
-    broker.commit.submit(Item(0, None, applied, failed))
+    broker.commit.submit(Item(0, None, applied, failed), source)
 
 
-def attach(broker: Broker, session: Session, request: wire.Attach) -> wire.Answer:
+def as_shoal_error(error: Exception) -> ShoalError:
+    """A read that meets a defect fails alone: it is logged, and its caller told."""
+    if isinstance(error, ShoalError):
+        return error
+    _log.error("a request failed inside the slice", exc_info=error)
+    return Corrupt(f"this request failed inside the slice: {type(error).__name__}; its log says why", subject="request")
+
+
+def attach(broker: Broker, session: Session, request: wire.Attach) -> Callable[[], Work[wire.Answer]]:
     """Raises Malformed, TooLarge, InvalidName."""
-    if len(request.queues) != len(request.handles):
-        raise Malformed(f"attach has {len(request.queues)} queues but {len(request.handles)} handles")
-    _check_count("queues per attach", len(request.queues), QUEUES_PER_ATTACH_MAX)
-    for queue in request.queues:
-        check_name(queue, "queue")
+    check_attach(request)
     messages = min(request.window_messages or WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX)
     body_bytes = min(request.window_bytes or WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX)
-    absent = [
-        handle
-        for queue, handle in zip(request.queues, request.handles, strict=True)
-        if not broker.dispatcher.attach(session, queue, handle, messages, body_bytes)
-    ]
-    broker.after_event()
-    return wire.Answer(attached=wire.Attached(absent=absent))
+
+    def work() -> Work[wire.Answer]:
+        """All of them, or none: raises Conflict, ResourceExhausted."""
+        dispatcher = broker.dispatcher
+        lives: list[int] = []
+        try:
+            for number, (queue, handle) in enumerate(zip(request.queues, request.handles, strict=True), 1):
+                lives.append(dispatcher.attach(session, queue, handle, messages, body_bytes))
+                if number % PUMP_TURN_BINDINGS == 0:
+                    yield
+        except ShoalError:
+            for handle in request.handles[: len(lives)]:
+                dispatcher.detach(session, handle)
+            raise
+        absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
+        return wire.Answer(attached=wire.Attached(absent=absent, lives=lives))
+
+    return work
 
 
-def detach(broker: Broker, session: Session, request: wire.Detach) -> wire.Answer:
-    for handle in request.handles:
-        broker.dispatcher.detach(session, handle)
-    broker.after_event()
-    return wire.Answer()
+def detach(broker: Broker, session: Session, request: wire.Detach) -> Callable[[], Work[wire.Answer]]:
+    """Raises TooLarge."""
+    check_detach(request)
+
+    def work() -> Work[wire.Answer]:
+        for number, handle in enumerate(request.handles, 1):
+            broker.dispatcher.detach(session, handle)
+            if number % PUMP_TURN_BINDINGS == 0:
+                yield
+        return wire.Answer()
+
+    return work
 
 
-def take_acks(broker: Broker, session: Session, acks: list[wire.Ack], whoever: bool = False) -> None:
-    """An ack for what this session (`whoever`: any session) does not have out changes nothing.
+def take_acks(
+    broker: Broker, session: Session, acks: list[wire.Ack], done: Callable[[ShoalError | None], None], everyone: bool
+) -> None:
+    """Acks what this session (`everyone`: any session) has out; what it has not is left as it is. Calls `done` when
+    all of it was looked at, which may be at once; flushing is the caller's.
 
-    Raises InvalidName, NotOwner.
+    Raises TooLarge, InvalidName, NotOwner.
     """
-    for ack in acks:
-        row = broker.state.tables.key.get(broker.state.full_name(ack.key))
+    consumers = check_acks(acks, len(acks))
+    names = [broker.state.full_name(ack.key) for ack in acks]
+    work = _acking(broker, session, list(zip(acks, names, strict=True)), everyone)
+    if consumers <= ACKED_PER_STEP and not broker.turns.busy(session.number):
+        for _ in work:  # A small step: it need not wait for its turn.
+            pass
+        done(None)
+    else:
+        broker.add_work(session.number, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
+
+
+def _acking(broker: Broker, session: Session, acks: list[tuple[wire.Ack, bytes]], everyone: bool) -> Work[None]:
+    left = ACKED_PER_STEP
+    for ack, full_name in acks:
+        row = broker.state.tables.key.get(full_name)
         if row is None:
             continue
-        for attachment in _everyone(broker, ack) if whoever else _attachments(broker, session, ack):
-            broker.dispatcher.ack(attachment, row[:8], ack.low, ack.to)
-    broker.after_event()
+        low, to, key_id = ack.low, ack.to, row[:8]
+        for attachment in _everyone(broker, ack) if everyone else _attachments(broker, session, ack):
+            left -= broker.dispatcher.ack(attachment, key_id, low, to)
+            if left <= 0:
+                left = ACKED_PER_STEP
+                yield
 
 
-def _attachments(broker: Broker, session: Session, ack: wire.Ack) -> list[Attachment]:
-    found = [session.attachments.get(handle) for handle in ack.handles]
+def _attachments(broker: Broker, session: Session, ack: wire.Ack) -> Iterator[Attachment]:
+    attachments = session.attachments
+    for handle in ack.handles:
+        attachment = attachments.get(handle)
+        if attachment is not None:
+            yield attachment
     for queue in ack.queues:
         queue_id = broker.state.tables.queue_by_name.get(queue)
-        found.append(None if queue_id is None else session.pullers.get(queue_id))
-    return [attachment for attachment in found if attachment is not None]
+        attachment = None if queue_id is None else session.pullers.get(queue_id)
+        if attachment is not None:
+            yield attachment
 
 
-def _everyone(broker: Broker, ack: wire.Ack) -> list[Attachment]:
-    """All who have something of these queues: a unary ack names messages, and does not say who was given them."""
-    found: list[Attachment] = []
+def _everyone(broker: Broker, ack: wire.Ack) -> Iterator[Attachment]:
+    """All that have something of these queues: a unary ack names messages, and does not say what was given them."""
     for queue in ack.queues:
         queue_id = broker.state.tables.queue_by_name.get(queue)
         feed = None if queue_id is None else broker.dispatcher.feeds.get(queue_id)
         if feed is not None:
-            found += [*feed.attachments, *feed.pullers.values()]
-    return found
+            yield from [*feed.attachments.values(), *feed.pullers.values()]
 
 
-def pull(broker: Broker, session: Session, request: wire.Pull, lease_ms_default: int) -> wire.Answer:
-    """Raises NoSuchQueue."""
-    state = broker.state
-    queue_id = state.tables.queue_by_name.get(request.queue)
-    if queue_id is None:
-        raise NoSuchQueue(f"queue {show(request.queue)} is not declared on this slice", subject=show(request.queue))
+def pull(
+    broker: Broker, session: Session, request: wire.Pull, lease_ms_default: int, lease_ms_max: int
+) -> Callable[[], Work[wire.Answer]]:
+    """Raises InvalidName."""
+    check_name(request.queue, "queue")
     messages = min(request.messages_max or PULL_MESSAGES_MAX, PULL_MESSAGES_MAX)
     body_bytes = min(request.bytes_max or PULL_BYTES_MAX, PULL_BYTES_MAX)
-    if request.peek:
-        queue = state.load_queue_by_id(queue_id)
-        assert queue is not None
-        return wire.Answer(pulled=wire.Deliveries(deliveries=peek(state, queue, messages, body_bytes)))
-    terms = PullTerms(messages, body_bytes, request.lease_ms or lease_ms_default)
-    parcels = broker.puller.pull(session, queue_id, terms, now_ms())
-    return wire.Answer(pulled=wire.Deliveries(deliveries=[parcel.to_wire() for parcel in parcels]))
+    terms = PullTerms(messages, body_bytes, min(request.lease_ms or lease_ms_default, lease_ms_max))
+
+    def work() -> Work[wire.Answer]:
+        """Raises NoSuchQueue, ResourceExhausted."""
+        queue_id = broker.state.tables.queue_by_name.get(request.queue)
+        if queue_id is None:
+            name = show(request.queue)
+            raise NoSuchQueue(f"queue {name} is not declared on this slice", subject=name)
+        if request.peek:
+            deliveries = yield from peek(broker.state, queue_id, messages, body_bytes)
+        else:
+            parcels = yield from broker.puller.pull(session, queue_id, terms, steady_ms())
+            deliveries = [parcel.to_wire() for parcel in parcels]
+        return wire.Answer(pulled=wire.Deliveries(deliveries=deliveries))
+
+    return work
 
 
-def describe(broker: Broker, request: wire.Describe) -> wire.Answer:
-    """Raises TooLarge, InvalidName, NotOwner."""
-    _check_count("names per describe", len(request.queues) + len(request.keys), DESCRIBE_NAMES_MAX)
-    state = broker.state
-    description = wire.Description()
-    listed = 0
-    for name in request.queues:
-        queue_id = state.tables.queue_by_name.get(name)
-        feed = None if queue_id is None else broker.dispatcher.feeds.get(queue_id)
-        attached = len({attachment.session.number for attachment in feed.attachments}) if feed else 0
-        bindings_max = DESCRIBE_BINDINGS_MAX - listed if request.bindings else 0
-        described = describe_queue(state, name, attached, bindings_max)
-        listed += len(described.bindings)
-        description.queues.append(described)
-    description.keys.extend(describe_key(state, name) for name in request.keys)
-    return wire.Answer(description=description)
+def describe(broker: Broker, request: wire.Describe) -> Callable[[], Work[wire.Answer]]:
+    """Raises TooLarge, InvalidName."""
+    check_describe(request)
 
+    def attached(queue_id: bytes) -> int:
+        feed = broker.dispatcher.feeds.get(queue_id)
+        return 0 if feed is None else len(feed.attachments)
 
-def _check_count(what: str, value: int, limit: int) -> None:
-    if value > limit:
-        raise TooLarge(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
+    def work() -> Work[wire.Answer]:
+        """Raises NotOwner, ResourceExhausted."""
+        description = yield from describe_work(broker.state, request, attached)
+        return wire.Answer(description=description)
+
+    return work

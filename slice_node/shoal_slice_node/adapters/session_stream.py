@@ -1,149 +1,224 @@
 """One session: a bidirectional stream of frames in, answers and deliveries out.
 
-The reader stops when the broker has enough to do or the client takes no answers; the writer merges what is ready.
+The reader stops when the broker has enough to do of this session or the client takes no answers; the writer merges what
+is ready. A client that sends no more and still reads gets every answer that it is owed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
 from shoal_contract.errors import Malformed, ShoalError
+from shoal_contract.grpc_errors import abort
 from shoal_contract.limits import PRODUCER_BYTES
+from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
+from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.limits import (
+    ANSWERS_PENDING_MAX,
+    DELIVERIES_PER_WRITE_BYTES,
+    LARGE_ANSWER_WEIGHT,
+    RESPONSE_BYTES_MAX,
+)
+from shoal_slice_node.core.limits import PULL_LEASE_MS_MAX
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
-from shoal_slice_node.limits import ANSWERS_PENDING_MAX, LARGE_ANSWER_WEIGHT, RESPONSE_BYTES_MAX
+from shoal_slice_node.core.session_frames import parse_request
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class SessionStream:
-    """`serve` runs until the client leaves."""
+    """`serve` runs until the client leaves, or the slice ends the session."""
 
     def __init__(self, broker: Broker, context: Context, opened: wire.Open) -> None:
         self._broker = broker
         self._context = context
         self._producer = opened.producer
-        # With the weight of each.
-        self._answers: deque[tuple[wire.Answer, int]] = deque()
-        # Weight of the frames whose answers are not yet on their way.
+        self._answers: deque[tuple[wire.Answer, int, Reservation | None]] = deque()
+        """Each with its weight, and its reservation if it is a large one."""
+        self._reservations: dict[int, Reservation] = {}
+        """By sequence, of large answers that are not written yet."""
+        self._written: list[int] = []
+        """Sequences of large answers in the response that is being written."""
         self._owed = 0
+        """Weight of the frames whose answers are not yet on their way."""
+        self._reading_ended = False
+        self._closed = False
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._session = broker.open_session(opened.window_bytes, self._wake.set)
+        self._ended = asyncio.Event()
+        """The slice ends the session, whatever its writer waits for."""
+        self._session = broker.open_session(opened.window_bytes, self._wake.set, self._ended.set)
 
     async def serve(self) -> None:
-        writer = asyncio.create_task(self._write(), name=f"session {self._session.number}/write")
-        reader = asyncio.create_task(self._read(), name=f"session {self._session.number}/read")
         try:
-            done, _ = await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            async with Tasks(f"session {self._session.number}") as tasks:
+                writer = tasks.start("write", self._write(), awaited=True)
+                reader = tasks.start("read", self._read(), awaited=True)
+                ended = tasks.start("ended", self._ended.wait(), awaited=True)
+                await asyncio.wait((reader, writer, ended), return_when=asyncio.FIRST_COMPLETED)
+                if reader.done() and not reader.exception():
+                    self._reading_ended = True
+                    self._wake.set()
+                    await asyncio.wait((writer, ended), return_when=asyncio.FIRST_COMPLETED)
+                if self._session.ended_by is not None:
+                    raise self._session.ended_by
+                for task in (reader, writer):
+                    if task.done():
+                        task.result()
+        except ShoalError as error:
+            await abort(self._context, error)
         finally:
-            reader.cancel()
-            writer.cancel()
+            self._closed = True
             self._broker.close_session(self._session)
-            await asyncio.gather(reader, writer, return_exceptions=True)
+            for reservation in self._reservations.values():
+                reservation.release()
 
     async def _read(self) -> None:
-        context, commit = self._context, self._broker.commit
+        """Raises Malformed, TooLarge: a frame that cannot be told from another ends the session."""
+        context, commit, source = self._context, self._broker.commit, self._session.number
         while True:
-            request = await context.read()
-            if request is grpc.aio.EOF:
+            data = await context.read()
+            if data is grpc.aio.EOF:
                 return
+            began = time.perf_counter()
+            request = parse_request(data)
             self._owed += _weight(request)
             if self._owed > ANSWERS_PENDING_MAX:
                 self._room.clear()
             try:
                 self._frame(request)
             except ShoalError as error:
-                self._answer(wire.Answer(sequence=request.sequence, error=error.to_wire()))
+                self._answer(self._broker.refusal(request.sequence, error))
+            self._broker.steps.done(began)
             await self._room.wait()
-            await commit.room()
+            await commit.room(source)
 
     def _frame(self, request: wire.SessionRequest) -> None:
         kind = request.WhichOneof("frame")
         broker, session, sequence = self._broker, self._session, request.sequence
+        source = session.number
         if kind == "change":
             head = ChangeHead(self._producer, sequence, request.settled)
-            requests.submit_change(broker, head, request.change, self._answer)
+            requests.submit_change(broker, source, head, request.change, self._answer)
         elif kind == "acks":
-            requests.take_acks(broker, session, list(request.acks.acks))
-            broker.acks.then(lambda error: self._answer(_acked(sequence, error)))
+            self._acks(sequence, list(request.acks.acks))
         elif kind == "attach":
-            requests.submit_read(
-                broker, sequence, lambda: requests.attach(broker, session, request.attach), self._answer
-            )
+            work = requests.attach(broker, session, request.attach)
+            requests.submit_work(broker, source, sequence, work, self._answer)
         elif kind == "detach":
-            requests.submit_read(
-                broker, sequence, lambda: requests.detach(broker, session, request.detach), self._answer
-            )
+            work = requests.detach(broker, session, request.detach)
+            requests.submit_work(broker, source, sequence, work, self._answer)
         elif kind == "pull":
-            requests.submit_read(
-                broker, sequence, lambda: requests.pull(broker, session, request.pull, 0), self._answer_large
-            )
+            work = requests.pull(broker, session, request.pull, 0, PULL_LEASE_MS_MAX)
+            requests.submit_work(broker, source, sequence, work, self._answer_large, self._keep(sequence))
         elif kind == "describe":
-            requests.submit_read(
-                broker, sequence, lambda: requests.describe(broker, request.describe), self._answer_large
-            )
+            work = requests.describe(broker, request.describe)
+            requests.submit_work(broker, source, sequence, work, self._answer_large, self._keep(sequence))
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
 
+    def _acks(self, sequence: int, acks: list[wire.Ack]) -> None:
+        broker = self._broker
+
+        def flushed(error: ShoalError | None) -> None:
+            self._answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
+
+        def taken(error: ShoalError | None) -> None:
+            if error is None:
+                broker.acks.then(flushed)
+                broker.after_event()
+            else:
+                flushed(error)
+
+        requests.take_acks(broker, self._session, acks, taken, everyone=False)
+
+    def _keep(self, sequence: int) -> Callable[[Reservation], None]:
+        """What takes the reservation of this frame's answer: it is released when that is written, or the session ends."""
+
+        def keep(reservation: Reservation) -> None:
+            if self._closed or sequence in self._reservations:
+                reservation.release()
+            else:
+                self._reservations[sequence] = reservation
+
+        return keep
+
     def _answer(self, answer: wire.Answer) -> None:
-        self._answers.append((answer, 1))
+        self._answers.append((answer, 1, None))
         self._wake.set()
 
     def _answer_large(self, answer: wire.Answer) -> None:
-        self._answers.append((answer, LARGE_ANSWER_WEIGHT))
+        reservation = self._reservations.get(answer.sequence)
+        if reservation is not None:
+            reservation.settle(answer.ByteSize())
+        self._answers.append((answer, LARGE_ANSWER_WEIGHT, reservation))
         self._wake.set()
 
     async def _write(self) -> None:
+        """Raises what the slice ends the session with."""
         session, context, broker = self._session, self._context, self._broker
         while True:
+            if self._reading_ended and not (self._owed or session.to_send):
+                return
             await self._wake.wait()
             self._wake.clear()
-            while self._answers or session.waiting:
-                response, chunk_bytes = self._response()
-                await context.write(response)
-                if chunk_bytes:
-                    broker.dispatcher.sent(session, chunk_bytes)
+            while self._answers or session.to_send:
+                began = time.perf_counter()
+                response, cost_bytes = self._response()
+                broker.check_may_answer()
+                data = response.SerializeToString()
+                del response
+                broker.steps.done(began)
+                broker.writers.began(session)
+                await context.write(data)
+                broker.writers.ended(session)
+                while self._written:
+                    self._reservations.pop(self._written.pop()).release()
+                if cost_bytes:
+                    broker.dispatcher.sent(session, cost_bytes)
                     broker.after_event()
 
     def _response(self) -> tuple[wire.SessionResponse, int]:
-        """What is ready, up to one response's size, and its chunk bytes."""
+        """What is ready, up to one response's size; and the memory of its deliveries."""
         response = wire.SessionResponse()
         room = RESPONSE_BYTES_MAX
-        answers = self._answers
-        while answers and (room == RESPONSE_BYTES_MAX or answers[0][0].ByteSize() < room):
-            answer, weight = answers.popleft()
+        answers, session = self._answers, self._session
+        while answers and (room == RESPONSE_BYTES_MAX or answers[0][0].ByteSize() + 8 <= room):
+            answer, weight, reservation = answers.popleft()
             self._owed -= weight
+            if reservation is not None:
+                self._written.append(answer.sequence)
             room -= answer.ByteSize() + 8
             response.answers.append(answer)
         if self._owed <= ANSWERS_PENDING_MAX // 2:
             self._room.set()
-        if not self._session.waiting or room < RESPONSE_BYTES_MAX // 2:
+        if session.resets:
+            response.resets.extend(session.resets)
+            session.resets.clear()
+        if not session.waiting or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
-        deliveries, chunk_bytes = self._session.take(room)
+        deliveries, cost_bytes = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
         response.deliveries.extend(deliveries)
-        return response, chunk_bytes
+        return response, cost_bytes
 
 
 def _weight(request: wire.SessionRequest) -> int:
     return LARGE_ANSWER_WEIGHT if request.WhichOneof("frame") in ("pull", "describe") else 1
 
 
-def _acked(sequence: int, error: ShoalError | None) -> wire.Answer:
-    return wire.Answer(sequence=sequence, error=None if error is None else error.to_wire())
-
-
-def check_open(request: wire.SessionRequest) -> wire.Open:
+def check_open(data: bytes) -> wire.Open:
     """Raises Malformed unless this is a proper first frame."""
+    request = parse_request(data)
     if request.WhichOneof("frame") != "open":
         raise Malformed("a session begins with an Open frame")
     if len(request.open.producer) != PRODUCER_BYTES or request.open.producer == NO_PRODUCER:

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import grpc
 
-from shoal_contract.errors import InvalidName, Malformed, ShoalError, from_wire
+from shoal_contract.errors import Malformed, ShoalError, from_wire
 from shoal_contract.grpc_errors import abort
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.slice_pb2_grpc import SliceServiceServicer
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.limits import PULL_LEASE_MS_DEFAULT
 from shoal_slice_node.adapters.session_stream import SessionStream, check_open
+from shoal_slice_node.adapters.unary import Admission, Unary, unary_handlers
+from shoal_slice_node.core.limits import PULL_LEASE_MS_MAX
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
-from shoal_slice_node.limits import PULL_LEASE_MS_DEFAULT
+from shoal_slice_node.core.turns import Work
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _UNNUMBERED = ChangeHead(NO_PRODUCER, 0, 0)
+SERVICE = "shoal.v1.SliceService"
 
 
-class SliceService(SliceServiceServicer):
-    """All unary calls share one session of the broker: what they pull is leased."""
+class SliceService:
+    """All unary calls share one session of the broker: what they pull is leased. Calls of one connection are one source
+    of the commit loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._session = broker.open_session(0, lambda: None)
+        self._session = broker.open_shared_session()
 
-    async def Session(  # type: ignore[override]  # noqa: N802 - gRPC's name
-        self, request_iterator: AsyncIterator[wire.SessionRequest], context: Context
-    ) -> None:
+    async def session(self, _: object, context: Context) -> None:
         try:
             first = await context.read()
             if first is grpc.aio.EOF:
@@ -42,12 +44,12 @@ class SliceService(SliceServiceServicer):
             await abort(context, error)
         await stream.serve()
 
-    async def Declare(self, request: wire.DeclareRequest, context: Context) -> wire.DeclareResponse:  # noqa: N802
+    async def declare(self, request: wire.DeclareRequest, context: Context) -> wire.DeclareResponse:
         step = wire.Step(declares=wire.Declares(queues=[request.queue], options=request.options))
-        await self._change(context, step)
-        return wire.DeclareResponse()
+        outcome, _ = await self._change(context, step)
+        return wire.DeclareResponse(incarnation=outcome.offsets[0])
 
-    async def Bind(self, request: wire.BindRequest, context: Context) -> wire.BindResponse:  # noqa: N802
+    async def bind(self, request: wire.BindRequest, context: Context) -> wire.BindResponse:
         binds = wire.Binds(
             queues=[request.queue],
             key_counts=[len(request.keys)],
@@ -58,26 +60,28 @@ class SliceService(SliceServiceServicer):
         outcome, _ = await self._change(context, wire.Step(binds=binds))
         return wire.BindResponse(offsets=outcome.offsets)
 
-    async def Unbind(self, request: wire.UnbindRequest, context: Context) -> wire.UnbindResponse:  # noqa: N802
+    async def unbind(self, request: wire.UnbindRequest, context: Context) -> wire.UnbindResponse:
         unbinds = wire.Unbinds(
             queues=[request.queue], key_counts=[len(request.keys)], keys=request.keys, discard=request.discard
         )
         outcome, _ = await self._change(context, wire.Step(unbinds=unbinds))
         return wire.UnbindResponse(offsets=outcome.offsets)
 
-    async def Publish(self, request: wire.PublishRequest, context: Context) -> wire.PublishResponse:  # noqa: N802
+    async def publish(self, request: wire.PublishRequest, context: Context) -> wire.PublishResponse:
         publishes = wire.Publishes(
             keys=[request.key], chunks=[request.chunk.SerializeToString()], mandatory=request.mandatory
         )
         head = ChangeHead(request.producer or NO_PRODUCER, request.sequence, max(0, request.sequence - 1))
+        if len(head.producer) != PRODUCER_BYTES:
+            raise Malformed(f"producer is {len(head.producer)} bytes; it needs {PRODUCER_BYTES}", subject="producer")
         outcome, live = await self._change(context, wire.Step(publishes=publishes), head)
         return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0], live=live[0] if live else 0)
 
-    async def Drop(self, request: wire.DropRequest, context: Context) -> wire.DropResponse:  # noqa: N802
+    async def drop(self, request: wire.DropRequest, context: Context) -> wire.DropResponse:
         await self._change(context, wire.Step(drops=wire.Drops(queues=[request.queue])))
         return wire.DropResponse()
 
-    async def Purge(self, request: wire.PurgeRequest, context: Context) -> wire.PurgeResponse:  # noqa: N802
+    async def purge(self, request: wire.PurgeRequest, context: Context) -> wire.PurgeResponse:
         messages = position = 0
         while True:
             purges = wire.Purges(queues=[request.queue], positions=[position])
@@ -87,57 +91,84 @@ class SliceService(SliceServiceServicer):
             if not position:
                 return wire.PurgeResponse(messages=messages)
 
-    async def Pull(self, request: wire.PullRequest, context: Context) -> wire.PullResponse:  # noqa: N802
-        answer = await self._read(
-            context, lambda: requests.pull(self._broker, self._session, request.pull, PULL_LEASE_MS_DEFAULT)
-        )
+    async def pull(self, request: wire.PullRequest, context: Context) -> wire.PullResponse:
+        work = requests.pull(self._broker, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX)
+        answer = await self._read(context, work)
         return wire.PullResponse(deliveries=answer.pulled.deliveries)
 
-    async def Ack(self, request: wire.AckRequest, context: Context) -> wire.AckResponse:  # noqa: N802
-        try:
-            if any(ack.handles for ack in request.acks):
-                raise Malformed("handles belong to sessions; a unary ack names its queues", subject="handles")
-            requests.take_acks(self._broker, self._session, list(request.acks), whoever=True)
-        except ShoalError as error:
-            await abort(context, error)
-        failure = await self._broker.acks.settled()
+    async def ack(self, request: wire.AckRequest, context: Context) -> wire.AckResponse:
+        if any(ack.handles for ack in request.acks):
+            raise Malformed("handles belong to sessions; a unary ack names its queues", subject="handles")
+        taken: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
+
+        def done(error: ShoalError | None) -> None:
+            if not taken.done():
+                taken.set_result(error)
+
+        requests.take_acks(self._broker, self._session, list(request.acks), done, everyone=True)
+        failure = await taken or await self._broker.acks.settled()
         if failure is not None:
-            await abort(context, failure)
+            raise failure
+        self._broker.check_may_answer()
         return wire.AckResponse()
 
-    async def Describe(self, request: wire.DescribeRequest, context: Context) -> wire.DescribeResponse:  # noqa: N802
-        answer = await self._read(context, lambda: requests.describe(self._broker, request.describe))
+    async def describe(self, request: wire.DescribeRequest, context: Context) -> wire.DescribeResponse:
+        answer = await self._read(context, requests.describe(self._broker, request.describe))
         return wire.DescribeResponse(description=answer.description)
 
     async def _change(
         self, context: Context, step: wire.Step, head: ChangeHead = _UNNUMBERED
     ) -> tuple[wire.StepOutcome, Sequence[int]]:
-        if len(head.producer) != PRODUCER_BYTES:
-            problem = f"producer is {len(head.producer)} bytes; it needs {PRODUCER_BYTES}"
-            await abort(context, InvalidName(problem, subject="producer"))
+        """Raises what the slice refuses it with."""
         data = wire.Change(steps=[step]).SerializeToString()
-        answer = await self._ask(context, lambda answered: requests.submit_change(self._broker, head, data, answered))
+        source = context.peer()
+        answer = await self._ask(
+            source, lambda answered: requests.submit_change(self._broker, source, head, data, answered)
+        )
         outcome = wire.Outcome.FromString(answer.outcome).steps[0]
         if outcome.refusals:
-            await abort(context, from_wire(outcome.refusals[0].error))
+            raise from_wire(outcome.refusals[0].error)
         return outcome, answer.live
 
-    async def _read(self, context: Context, read: Callable[[], wire.Answer]) -> wire.Answer:
-        return await self._ask(context, lambda answered: requests.submit_read(self._broker, 0, read, answered))
+    async def _read(self, context: Context, work: Callable[[], Work[wire.Answer]]) -> wire.Answer:
+        """Its place is kept until the answer is written, and so is what it reserves."""
+        source = context.peer()
+        reservation = await self._broker.answers.reserved()
+        context.add_done_callback(lambda *_: reservation.release())  # type: ignore[arg-type]
+        return await self._ask(source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered))
 
-    async def _ask(self, context: Context, submit: Callable[[requests.Answered], None]) -> wire.Answer:
+    async def _ask(self, source: Hashable, submit: Callable[[requests.Answered], None]) -> wire.Answer:
         done: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
 
         def answered(answer: wire.Answer) -> None:
             if not done.done():
                 done.set_result(answer)
 
-        await self._broker.commit.room()
-        try:
-            submit(answered)
-        except ShoalError as error:
-            await abort(context, error)
+        await self._broker.commit.room(source)
+        submit(answered)
         answer = await done
+        self._broker.check_may_answer()
         if answer.HasField("error"):
-            await abort(context, from_wire(answer.error))
+            raise from_wire(answer.error)
         return answer
+
+
+def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:
+    """To be added to a server. Requests come as bytes: what they would cost to parse is known first."""
+    service = SliceService(broker)
+    methods = {
+        "Declare": Unary(wire.DeclareRequest, service.declare),
+        "Bind": Unary(wire.BindRequest, service.bind),
+        "Unbind": Unary(wire.UnbindRequest, service.unbind),
+        "Publish": Unary(wire.PublishRequest, service.publish, {2: {2: {1: {}}}}),
+        "Pull": Unary(wire.PullRequest, service.pull, {1: {}}),
+        "Ack": Unary(wire.AckRequest, service.ack, {1: {4: None}}),
+        "Drop": Unary(wire.DropRequest, service.drop),
+        "Purge": Unary(wire.PurgeRequest, service.purge),
+        "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
+    }
+    session: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(service.session)
+    return (
+        grpc.method_handlers_generic_handler(SERVICE, {"Session": session}),
+        unary_handlers(SERVICE, methods, admission),
+    )

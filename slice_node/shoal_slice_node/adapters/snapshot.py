@@ -6,14 +6,13 @@ Belongs here: the process and its socket. Not here: what it does (snapshot_proce
 from __future__ import annotations
 
 import asyncio
-import sys
 from asyncio.subprocess import Process
 from pathlib import Path
-from socket import socketpair
 
 from shoal_contract.errors import Unavailable, from_wire_bytes
+from shoal_slice_node.adapters.child import CHILD_SOCKET, start_child
+from shoal_slice_node.adapters.limits import SNAPSHOT_END_S_MAX
 from shoal_slice_node.adapters.snapshot_frame import DATA, END, ERROR, encode_frame, read_frame
-from shoal_slice_node.limits import SNAPSHOT_END_S_MAX
 
 
 class Snapshot:
@@ -27,19 +26,8 @@ class Snapshot:
     @classmethod
     async def start(cls, folder: Path, mode: str) -> Snapshot:
         """`mode`: export or verify."""
-        ours, theirs = socketpair()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "shoal_slice_node.snapshot_process", str(folder), str(theirs.fileno()), mode),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        arguments = [str(folder), CHILD_SOCKET, mode]
+        process, ours = await start_child("shoal_slice_node.snapshot_process", arguments)
         reader, writer = await asyncio.open_connection(sock=ours)
         return cls(process, reader, writer)
 

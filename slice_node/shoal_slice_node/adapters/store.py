@@ -8,6 +8,7 @@ LSN gives back the delta.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from pathlib import Path
@@ -15,10 +16,12 @@ from typing import Any
 
 from shoal_slice_node.adapters.checkpointer import Checkpointer
 from shoal_slice_node.adapters.folder_lock import lock_folder
+from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
 from shoal_slice_node.adapters.lmdb_layout import DATA_FILE
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
 from shoal_slice_node.core.delta import Delta
-from shoal_slice_node.limits import DELTA_ROWS_MAX
+
+_log = logging.getLogger(__name__)
 
 
 class Store:
@@ -32,6 +35,8 @@ class Store:
         self._checkpointer = checkpointer
         self._base = base
         self._frozen_lsn: int | None = None
+        self.identity = base.identity
+        self.checkpointer_restarts = 0
         self.tables = Delta(base)
         self.checkpoint_lsn = base.lsn
         self.checkpoint_ms = int((folder / DATA_FILE).stat().st_mtime * 1000)
@@ -39,13 +44,12 @@ class Store:
         self.delta_rows_max = delta_rows_max
 
     @classmethod
-    async def open(cls, folder: Path, delta_rows_max: int = DELTA_ROWS_MAX) -> Store:
-        """Makes the folder and an empty store if there is none; with so many rows changed its owner should freeze the
-        delta. Raises Conflict (another process has it, another
-        format), Corrupt, ResourceExhausted."""
+    async def open(cls, folder: Path, delta_rows_max: int = DELTA_ROWS_MAX, identity: bytes = b"") -> Store:
+        """Makes the folder and an empty store of this identity if there is none; with so many rows changed its owner
+        should freeze the delta. Raises Conflict (another process has it, another format), Corrupt, ResourceExhausted."""
         lock_fd = await lock_folder(folder)
         try:
-            checkpointer = await Checkpointer.start(folder, lock_fd)
+            checkpointer = await Checkpointer.start(folder, lock_fd, identity)
             try:
                 base = LmdbBase(folder)
             except BaseException:
@@ -68,8 +72,14 @@ class Store:
 
     @property
     def disk_bytes(self) -> int:
-        """Of the checkpoint."""
-        return self._base.disk_bytes
+        """Of the checkpoint, as allocated."""
+        return (self._folder / DATA_FILE).stat().st_blocks * 512
+
+    @property
+    def disk_free_bytes(self) -> int:
+        """What this process may still write on the store's file system."""
+        found = os.statvfs(self._folder)
+        return found.f_bavail * found.f_frsize
 
     @property
     def checkpointer_pid(self) -> int:
@@ -94,6 +104,8 @@ class Store:
         assert self._frozen_lsn is not None, "nothing is frozen"
         if self._checkpointer.dead:
             await self._checkpointer.close()
+            _log.warning("the checkpointer %s; starting another one", self._checkpointer.ending)
+            self.checkpointer_restarts += 1
             self._checkpointer = await Checkpointer.start(self._folder, self._lock_fd)
         figures = await self._checkpointer.write(self.tables.pieces(), self._frozen_lsn)
         self._base.renew()

@@ -57,6 +57,7 @@ class _WalkedRows:
         self._walked = walked
         self._rows = rows
         self.get = rows.get
+        self.unfit_key_error = rows.unfit_key_error
         self.entries = rows.entries
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

@@ -14,9 +14,13 @@ from shoal_slice_node.core.state import State
 
 
 def apply_acks(state: State, payload: bytes) -> None:
-    """An ack for what is no longer bound, or done already, changes nothing."""
+    """An ack for what is no longer bound, or done already, changes nothing; nor does one that was taken before a binding
+    of its key was bound back: it may be of what is to be seen again. The leader takes those anew."""
     table = state.tables.queue
-    for queue_id, acks in groupby(decode_acks(payload), attrgetter("queue_id")):
+    taken_at_lsn, all_acks = decode_acks(payload)
+    if state.bound_back_lsn > taken_at_lsn:
+        all_acks = _without_skipped(state, all_acks, taken_at_lsn)
+    for queue_id, acks in groupby(all_acks, attrgetter("queue_id")):
         row = table.get(queue_id)
         if row is None:
             continue
@@ -33,43 +37,47 @@ def apply_acks(state: State, payload: bytes) -> None:
             table.put(queue_id, row)
 
 
+def _without_skipped(state: State, acks: list[Acked], taken_at_lsn: int) -> list[Acked]:
+    keys = {ack.key_id for ack in acks}
+    skipped = state.effects.acks_skipped = {key for key in keys if state.bound_back_since(key, taken_at_lsn)}
+    return [ack for ack in acks if ack.key_id not in skipped]
+
+
 def _apply_decoded(state: State, queue: Queue, acks: list[Acked]) -> None:
-    for ack in acks:
-        _apply(state, queue, ack)
+    """Key by key: a detail row of many ranges is read and written once, however many ranges come."""
+    for key_id, ranges in groupby(acks, attrgetter("key_id")):
+        _apply(state, queue, key_id, list(ranges))
     queue.save()
 
 
-def _apply(state: State, queue: Queue, ack: Acked) -> None:
-    key_id = ack.key_id
+def _apply(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) -> None:
     bucket = queue.bucket(key_id)
     row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
     start = bucket.starts.get(key_id)
     if row is not None:
         detail = decode_detail(row)
-        _advance(detail, ack)
+        _advance(detail, acks)
         if detail.ended:
             _save_ended(state, queue, key_id, detail)
         else:
             bucket.put(key_id, detail.start, detail.cursor)
             save_detail(state, queue, key_id, detail)
     elif start is not None:
-        cursor = bucket.cursor(key_id)
-        if ack.first <= cursor:
-            if ack.to > cursor:
-                bucket.put(key_id, start, ack.to)
-        else:
+        detail = Detail(start, bucket.cursor(key_id))
+        _advance(detail, acks)
+        bucket.put(key_id, start, detail.cursor)
+        if detail.done:
             queue.details += 1
-            detail = Detail(start, cursor)
-            _advance(detail, ack)
             save_detail(state, queue, key_id, detail)
     state.effects.moved.append(key_id)
 
 
-def _advance(detail: Detail, ack: Acked) -> None:
-    if ack.first <= detail.cursor:
-        detail.cursor = max(detail.cursor, ack.to)
-    else:
-        detail.done.add(ack.first, ack.to)
+def _advance(detail: Detail, acks: list[Acked]) -> None:
+    for ack in acks:
+        if ack.first <= detail.cursor:
+            detail.cursor = max(detail.cursor, ack.to)
+        else:
+            detail.done.add(ack.first, ack.to)
     detail.cursor = detail.done.end_of(detail.cursor)
     detail.done.cut_below(detail.cursor)
 

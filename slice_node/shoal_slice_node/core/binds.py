@@ -1,31 +1,19 @@
-"""Declare, bind and unbind. Each request is all or nothing: names are checked before anything changes."""
+"""Bind and unbind. Each request is all or nothing: everything is checked before anything changes.
+
+Names were checked with the frame (core/frames). What the tables decide is decided here.
+"""
 
 from __future__ import annotations
 
-from shoal_contract.errors import Conflict, NoSuchQueue, OutOfRange, ResourceExhausted
-from shoal_contract.names import check_name, show
+from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
+from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.effects import Bound, Unbound
+from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX, DONE_RANGES_MAX
 from shoal_slice_node.core.queues import Queue
-from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, detail_key, encode_detail
+from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail, detail_key, encode_detail
 from shoal_slice_node.core.rows.key_row import decode_key, head_of
 from shoal_slice_node.core.state import State
-from shoal_slice_node.limits import BINDINGS_PER_QUEUE_MAX
-
-
-def declare(state: State, name: bytes, expires_after_s: int) -> None:
-    """Raises InvalidName; Conflict if the queue exists with other options."""
-    check_name(name, "queue")
-    queue = state.load_queue(name)
-    if queue is None:
-        state.create_queue(name, expires_after_s)
-    elif queue.expires_after_s != expires_after_s:
-        raise Conflict(
-            f"queue {show(name)} exists with expires_after_s={queue.expires_after_s}, not {expires_after_s}",
-            subject=show(name),
-            limit=queue.expires_after_s,
-            value=expires_after_s,
-        )
 
 
 def existing_queue(state: State, name: bytes) -> Queue:
@@ -39,11 +27,13 @@ def existing_queue(state: State, name: bytes) -> Queue:
 def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> list[int]:
     """The offset for each key from which messages will be seen; the same again for what was bound before.
 
-    Raises NoSuchQueue, InvalidName, NotOwner, ResourceExhausted, OutOfRange.
+    Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
     """
     queue = existing_queue(state, name)
-    full_names = state.bindable_names(keys)
+    full_names = state.owned_names(keys)
     check_binding_count(queue, len(keys))
+    if queue.details:
+        check_done_ranges(state, queue, full_names)
     if start == wire.START_OFFSET:
         check_offsets(state, queue, full_names, start_value)
     return bind_resolved(state, queue, full_names, start, start_value)
@@ -75,7 +65,7 @@ def bind_resolved(
             add(key_id, queue_id)
             added += 1
             if watched:
-                state.effects.events.append(Bound(queue_id, key_id, full_name[2:], offset))
+                state.effects.events.append(Bound(queue_id, key_id, full_name[2:], offset, head_of(row)))
         offsets.append(offset)
     if added:
         queue.bindings += added
@@ -93,6 +83,25 @@ def check_binding_count(queue: Queue, added: int) -> None:
             limit=limit,
             value=value,
         )
+
+
+def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> None:
+    """Each time away becomes a done range of what a binding still has to get: their number is bounded.
+
+    Raises ResourceExhausted.
+    """
+    for full_name in full_names:
+        row = state.tables.key.get(full_name)
+        detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[:8]))
+        if detail_row is not None and count_done(detail_row) >= DONE_RANGES_MAX:
+            key = show(full_name[2:])
+            raise ResourceExhausted(
+                f"what queue {show(queue.name)} still has to get of key {key} is in {DONE_RANGES_MAX} stretches, as many"
+                " as may be: consume some of it, purge the queue, or unbind the key with discard",
+                subject="done ranges of a binding",
+                limit=DONE_RANGES_MAX,
+                value=DONE_RANGES_MAX + 1,
+            )
 
 
 def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int) -> None:
@@ -123,7 +132,8 @@ def _start(row: bytes, start: int, value: int) -> int:
 
 
 def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
-    """Live again, from `start`, besides what it still had to get: the time away is a done range."""
+    """Live again, from `start`, besides what it still had to get below it: the time away is a done range. From `start`
+    on all is seen, whatever was done of it before."""
     row = state.tables.detail.get(detail_key(queue.id, key_id))
     if row is None:
         return
@@ -131,6 +141,7 @@ def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
     assert detail.ended, "a binding that is not in its bucket has ended"
     state.tables.ended.remove(key_id, queue.id)
     cursor = min(detail.cursor, start)
+    detail.done.cut_above(start)
     if start >= detail.end:
         detail.done.add(detail.end, start)
     queue.bucket(key_id).put(key_id, start, cursor)
@@ -149,10 +160,10 @@ def save_detail(state: State, queue: Queue, key_id: bytes, detail: Detail) -> No
 def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> list[int]:
     """For each key the first offset that will not be seen; 0 if it was not bound.
 
-    Raises NoSuchQueue, InvalidName, NotOwner.
+    Raises NoSuchQueue, NotOwner.
     """
     queue = existing_queue(state, name)
-    full_names = state.bindable_names(keys)
+    full_names = state.owned_names(keys)
     key_get = state.tables.key.get
     offsets: list[int] = []
     removed, details = 0, queue.details

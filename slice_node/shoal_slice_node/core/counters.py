@@ -15,7 +15,7 @@ class Counters:
         "drops",
         "publishes",
         "purges",
-        "refusals",
+        "refused",
         "unbinds",
     )
 
@@ -29,4 +29,12 @@ class Counters:
         self.acks = 0
         self.drops = 0
         self.purges = 0
-        self.refusals = 0
+        self.refused: dict[int, int] = {}
+        """By error code, whole frames and single requests."""
+
+    @property
+    def refusals(self) -> int:
+        return sum(self.refused.values())
+
+    def refuse(self, code: int) -> None:
+        self.refused[code] = self.refused.get(code, 0) + 1

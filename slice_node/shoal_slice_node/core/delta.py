@@ -16,8 +16,8 @@ from shoal_slice_node.core.delta_groups import BaseGroups, DeltaGroups
 from shoal_slice_node.core.delta_logs import BaseLogs, DeltaLogs
 from shoal_slice_node.core.delta_piece import Piece
 from shoal_slice_node.core.delta_rows import BaseRows, DeltaRows
+from shoal_slice_node.core.limits import PIECE_BYTES_MAX, PIECE_ROWS_MAX
 from shoal_slice_node.core.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES, Groups, Logs, Rows
-from shoal_slice_node.limits import PIECE_BYTES_MAX, PIECE_ROWS_MAX
 
 DETAIL_PREFIX_BYTES = 8
 """Details are scanned by queue id."""
@@ -43,8 +43,8 @@ class Delta:
         self.queue: Rows = DeltaRows(base.rows("queue"))
         self.membership: Rows = DeltaRows(base.rows("membership"))
         self.detail: Rows = DeltaRows(base.rows("detail"), DETAIL_PREFIX_BYTES)
-        self.producer: Rows = DeltaRows(base.rows("producer"))
-        self.reclaim: Rows = DeltaRows(base.rows("reclaim"))
+        self.producer: Rows = DeltaRows(base.rows("producer"), ordered=True)
+        self.reclaim: Rows = DeltaRows(base.rows("reclaim"), ordered=True)
         self.partition: Rows = DeltaRows(base.rows("partition"))
         self.meta: Rows = DeltaRows(base.rows("meta"))
         self.binding: Groups = DeltaGroups(base.groups("binding"))

@@ -15,16 +15,41 @@ from typing import Protocol
 
 from shoal_slice_node.core.delta_piece import OVERHEAD_BYTES, Piece, rows_piece
 from shoal_slice_node.core.key_order import KeyOrder
+from shoal_slice_node.core.tables import ROW_KEY_BYTES_MAX
 
 
 class BaseRows(Protocol):
     """What a delta of rows needs below it."""
+
+    unfit_key_error: type[Exception]
+    """What `get` may raise for a key that no row can have: empty, or longer than ROW_KEY_BYTES_MAX."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]: ...
 
     def entries(self) -> int: ...
+
+
+_FEW = 256
+"""Keys of one prefix that are sorted anew for each scan; more of them are kept in order."""
+
+
+class _Many:
+    """The keys of one prefix, kept in order as they come and go."""
+
+    __slots__ = ("keys", "order")
+
+    def __init__(self, keys: dict[bytes, None]) -> None:
+        self.keys = keys
+        self.order = KeyOrder(keys)
+
+    def add(self, key: bytes) -> None:
+        if key not in self.keys:
+            self.keys[key] = None
+            self.order.note(key)
+            if len(self.order) > 2 * len(self.keys) + 4096:  # Mostly keys that came and went.
+                self.order = KeyOrder(self.keys)
 
 
 class _Layer:
@@ -35,7 +60,8 @@ class _Layer:
     def __init__(self) -> None:
         self.inserted: dict[bytes, bytes] = {}
         self.changed: dict[bytes, bytes] = {}
-        self.index: dict[bytes, bytes | dict[bytes, None]] = {}  # one key, or an ordered set of several
+        self.index: dict[bytes, bytes | dict[bytes, None] | _Many] = {}
+        """One key, a few, or many."""
         self.order: KeyOrder | None = None
         self.bytes_about = 0
 
@@ -51,19 +77,28 @@ class _Layer:
 
 
 class DeltaRows:
-    """See tables.Rows. `index_bytes`: the length of prefix that scans of this table begin with; 0: no such."""
+    """See tables.Rows. `index_bytes`: the length of prefix that scans of this table begin with; 0: no such. `ordered`: it
+    is scanned all the time, so that its keys are kept in order from the beginning."""
 
-    def __init__(self, base: BaseRows, index_bytes: int = 0) -> None:
+    def __init__(self, base: BaseRows, index_bytes: int = 0, ordered: bool = False) -> None:
         self._base = base
         self._index_bytes = index_bytes
-        self._layer = _Layer()
+        self._ordered = ordered
+        self._layer = self._new_layer()
         self._frozen = _Layer()
         self._garbage = _Layer()
         self._bind()
 
+    def _new_layer(self) -> _Layer:
+        layer = _Layer()
+        if self._ordered:
+            layer.order = KeyOrder()
+        return layer
+
     def _bind(self) -> None:
         """The dicts of the layers, one look-up nearer; and the base's `get`, which a renewal replaces."""
         self._base_get = self._base.get
+        self._unfit_key_error = self._base.unfit_key_error
         self._inserted = self._layer.inserted
         self._changed = self._layer.changed
         self._frozen_inserted = self._frozen.inserted
@@ -79,15 +114,22 @@ class DeltaRows:
             if value is None:
                 value = self._frozen_changed.get(key)
                 if value is None:
-                    return self._base_get(key)
+                    try:
+                        return self._base_get(key)
+                    except self._unfit_key_error:
+                        return None
         return value or None
 
     def put(self, key: bytes, value: bytes) -> None:
         if key in self._inserted:
+            if self._index_bytes:
+                self._layer.bytes_about += len(value) - len(self._inserted[key])
             self._inserted[key] = value
             return
         changed = self._changed
         before = len(changed)
+        if self._index_bytes:  # Details grow by what clients ack: their memory is counted as it is.
+            self._layer.bytes_about += len(value) - len(changed.get(key, value))
         changed[key] = value
         if len(changed) != before:
             self._note(key, len(value))
@@ -95,6 +137,7 @@ class DeltaRows:
     def insert(self, key: bytes, value: bytes) -> None:
         if key in self._changed:  # a tombstone: the layers below have it
             self._changed[key] = value
+            self._layer.bytes_about += len(value)
             return
         self._inserted[key] = value
         self._note(key, len(value))
@@ -108,7 +151,8 @@ class DeltaRows:
         layer.bytes_about -= len(key) + len(value) + OVERHEAD_BYTES
         if self._index_bytes:
             prefix = key[: self._index_bytes]
-            keys = layer.index[prefix]
+            found = layer.index[prefix]
+            keys = found.keys if isinstance(found, _Many) else found
             if isinstance(keys, bytes) or len(keys) == 1:
                 del layer.index[prefix]
             else:
@@ -116,6 +160,7 @@ class DeltaRows:
 
     def _note(self, key: bytes, value_bytes: int) -> None:
         """A key is new in the active layer. Its bytes are those of its first value: about right, and cheap."""
+        assert 0 < len(key) <= ROW_KEY_BYTES_MAX, f"no row can have a key of {len(key)} bytes"
         layer = self._layer
         layer.bytes_about += len(key) + value_bytes + OVERHEAD_BYTES
         if self._index_bytes:
@@ -125,12 +170,16 @@ class DeltaRows:
                 layer.index[prefix] = key
             elif isinstance(keys, bytes):
                 layer.index[prefix] = {keys: None, key: None}
+            elif isinstance(keys, _Many):
+                keys.add(key)
             else:
                 keys[key] = None
+                if len(keys) > _FEW:
+                    layer.index[prefix] = _Many(keys)
         elif layer.order is not None:
             layer.order.note(key)
-            if len(layer.order) > 2 * len(layer) + 4096:  # mostly keys that came and went: sort anew when scanned
-                layer.order = None
+            if len(layer.order) > 2 * len(layer) + 4096:  # Mostly keys that came and went.
+                layer.order = KeyOrder(_both(layer)) if self._ordered else None
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         start = max(start, prefix)
@@ -152,7 +201,9 @@ class DeltaRows:
     def _keys(self, layer: _Layer, prefix: bytes, start: bytes) -> Iterator[bytes]:
         width = self._index_bytes
         if width and len(prefix) >= width:
-            found = layer.index.get(prefix[:width], ())
+            found = layer.index.get(prefix[:width], {})
+            if isinstance(found, _Many):
+                return found.order.between(start, prefix, found.keys)
             keys = (found,) if isinstance(found, bytes) else found
             return iter(sorted(key for key in keys if key >= start and key.startswith(prefix)))
         if width:
@@ -175,7 +226,7 @@ class DeltaRows:
 
     def freeze(self) -> None:
         assert not self._frozen and not self._garbage, "the last frozen delta is not dropped yet"
-        self._frozen, self._layer = self._layer, _Layer()
+        self._frozen, self._layer = self._layer, self._new_layer()
         self._bind()
 
     def pieces(self, table: str, rows_max: int) -> Iterator[Piece]:

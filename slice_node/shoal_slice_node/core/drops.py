@@ -1,34 +1,47 @@
 """Drop, and the reclaim that follows it in bounded steps.
 
-A dropped queue's name is free at once. A queue of one bucket, the usual case, gives up its bindings in the same step:
-a constant bound. A larger one waits in `reclaim`, one bucket a turn; until then receipts still count it.
+A dropped queue's name is free at once. A queue of one bucket, the usual case, gives up its bindings in the same step, as
+long as the record's budget lasts. A larger one, and what a record drops beyond its budget, waits in `reclaim`, one bucket
+a turn; until then receipts still count it.
 """
 
 from __future__ import annotations
 
 from itertools import islice
 
-from shoal_contract.names import DIRECT_PREFIX
+from shoal_contract.errors import NoSuchQueue
+from shoal_contract.names import DIRECT_PREFIX, show
+from shoal_slice_node.core.binding_budget import BindingBudget
 from shoal_slice_node.core.binds import discard_ended, end_binding, existing_queue
+from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN
 from shoal_slice_node.core.producers import forget_producer
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.records import decode_reclaim
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
 from shoal_slice_node.core.state import State
-from shoal_slice_node.limits import BUCKET_ENTRIES_MEAN
 
 
-def drop(state: State, name: bytes) -> None:
-    """Raises NoSuchQueue."""
+def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> int:
+    """Ends a queue. `incarnation`: only that life of it; 0: whichever there is. Returns the incarnation that ended.
+
+    Raises NoSuchQueue.
+    """
     queue = existing_queue(state, name)
+    if incarnation and queue.incarnation not in (0, incarnation):
+        raise NoSuchQueue(
+            f"queue {show(name)} of incarnation {incarnation} is not here; {queue.incarnation} is",
+            subject=show(name),
+            value=incarnation,
+        )
     tables = state.tables
     tables.queue_by_name.delete(name)
     tables.queue.delete(queue.id)
     if queue.id in state.watch.queues:
         state.effects.dropped.append(queue.id)
     _end_direct(state, queue)
-    if not _reclaim_step(state, queue):
+    if budget.left <= 0 or not _reclaim_step(state, queue, budget):
         state.put_reclaim(RECLAIM_QUEUE + queue.id, queue.encode())
+    return queue.incarnation
 
 
 def _end_direct(state: State, queue: Queue) -> None:
@@ -41,10 +54,11 @@ def _end_direct(state: State, queue: Queue) -> None:
         queue.save_bucket(row[:8])
 
 
-def _reclaim_step(state: State, queue: Queue) -> bool:
+def _reclaim_step(state: State, queue: Queue, budget: BindingBudget) -> bool:
     """Ends the bindings of the last bucket and some that had ended before. True: nothing is left."""
     tables = state.tables
     bucket = queue.last_bucket()
+    budget.left -= len(bucket.starts) + 1
     for key_id in list(bucket.starts):
         full_name = tables.key_name.get(key_id)
         assert full_name is not None, f"key {key_id.hex()} is bound but has no name"
@@ -53,6 +67,7 @@ def _reclaim_step(state: State, queue: Queue) -> bool:
         end_binding(state, queue, key_id, row, discard=True)
         queue.bindings -= 1
     for row_key, _ in list(islice(tables.detail.scan(queue.id), BUCKET_ENTRIES_MEAN)) if queue.details else ():
+        budget.left -= 1
         discard_ended_or_live(state, queue, row_key[8:])
     if queue.extra_buckets:
         queue.drop_last_bucket()
@@ -83,7 +98,7 @@ def reclaim(state: State, payload: bytes) -> None:
                 state.vanish_if_empty(*found)
         elif kind == RECLAIM_QUEUE and row is not None:
             queue = Queue.decode(state.tables, subject, row)
-            if _reclaim_step(state, queue):
+            if _reclaim_step(state, queue, BindingBudget(0)):
                 state.tables.reclaim.delete(row_key)
             else:
                 state.put_reclaim(row_key, queue.encode())

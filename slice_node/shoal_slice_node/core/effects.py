@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from shoal_contract.errors import ShoalError
+
 
 class Grown(NamedTuple):
     """A chunk was appended to a watched key."""
@@ -18,12 +20,13 @@ class Grown(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A watched queue got a binding: it sees offsets from `start`."""
+    """A watched queue got a binding: it sees offsets from `start`. `head`: the key's, at that moment."""
 
     queue_id: bytes
     key_id: bytes
     key: bytes
     start: int
+    head: int
 
 
 class Unbound(NamedTuple):
@@ -43,13 +46,26 @@ class Purged(NamedTuple):
 
 
 class Effects:
-    """Of one record. `published`: key id for each publish, in order, None where nothing was kept."""
+    """Of one record. `published`: key id for each publish, in order, None where nothing was kept. `set_aside`: an
+    operator did so with the record, and it did nothing."""
 
-    __slots__ = ("created", "dropped", "events", "moved", "outcome", "published", "reclaim", "refused")
+    __slots__ = (
+        "acks_skipped",
+        "created",
+        "dropped",
+        "events",
+        "moved",
+        "outcome",
+        "published",
+        "reclaim",
+        "refused",
+        "set_aside",
+    )
 
     def __init__(self) -> None:
         self.outcome: bytes | None = None
-        self.refused: Exception | None = None
+        self.refused: ShoalError | None = None
+        self.set_aside = False
         self.published: list[bytes | None] = []
         # In the order in which they happened: consumers must see them so.
         self.events: list[Grown | Bound | Unbound | Purged] = []
@@ -57,5 +73,7 @@ class Effects:
         self.dropped: list[bytes] = []
         # Keys with a log where a binding advanced or went: their low may rise.
         self.moved: list[bytes] = []
+        self.acks_skipped: set[bytes] = set()
+        """Keys whose acks in an ACKS record were not applied: they are to be taken again."""
         # Rows put into `reclaim` for background work.
         self.reclaim: list[bytes] = []

@@ -1,28 +1,37 @@
 """Applies journal records to the tables. Deterministic: the same records give the same tables, on the leader, on
-replicas and in replay. Records are applied only once they are durable, so the tables never hold what may be lost."""
+replicas and in replay. Records are applied only once they are durable, so the tables never hold what may be lost.
+
+Apply is total. A change was checked before it was journaled (core/frames); one that breaks a rule all the same is
+refused, here as on every node. What this version does not know (a kind of record, a step) must not be passed over, or
+nodes would part in silence: it stops the node with its LSN and reason, and `shoal repair` can set it aside.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import repeat
+from typing import Any
 
-from shoal_contract.errors import ShoalError
-from shoal_contract.journal_record import Record
+from shoal_contract.errors import Corrupt, ShoalError
+from shoal_contract.journal_record import SET_ASIDE, Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.acks import apply_acks
-from shoal_slice_node.core.binds import bind, declare, unbind
+from shoal_slice_node.core.binding_budget import BindingBudget
+from shoal_slice_node.core.binds import bind, unbind
+from shoal_slice_node.core.declares import declare
 from shoal_slice_node.core.drops import drop, reclaim
 from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.frames import Checked, UnknownStep, check_change
 from shoal_slice_node.core.imports import apply_imports, check_next_chunk
+from shoal_slice_node.core.limits import DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX, REFUSALS_BYTES_MAX
 from shoal_slice_node.core.producers import remember, repeated_answer
 from shoal_slice_node.core.publishes import publish
-from shoal_slice_node.core.purges import PurgeBudget, purge
+from shoal_slice_node.core.purges import purge
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, decode_change, decode_ownership
 from shoal_slice_node.core.state import State
 from shoal_slice_node.core.tables import Tables
 from shoal_slice_node.core.trims import apply_trims
 from shoal_slice_node.core.watch import Watch
-from shoal_slice_node.limits import PURGE_BINDINGS_MAX, REFUSALS_BYTES_MAX
 
 
 class Engine:
@@ -31,16 +40,32 @@ class Engine:
     def __init__(self, tables: Tables, watch: Watch | None = None) -> None:
         self.state = State(tables, watch or Watch())
         self._refusals_bytes = 0
-        self._keys_done = 0
+        self._measures: Iterable[tuple[int, int]] = ()
+        self._dropping = BindingBudget(0)
 
-    def apply(self, record: Record, change: wire.Change | None = None) -> Effects:
-        """`change`: the parsed Change of a CHANGE record, if the caller has it."""
-        effects = self.state.effects = Effects()
-        self.state.lsn = record.lsn
+    def apply(self, record: Record, checked: Checked | None = None) -> Effects:
+        """`checked`: the change of a CHANGE record, if the caller has checked it already.
+
+        Raises Corrupt, with the LSN as its value, for a record that cannot be applied: the tables are then of no use.
+        """
+        state = self.state
+        effects = state.effects = Effects()
+        if record.flags & SET_ASIDE:
+            state.lsn = record.lsn
+            effects.set_aside = True
+            return effects
+        try:
+            state.lsn, state.epoch, state.time_ms = record.lsn, record.epoch, record.time_ms
+            self._apply(record, checked)
+        except Exception as error:
+            raise unappliable(record, error) from error
+        return effects
+
+    def _apply(self, record: Record, checked: Checked | None) -> None:
         kind = record.kind
         if kind == Kind.CHANGE:
             head, data = decode_change(record.payload)
-            self._change(head, change or wire.Change.FromString(data), record.time_ms)
+            self._change(head, checked, data, record.time_ms)
         elif kind == Kind.ACKS:
             apply_acks(self.state, record.payload)
         elif kind == Kind.TRIM:
@@ -50,16 +75,19 @@ class Engine:
         elif kind == Kind.OWNERSHIP:
             self.state.set_owned(*decode_ownership(record.payload))
         else:
-            raise AssertionError(f"record {record.lsn} is of kind {kind}, which this version does not know")
-        return effects
+            raise ValueError(f"its kind {kind} is not known to this version")
 
-    def _change(self, head: ChangeHead, change: wire.Change, time_ms: int) -> None:
+    def _change(self, head: ChangeHead, checked: Checked | None, data: bytes, time_ms: int) -> None:
         effects = self.state.effects
         numbered = head.producer != NO_PRODUCER
         try:
+            if checked is None:
+                checked = check_change(data)
             repeated = repeated_answer(self.state, head) if numbered else None
-            if numbered and repeated is None and change.steps and change.steps[0].HasField("imports"):
+            if numbered and repeated is None and checked.change.steps and checked.change.steps[0].HasField("imports"):
                 check_next_chunk(self.state, head)
+        except UnknownStep:
+            raise  # A newer version knew it: to refuse it here would make nodes part in silence.
         except ShoalError as error:
             effects.refused = error
             return
@@ -67,45 +95,33 @@ class Engine:
             effects.outcome = repeated
             return
         self._refusals_bytes = 0
-        outcome = wire.Outcome(steps=[self._step(step, time_ms) for step in change.steps])
+        self._measures = iter(checked.measures)
+        self._dropping = BindingBudget(DROP_BINDINGS_MAX)
+        outcome = wire.Outcome(steps=[self._step(step, time_ms) for step in checked.change.steps])
         effects.outcome = outcome.SerializeToString()
         if numbered:
             remember(self.state, head, effects.outcome, time_ms)
 
     def _step(self, step: wire.Step, time_ms: int) -> wire.StepOutcome:
-        counters = self.state.counters
-        if step.HasField("binds"):
-            binds = step.binds
-            start, value = binds.start, binds.start_value
-            outcome = self._memberships(binds, lambda queue, keys: bind(self.state, queue, keys, start, value))
-            counters.binds += self._keys_done
-            return outcome
-        if step.HasField("unbinds"):
-            discard = step.unbinds.discard
-            outcome = self._memberships(step.unbinds, lambda queue, keys: unbind(self.state, queue, keys, discard))
-            counters.unbinds += self._keys_done
-            return outcome
-        if step.HasField("publishes"):
-            return self._publishes(step.publishes, time_ms)
-        if step.HasField("imports"):
-            outcome = apply_imports(self.state, step.imports, self._refusal)
-            counters.declares += outcome.queues_made
-            counters.binds += outcome.bindings_made
-            return outcome
-        if step.HasField("declares"):
-            expires = step.declares.options.expires_after_s
-            outcome = self._queues(step.declares.queues, lambda queue: declare(self.state, queue, expires))
-            counters.declares += len(step.declares.queues) - len(outcome.refusals)
-            return outcome
-        if step.HasField("purges"):
-            return self._purges(step.purges)
-        outcome = self._queues(step.drops.queues, lambda queue: drop(self.state, queue))
-        counters.drops += len(step.drops.queues) - len(outcome.refusals)
+        kind = step.WhichOneof("step") or ""
+        return _STEPS[kind](self, getattr(step, kind), time_ms)
+
+    def _binds(self, step: wire.Binds, _: int) -> wire.StepOutcome:
+        start, value = step.start, step.start_value
+        outcome, done = self._memberships(step, lambda queue, keys: bind(self.state, queue, keys, start, value))
+        self.state.counters.binds += done
+        return outcome
+
+    def _unbinds(self, step: wire.Unbinds, _: int) -> wire.StepOutcome:
+        discard = step.discard
+        outcome, done = self._memberships(step, lambda queue, keys: unbind(self.state, queue, keys, discard))
+        self.state.counters.unbinds += done
         return outcome
 
     def _memberships(
         self, step: wire.Binds | wire.Unbinds, request: Callable[[bytes, list[bytes]], list[int]]
-    ) -> wire.StepOutcome:
+    ) -> tuple[wire.StepOutcome, int]:
+        """Returns the outcome, and how many keys were not refused."""
         keys = list(step.keys)
         counts = step.key_counts or [1] * len(keys)
         offsets: list[int] = []
@@ -120,8 +136,7 @@ class Engine:
                 refused += count
                 refusals.append(self._refusal(number, error))
             position = end
-        self._keys_done = len(keys) - refused
-        return wire.StepOutcome(offsets=offsets, refusals=refusals)
+        return wire.StepOutcome(offsets=offsets, refusals=refusals), len(keys) - refused
 
     def _publishes(self, step: wire.Publishes, time_ms: int) -> wire.StepOutcome:
         outcome = wire.StepOutcome()
@@ -130,9 +145,9 @@ class Engine:
         mandatory = step.mandatory
         counters, kept = self.state.counters, self.state.kept
         kept_before = kept.messages
-        for number, (key, chunk) in enumerate(zip(step.keys, step.chunks, strict=True)):
+        for number, (key, chunk, measure) in enumerate(zip(step.keys, step.chunks, self._measures, strict=False)):
             try:
-                first, routed = publish(self.state, key, chunk, mandatory, time_ms)
+                first, routed = publish(self.state, key, chunk, measure, mandatory, time_ms)
             except ShoalError as error:
                 first = routed = 0
                 self.state.effects.published.append(None)
@@ -145,9 +160,28 @@ class Engine:
         outcome.queues.extend(queues)
         return outcome
 
-    def _purges(self, step: wire.Purges) -> wire.StepOutcome:
+    def _declares(self, step: wire.Declares, _: int) -> wire.StepOutcome:
+        expires, budget = step.options.expires_after_s, self._dropping
+        outcome = self._queues(
+            step.queues,
+            step.incarnations,
+            lambda queue, incarnation: declare(self.state, queue, expires, incarnation, budget),
+            answers=True,
+        )
+        self.state.counters.declares += len(step.queues) - len(outcome.refusals)
+        return outcome
+
+    def _drops(self, step: wire.Drops, _: int) -> wire.StepOutcome:
+        budget = self._dropping
+        outcome = self._queues(
+            step.queues, step.incarnations, lambda queue, incarnation: drop(self.state, queue, incarnation, budget)
+        )
+        self.state.counters.drops += len(step.queues) - len(outcome.refusals)
+        return outcome
+
+    def _purges(self, step: wire.Purges, _: int) -> wire.StepOutcome:
         outcome = wire.StepOutcome()
-        budget = PurgeBudget(PURGE_BINDINGS_MAX)
+        budget = BindingBudget(PURGE_BINDINGS_MAX)
         positions = step.positions or repeat(0)
         for number, (queue, position) in enumerate(zip(step.queues, positions, strict=False)):
             try:
@@ -160,20 +194,62 @@ class Engine:
         self.state.counters.purges += len(step.queues) - len(outcome.refusals) - sum(map(bool, outcome.positions))
         return outcome
 
+    def _imports(self, step: wire.Imports, _: int) -> wire.StepOutcome:
+        outcome = apply_imports(self.state, step, self._refusal)
+        self.state.counters.declares += outcome.queues_made
+        self.state.counters.binds += outcome.bindings_made
+        return outcome
+
     def _refusal(self, number: int, error: ShoalError) -> wire.Refusal:
         found = error.to_wire()
-        self.state.counters.refusals += 1
+        self.state.counters.refuse(found.code)
         self._refusals_bytes += found.ByteSize()
         if self._refusals_bytes > REFUSALS_BYTES_MAX:
             found.ClearField("message")
             found.ClearField("subject")
         return wire.Refusal(request=number, error=found)
 
-    def _queues(self, names: Iterable[bytes], request: Callable[[bytes], None]) -> wire.StepOutcome:
+    def _queues(
+        self,
+        names: Iterable[bytes],
+        incarnations: Iterable[int],
+        request: Callable[[bytes, int], int],
+        answers: bool = False,
+    ) -> wire.StepOutcome:
+        """`answers`: what `request` returns is the outcome's column of offsets."""
         outcome = wire.StepOutcome()
-        for number, name in enumerate(names):
+        for number, (name, incarnation) in enumerate(zip(names, incarnations or repeat(0), strict=False)):
             try:
-                request(name)
+                found = request(name, incarnation)
             except ShoalError as error:
+                found = 0
                 outcome.refusals.append(self._refusal(number, error))
+            if answers:
+                outcome.offsets.append(found)
         return outcome
+
+
+_STEPS: dict[str, Callable[[Engine, Any, int], wire.StepOutcome]] = {
+    "binds": Engine._binds,
+    "unbinds": Engine._unbinds,
+    "publishes": Engine._publishes,
+    "declares": Engine._declares,
+    "drops": Engine._drops,
+    "purges": Engine._purges,
+    "imports": Engine._imports,
+}
+
+
+def unappliable(record: Record, error: Exception) -> Corrupt:
+    """The error that stops a node before a record."""
+    try:
+        kind = Kind(record.kind).name
+    except ValueError:
+        kind = f"kind {record.kind}"
+    return Corrupt(
+        f"journal record {record.lsn} ({kind}) cannot be applied: {type(error).__name__}: {error}. The slice stops before"
+        f" it. `shoal repair PATH --skip {record.lsn}`, PATH being this node's data folder, sets the record aside: what it"
+        " asked for is then lost",
+        subject=f"journal record {record.lsn}",
+        value=record.lsn,
+    )

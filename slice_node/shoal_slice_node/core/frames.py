@@ -1,88 +1,190 @@
-"""Frames checked before they are journaled: what they cannot be is refused whole and changes nothing."""
+"""Checks changes completely before they are journaled: size, form, names, chunks, and what they will cost.
+
+The same check stands before live frames, imports, replay and tests. A frame that fails it is refused whole and changes
+nothing, so what `apply` meets can only be refused for what the tables hold: no such queue, not owner, conflict, ...
+
+Belongs here: what a look at the frame decides. Not here: what the tables decide (binds, publishes, drops ...).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
 from google.protobuf.message import DecodeError
 
+from shoal_contract.chunk import measure_chunk
 from shoal_contract.errors import Malformed, TooLarge
-from shoal_contract.limits import FRAME_OPERATIONS_MAX
+from shoal_contract.limits import FRAME_OPERATIONS_MAX, NAME_BYTES_MAX
+from shoal_contract.names import check_bindable_key, check_key
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire_count import PARSED_AT_ONCE_BYTES_MAX, Shape, count_fields
+from shoal_slice_node.core.session_frames import check_queues
+
+_AT = ord("@")
+_STARTS = frozenset(wire.Start.values())
+_SHAPE: Shape = {
+    1: {1: {3: None}, 2: {2: None}, 3: {2: None}, 4: {}, 5: {2: None}, 6: {2: None}, 7: {2: None, 4: None}}
+}
+"""Change.steps, the verb in each, and its columns of numbers."""
+_FIELDS_MAX = 4 * FRAME_OPERATIONS_MAX
+"""Of a proper frame: a step and a verb for each operation, a queue and a key."""
 
 
-def parse_change(data: bytes) -> tuple[wire.Change, int]:
-    """The change and how many operations (keys, queues) it has. Raises Malformed, TooLarge."""
-    change, operations = _parse(data)
-    if any(step.HasField("imports") for step in change.steps):
+class UnknownStep(Malformed):
+    """A step of no kind that this version knows: refused in a frame, and in a journal a reason to stop."""
+
+
+class Checked(NamedTuple):
+    """A change that passed. `operations`: keys and queues, at least 1 a step. `measures`: (messages, body bytes) of each
+    chunk it publishes, in order."""
+
+    change: wire.Change
+    operations: int
+    measures: list[tuple[int, int]]
+
+
+def parse_change(data: bytes) -> Checked:
+    """A change that a session or a unary call may ask for. Raises Malformed, TooLarge, InvalidName."""
+    checked = check_change(data)
+    if any(step.HasField("imports") for step in checked.change.steps):
         raise Malformed("imports come by BulkService, in runs of numbered chunks", subject="step")
-    return change, operations
+    return checked
 
 
-def _parse(data: bytes) -> tuple[wire.Change, int]:
+def parse_import(data: bytes) -> Checked:
+    """A change that is a chunk of an import: of one step, Imports. Raises as `parse_change`."""
+    checked = check_change(data)
+    steps = checked.change.steps
+    if len(steps) != 1 or not steps[0].HasField("imports"):
+        raise Malformed("a chunk of an import is a change of one step, imports", subject="change")
+    return checked
+
+
+def check_change(data: bytes) -> Checked:
+    """Any change that may stand in a journal. Raises Malformed, TooLarge, InvalidName."""
+    if len(data) > PARSED_AT_ONCE_BYTES_MAX and (fields := count_fields(data, _SHAPE, _FIELDS_MAX)) > _FIELDS_MAX:
+        raise _too_many(fields // 4)
     try:
         change = wire.Change.FromString(data)
     except DecodeError:
         raise Malformed(f"change of {len(data)} bytes cannot be read", subject="change") from None
-    operations = sum(max(1, _operations(number, step)) for number, step in enumerate(change.steps))
+    if len(change.steps) > FRAME_OPERATIONS_MAX:
+        raise _too_many(len(change.steps))
+    operations = 0
+    measures: list[tuple[int, int]] = []
+    for number, step in enumerate(change.steps):
+        kind = step.WhichOneof("step")
+        check = _CHECKS.get(kind or "")
+        if check is None:
+            raise UnknownStep(f"step {number} is of a kind that this version does not know", subject="step")
+        operations += max(1, check(number, getattr(step, kind or ""), measures))
+        if operations > FRAME_OPERATIONS_MAX:
+            raise _too_many(operations)
+    return Checked(change, operations, measures)
+
+
+def _too_many(operations: int) -> TooLarge:
+    return TooLarge(
+        f"frame has {operations} operations or more; the limit is {FRAME_OPERATIONS_MAX}",
+        subject="operations per frame",
+        limit=FRAME_OPERATIONS_MAX,
+        value=operations,
+    )
+
+
+def _bounded(operations: int) -> int:
+    """Before names are looked at: a frame with too many is refused for its number. Raises TooLarge."""
     if operations > FRAME_OPERATIONS_MAX:
-        raise TooLarge(
-            f"frame has {operations} operations; the limit is {FRAME_OPERATIONS_MAX}",
-            subject="operations per frame",
-            limit=FRAME_OPERATIONS_MAX,
-            value=operations,
-        )
-    return change, operations
+        raise _too_many(operations)
+    return operations
 
 
-def parse_import(data: bytes) -> tuple[wire.Change, int]:
-    """As `parse_change`, of one step, Imports."""
-    change, operations = _parse(data)
-    if len(change.steps) != 1 or not change.steps[0].HasField("imports"):
-        raise Malformed("a chunk of an import is a change of one step, imports", subject="change")
-    return change, operations
+def _check_binds(number: int, step: wire.Binds, _: object) -> int:
+    if step.start not in _STARTS:
+        raise Malformed(f"step {number} (binds) has start {step.start}, unknown here", subject="start")
+    return _check_memberships(number, "binds", step)
 
 
-def _operations(number: int, step: wire.Step) -> int:
-    kind = step.WhichOneof("step")
-    if kind == "binds":
-        if step.binds.start not in wire.Start.values():
-            raise Malformed(f"step {number} (binds) has start {step.binds.start}, unknown here", subject="start")
-        return _membership_operations(number, kind, step.binds)
-    if kind == "unbinds":
-        return _membership_operations(number, kind, step.unbinds)
-    if kind == "publishes":
-        _same(number, kind, "chunks", len(step.publishes.chunks), len(step.publishes.keys))
-        return len(step.publishes.keys)
-    if kind == "declares":
-        return len(step.declares.queues)
-    if kind == "drops":
-        return len(step.drops.queues)
-    if kind == "purges":
-        if step.purges.positions:
-            _same(number, kind, "positions", len(step.purges.positions), len(step.purges.queues))
-        return len(step.purges.queues)
-    if kind == "imports":
-        return _import_operations(number, kind, step.imports)
-    raise Malformed(f"step {number} of the frame is of a kind that this slice does not know", subject="step")
+def _check_unbinds(number: int, step: wire.Unbinds, _: object) -> int:
+    return _check_memberships(number, "unbinds", step)
 
 
-def _membership_operations(number: int, kind: str, step: wire.Binds | wire.Unbinds) -> int:
-    keys = len(step.keys)
+def _check_memberships(number: int, kind: str, step: wire.Binds | wire.Unbinds) -> int:
+    operations = _bounded(max(len(step.keys), len(step.queues)))
     if step.key_counts:
         _same(number, kind, "key_counts", len(step.key_counts), len(step.queues))
-        _same(number, kind, "keys", keys, sum(step.key_counts))
+        _same(number, kind, "keys", len(step.keys), sum(step.key_counts))
     else:
-        _same(number, kind, "keys", keys, len(step.queues))
-    return max(keys, len(step.queues))
+        _same(number, kind, "keys", len(step.keys), len(step.queues))
+    check_queues(step.queues)
+    _check_bindable(step.keys)
+    return operations
 
 
-def _import_operations(number: int, kind: str, step: wire.Imports) -> int:
-    _same(number, kind, "key_counts", len(step.key_counts), len(step.queues))
-    _same(number, kind, "keys", len(step.keys), sum(step.key_counts))
+def _check_publishes(number: int, step: wire.Publishes, measures: list[tuple[int, int]]) -> int:
+    operations = _bounded(len(step.keys))
+    _same(number, "publishes", "chunks", len(step.chunks), operations)
+    for key in step.keys:
+        if not 0 < len(key) <= NAME_BYTES_MAX or key[0] == _AT:
+            check_key(key)
+    measures += map(measure_chunk, step.chunks)
+    return operations
+
+
+def _check_declares(number: int, step: wire.Declares, _: object) -> int:
+    return _check_named(number, "declares", step)
+
+
+def _check_drops(number: int, step: wire.Drops, _: object) -> int:
+    return _check_named(number, "drops", step)
+
+
+def _check_named(number: int, kind: str, step: wire.Declares | wire.Drops) -> int:
+    operations = _bounded(len(step.queues))
+    if step.incarnations:
+        _same(number, kind, "incarnations", len(step.incarnations), operations)
+    check_queues(step.queues)
+    return operations
+
+
+def _check_purges(number: int, step: wire.Purges, _: object) -> int:
+    operations = _bounded(len(step.queues))
+    if step.positions:
+        _same(number, "purges", "positions", len(step.positions), operations)
+    check_queues(step.queues)
+    return operations
+
+
+def _check_imports(number: int, step: wire.Imports, _: object) -> int:
+    operations = _bounded(len(step.queues) + len(step.keys))
+    _same(number, "imports", "key_counts", len(step.key_counts), len(step.queues))
+    _same(number, "imports", "keys", len(step.keys), sum(step.key_counts))
     if step.starts:
-        _same(number, kind, "starts", len(step.starts), len(step.keys))
-    return len(step.queues) + len(step.keys)
+        _same(number, "imports", "starts", len(step.starts), len(step.keys))
+    check_queues(step.queues)
+    _check_bindable(step.keys)
+    return operations
+
+
+def _check_bindable(keys: Iterable[bytes]) -> None:
+    for key in keys:
+        if not 0 < len(key) <= NAME_BYTES_MAX or key[0] == _AT:
+            check_bindable_key(key)
 
 
 def _same(number: int, kind: str, column: str, found: int, expected: int) -> None:
     if found != expected:
         raise Malformed(f"step {number} ({kind}) has {found} {column}; it needs {expected}", subject=column)
+
+
+_CHECKS: dict[str, Callable[[int, Any, list[tuple[int, int]]], int]] = {
+    "binds": _check_binds,
+    "unbinds": _check_unbinds,
+    "publishes": _check_publishes,
+    "declares": _check_declares,
+    "drops": _check_drops,
+    "purges": _check_purges,
+    "imports": _check_imports,
+}
+"""By the step's field: checks it, adds what its chunks measure, and returns its operations."""

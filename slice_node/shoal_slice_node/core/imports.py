@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from shoal_contract.errors import OutOfRange, ShoalError
-from shoal_contract.names import check_name
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.binds import bind_resolved, check_binding_count, check_offsets
+from shoal_slice_node.core.binds import bind_resolved, check_binding_count, check_done_ranges, check_offsets
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.records import ChangeHead
 from shoal_slice_node.core.rows.key_row import head_of
@@ -55,12 +54,13 @@ def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> wire.Step
 
 
 def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence[int]) -> tuple[bool, int]:
-    """Whether the queue was made; how many bindings. Raises InvalidName, NotOwner, OutOfRange, ResourceExhausted."""
-    check_name(name, "queue")
-    full_names = state.bindable_names(keys)
+    """Whether the queue was made; how many bindings. Raises NotOwner, OutOfRange, ResourceExhausted."""
+    full_names = state.owned_names(keys)
     found = state.load_queue(name)
-    queue = found or Queue(state.tables, b"", name, 0)
+    queue = found or Queue(state.tables, b"", name, 0, state.new_incarnation(name))
     check_binding_count(queue, len(keys))
+    if queue.details:
+        check_done_ranges(state, queue, full_names)
     by_start = _by_start(full_names, starts)
     for start, names in by_start:
         if start:

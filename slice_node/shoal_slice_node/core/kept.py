@@ -5,13 +5,10 @@ Not part of what records do: a store without the row (made before there was one)
 
 from __future__ import annotations
 
-from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
+from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, is_kept
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.rows.small_rows import KEPT, decode_kept, encode_kept
 from shoal_slice_node.core.tables import Tables
-
-_FULL_ROW_BYTES = 32
-"""Rows of keys that keep messages: no shorter form has a low end."""
 
 
 class Kept:
@@ -31,7 +28,7 @@ class Kept:
 
     def _count(self) -> None:
         for _, row in self._tables.key.scan():
-            if len(row) == _FULL_ROW_BYTES:
+            if is_kept(row):
                 key = decode_key(row)
                 self.messages += key.head - key.low
                 self.body_bytes += key.body_bytes - self._bytes_before(key, key.low)

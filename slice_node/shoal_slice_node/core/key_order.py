@@ -15,17 +15,26 @@ from itertools import islice
 RUN_KEYS_MAX = 32_768
 """Keys in a merged run: merging two halves of it takes about 1 ms."""
 
+RECENT_KEYS_MAX = 4_096
+"""Keys noted and not sorted yet: sorting them takes about 1 ms."""
+
 
 class KeyOrder:
     """Keys may be noted twice and may have vanished since: `between` asks `live`."""
 
-    __slots__ = ("_recent", "_runs", "note", "noted")
+    __slots__ = ("_recent", "_runs", "noted")
 
-    def __init__(self, keys: Iterable[bytes]) -> None:
+    def __init__(self, keys: Iterable[bytes] = ()) -> None:
         self._runs: list[list[bytes]] = [sorted(keys)]
-        self._recent: list[bytes] = []  # not sorted yet
-        self.note = self._recent.append  # a key came
+        self._recent: list[bytes] = []
+        """Not sorted yet."""
         self.noted = len(self._runs[0])
+
+    def note(self, key: bytes) -> None:
+        """A key came."""
+        self._recent.append(key)
+        if len(self._recent) >= RECENT_KEYS_MAX:
+            self._settle()
 
     def __len__(self) -> int:
         return self.noted + len(self._recent)

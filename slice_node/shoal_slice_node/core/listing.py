@@ -26,10 +26,11 @@ from shoal_slice_node.core.rows.key_row import decode_key
 from shoal_slice_node.core.rows.queue_row import name_of
 from shoal_slice_node.core.state import PREFIXES, State
 from shoal_slice_node.core.tables import Rows
+from shoal_slice_node.core.turns import Work
 
 Item = TypeVar("Item")
-Work = Generator[None, None, tuple[list[Item], bytes]]
-"""Yields after each bounded step; returns the items, and the `after` of the next page (empty: there is none)."""
+Page = Work[tuple[list[Item], bytes]]
+"""Returns the items, and the `after` of the next page (empty: there is none)."""
 
 _CHANGED_PER_STEP = 1000
 _RANGES_PER_STEP = 64
@@ -40,12 +41,12 @@ _POSITION_BYTES = 1 + 4 + ID_BYTES
 _LIVE, _ENDED = b"\x00", b"\x01"
 
 
-def list_queues(state: State, prefix: bytes, after: bytes, limit: int) -> Work[bytes]:
+def list_queues(state: State, prefix: bytes, after: bytes, limit: int) -> Page[bytes]:
     """Names of queues, ascending."""
     return (yield from _list_names(state.tables.queue_by_name, [b""], lambda name: name, prefix, after, limit))
 
 
-def list_keys(state: State, prefix: bytes, after: bytes, limit: int) -> Work[tuple[bytes, int]]:
+def list_keys(state: State, prefix: bytes, after: bytes, limit: int) -> Page[tuple[bytes, int]]:
     """(name, bound queues) of keys, ascending by name."""
     ranges = [PREFIXES[partition] for partition, owned in enumerate(state.owned) if owned]
     names, following = yield from _list_names(state.tables.key, ranges, state.unchecked_name, prefix, after, limit)
@@ -72,7 +73,7 @@ class _Source:
 
 def _list_names(
     rows: Rows, ranges: Sequence[bytes], row_key: Callable[[bytes], bytes], prefix: bytes, after: bytes, limit: int
-) -> Work[bytes]:
+) -> Page[bytes]:
     """`ranges`: prefixes of row keys, all of one length; behind them stand the names."""
     width, listed = len(ranges[0]) if ranges else 0, frozenset(ranges)
     sources = [_Source(names, None) for names in (yield from _changed_names(rows, width, prefix, after))]
@@ -129,7 +130,7 @@ def _names_below(rows: Rows, range_prefix: bytes, prefix: bytes, after: bytes, c
     return [key[width:] for key, _ in islice(rows.scan_below(range_prefix + prefix, start), count)]
 
 
-def list_members(state: State, key: bytes, after: bytes, limit: int) -> Work[bytes]:
+def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[bytes]:
     """Names of the queues bound to a key, by queue id. Raises InvalidName, NotOwner; Malformed for a bad `after`."""
     if after and len(after) != ID_BYTES:
         raise _not_of_this_list(after)
@@ -161,7 +162,7 @@ class ListedBinding(NamedTuple):
     messages: int
 
 
-def list_bindings(state: State, name: bytes, after: bytes, limit: int) -> Work[ListedBinding]:
+def list_bindings(state: State, name: bytes, after: bytes, limit: int) -> Page[ListedBinding]:
     """A queue's live bindings, bucket by bucket, then ended ones that have a backlog.
 
     Raises NoSuchQueue; Malformed for a bad `after`: u8 0 live or 1 ended | u32 bucket | key id, all up to it listed.

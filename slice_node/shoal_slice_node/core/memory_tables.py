@@ -8,11 +8,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from shoal_slice_node.core.tables import Groups, Logs, Rows
+from shoal_slice_node.core.tables import ROW_KEY_BYTES_MAX, Groups, Logs, Rows
 
 
 class MemoryRows:
     """See tables.Rows."""
+
+    unfit_key_error: type[Exception] = KeyError  # Never raised: a dict has any key.
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes] = {}
@@ -21,6 +23,7 @@ class MemoryRows:
 
     def put(self, key: bytes, value: bytes) -> None:
         assert value, "a value is never empty"
+        assert 0 < len(key) <= ROW_KEY_BYTES_MAX, f"no row can have a key of {len(key)} bytes"
         if key not in self._rows:
             self._ordered = None
         self._rows[key] = value

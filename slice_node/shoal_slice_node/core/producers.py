@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal_contract.errors import OutOfRange
+from shoal_slice_node.core.limits import ANSWERS_KEPT_MAX
 from shoal_slice_node.core.records import ChangeHead
 from shoal_slice_node.core.rows.producer_row import (
     ProducerRow,
@@ -13,7 +14,6 @@ from shoal_slice_node.core.rows.producer_row import (
     encode_producer,
 )
 from shoal_slice_node.core.state import State
-from shoal_slice_node.limits import ANSWERS_KEPT_MAX
 
 
 def repeated_answer(state: State, head: ChangeHead) -> bytes | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shoal_contract.chunk import measure_chunk
 from shoal_contract.errors import Unroutable
 from shoal_contract.names import DIRECT_PREFIX, show
 from shoal_slice_node.core.binds import bind_resolved
@@ -12,13 +11,16 @@ from shoal_slice_node.core.rows.log_row import encode_log
 from shoal_slice_node.core.state import State
 
 
-def publish(state: State, key: bytes, chunk: bytes, mandatory: bool, time_ms: int) -> tuple[int, int]:
-    """(first offset, queues it was routed to); (0, 0) where nothing is bound, and then nothing is kept.
+def publish(
+    state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mandatory: bool, time_ms: int
+) -> tuple[int, int]:
+    """Returns (first offset, queues it was routed to); (0, 0) where nothing is bound, and then nothing is kept.
 
-    Raises InvalidName, NotOwner, Malformed, TooLarge; Unroutable if mandatory and nothing is bound.
+    `measure`: (messages, body bytes) of the chunk, which was checked with its frame. Raises NotOwner; Unroutable if
+    mandatory and nothing is bound.
     """
-    full_name = state.full_name(key)
-    messages, body_bytes = measure_chunk(chunk)
+    full_name = state.owned_name(key)
+    messages, body_bytes = measure
     row = state.tables.key.get(full_name)
     queues = 0 if row is None else state.tables.binding.count(row[:8])
     if not queues and key[:1] == DIRECT_PREFIX:

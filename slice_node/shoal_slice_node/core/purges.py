@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from shoal_slice_node.core.binding_budget import BindingBudget
 from shoal_slice_node.core.binds import discard_ended, existing_queue
 from shoal_slice_node.core.effects import Purged
 from shoal_slice_node.core.queues import Queue
@@ -18,16 +19,7 @@ from shoal_slice_node.core.rows.key_row import head_of
 from shoal_slice_node.core.state import State
 
 
-class PurgeBudget:
-    """Bindings that the purges of one change may still look at. A part takes one bucket at least while there is any."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, bindings: int) -> None:
-        self.left = bindings
-
-
-def purge(state: State, name: bytes, position: int, budget: PurgeBudget) -> tuple[int, int]:
+def purge(state: State, name: bytes, position: int, budget: BindingBudget) -> tuple[int, int]:
     """(messages dropped, position of what is left to purge; 0: nothing).
 
     Raises NoSuchQueue.
@@ -50,7 +42,7 @@ def purge(state: State, name: bytes, position: int, budget: PurgeBudget) -> tupl
     return dropped, 0 if done else buckets << 32 | min(number, buckets)
 
 
-def _purge_bucket(state: State, queue: Queue, number: int, budget: PurgeBudget) -> int:
+def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget) -> int:
     bucket = queue.numbered_bucket(number)
     dropped = 0
     budget.left -= len(bucket.starts) + 1
@@ -78,7 +70,7 @@ def _forget_detail(state: State, queue: Queue, key_id: bytes) -> int:
     return decode_detail(row).done.offsets()
 
 
-def _purge_ended(state: State, queue: Queue, budget: PurgeBudget) -> int:
+def _purge_ended(state: State, queue: Queue, budget: BindingBudget) -> int:
     """Ended bindings hold nothing but their backlog: they go."""
     dropped = 0
     rows = list(islice(state.tables.detail.scan(queue.id), budget.left)) if queue.details else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shoal_slice_node.core.limits import BUCKET_ENTRIES_LOW, BUCKET_ENTRIES_MEAN
 from shoal_slice_node.core.rows.queue_row import (
     HEADER,
     Bucket,
@@ -16,19 +17,31 @@ from shoal_slice_node.core.rows.queue_row import (
     split_source,
 )
 from shoal_slice_node.core.tables import Tables
-from shoal_slice_node.limits import BUCKET_ENTRIES_LOW, BUCKET_ENTRIES_MEAN
 
 
 class Queue:
     """One queue's part on this slice. Invariant: `bindings` counts the entries of all buckets."""
 
-    __slots__ = ("_buckets", "_tables", "bindings", "details", "expires_after_s", "extra_buckets", "id", "name")
+    __slots__ = (
+        "_buckets",
+        "_tables",
+        "bindings",
+        "details",
+        "expires_after_s",
+        "extra_buckets",
+        "id",
+        "incarnation",
+        "name",
+    )
 
-    def __init__(self, tables: Tables, queue_id: bytes, name: bytes, expires_after_s: int) -> None:
+    def __init__(
+        self, tables: Tables, queue_id: bytes, name: bytes, expires_after_s: int, incarnation: int = 0
+    ) -> None:
         self._tables = tables
         self.id = queue_id
         self.name = name
         self.expires_after_s = expires_after_s
+        self.incarnation = incarnation
         self.extra_buckets = 0
         self.bindings = 0
         self.details = 0
@@ -36,9 +49,9 @@ class Queue:
 
     @staticmethod
     def decode(tables: Tables, queue_id: bytes, row: bytes) -> Queue:
-        form, name_bytes, count, extra, bindings, details, expires = HEADER.unpack_from(row)
+        form, name_bytes, count, extra, bindings, details, expires, incarnation = HEADER.unpack_from(row)
         end = HEADER.size + name_bytes
-        queue = Queue(tables, queue_id, row[HEADER.size : end], expires)
+        queue = Queue(tables, queue_id, row[HEADER.size : end], expires, incarnation)
         queue.extra_buckets = extra
         queue.bindings = bindings
         queue.details = details
@@ -56,6 +69,7 @@ class Queue:
             self.bindings,
             self.details,
             self.expires_after_s,
+            self.incarnation,
         )
         return header + self.name + data
 

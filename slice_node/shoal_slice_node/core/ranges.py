@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class Ranges:
@@ -16,6 +16,19 @@ class Ranges:
         self._to: list[int] = []
         for first, to in pairs:
             self.add(first, to)
+
+    @classmethod
+    def of_sorted(cls, flat: Sequence[int]) -> Ranges:
+        """From `flat` as it was made: without a look at each pair."""
+        ranges = cls()
+        ranges._from, ranges._to = list(flat[::2]), list(flat[1::2])
+        return ranges
+
+    def flat(self) -> list[int]:
+        """Returns from, to, from, to, ... ascending."""
+        flat = [0] * (2 * len(self._from))
+        flat[::2], flat[1::2] = self._from, self._to
+        return flat
 
     def __len__(self) -> int:
         return len(self._from)
@@ -49,10 +62,42 @@ class Ranges:
         index = bisect_right(self._from, offset) - 1
         return self._to[index] if index >= 0 and offset < self._to[index] else offset
 
+    def within(self, first: int, to: int) -> list[tuple[int, int]]:
+        """The parts of first <= offset < to that are in."""
+        begin, end = bisect_right(self._to, first), bisect_left(self._from, to)
+        return [(max(first, self._from[i]), min(to, self._to[i])) for i in range(begin, end)]
+
+    def between(self, first: int, to: int) -> list[tuple[int, int]]:
+        """The parts of first <= offset < to that are not in."""
+        gaps = []
+        for low, high in self.within(first, to):
+            if first < low:
+                gaps.append((first, low))
+            first = high
+        if first < to:
+            gaps.append((first, to))
+        return gaps
+
     def next_from(self, offset: int) -> int | None:
         """Where the first range at or above `offset` begins."""
         index = bisect_left(self._from, offset)
         return self._from[index] if index < len(self._from) else None
+
+    @property
+    def end(self) -> int:
+        """The end of the last range; 0 if there is none."""
+        return self._to[-1] if self._to else 0
+
+    def cut_above(self, offset: int) -> list[tuple[int, int]]:
+        """Forgets everything from `offset` on. Returns what that was."""
+        index = bisect_right(self._to, offset)
+        gone = list(zip(self._from[index:], self._to[index:], strict=True))
+        del self._from[index:], self._to[index:]
+        if gone and gone[0][0] < offset:
+            self._from.append(gone[0][0])
+            self._to.append(offset)
+            gone[0] = (offset, gone[0][1])
+        return gone
 
     def cut_below(self, offset: int) -> None:
         """Forget everything below `offset`."""

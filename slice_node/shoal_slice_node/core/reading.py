@@ -1,113 +1,133 @@
-"""Describe and peek: answers from the tables alone. Depth is exact and costs O(bindings): subtractions, and one log row
-for each binding that has a backlog."""
+"""Describe and peek: answers from the tables alone, in bounded steps. Depth is exact and costs O(bindings):
+subtractions, and a log row or two for each binding that has a backlog and for each of its done ranges.
+
+A queue of few bindings is read in one step, so its figures are of one moment; a larger one may change meanwhile, and what
+is told of each binding was true at some moment of the walk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
 
-from shoal_contract.chunk import parse_chunk
+from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch.loading import details_of
+from shoal_slice_node.core.backlog import LogMeasure
+from shoal_slice_node.core.binding_walk import Binding, walk_bindings
 from shoal_slice_node.core.dispatch.sessions import Parcel
-from shoal_slice_node.core.queues import Queue
-from shoal_slice_node.core.ranges import Ranges
+from shoal_slice_node.core.limits import DESCRIBE_BINDINGS_MAX, DESCRIBE_LISTED_MAX, READ_ROWS_PER_STEP
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
-from shoal_slice_node.core.rows.log_row import LogRow, chunk_of, decode_log
+from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
 from shoal_slice_node.core.state import State
+from shoal_slice_node.core.turns import Work, finish
+
+AttachedTo = Callable[[bytes], int]
+"""Queue id -> how many sessions consume it."""
 
 
-class _Backlog:
-    """What one queue still has to get, summed over its bindings."""
+def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work[wire.Description]:
+    """Answers a Describe; a name that comes again is looked at once.
 
-    def __init__(self) -> None:
-        self.messages = 0
-        self.body_bytes = 0
-        self.oldest_ms = 0
+    Raises InvalidName, NotOwner; ResourceExhausted if its queues have more than DESCRIBE_BINDINGS_MAX bindings.
+    """
+    names = dict.fromkeys(request.queues)
+    _check_cost(state, names)
+    yield
+    found: dict[bytes, wire.QueueDescription] = {}
+    listed = 0
+    for name in names:
+        bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
+        found[name] = yield from _describe_queue(state, name, attached, bindings_max)
+        listed += len(found[name].bindings)
+    description = wire.Description()
+    for number, name in enumerate(request.queues):
+        description.queues.append(found[name])
+        if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
+            yield
+    for number, name in enumerate(request.keys):
+        description.keys.append(describe_key(state, name))
+        if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
+            yield
+    return description
 
-    def add(self, messages: int, body_bytes: int, oldest_ms: int) -> None:
-        self.messages += messages
-        self.body_bytes += body_bytes
-        if oldest_ms and (not self.oldest_ms or oldest_ms < self.oldest_ms):
-            self.oldest_ms = oldest_ms
+
+def _check_cost(state: State, names: dict[bytes, None]) -> None:
+    bindings = 0
+    for name in names:
+        queue = state.load_queue(name)
+        bindings += 0 if queue is None else queue.bindings + queue.details
+    if bindings > DESCRIBE_BINDINGS_MAX:
+        raise ResourceExhausted(
+            f"the queues of one describe have {bindings} bindings here; the limit is {DESCRIBE_BINDINGS_MAX}: ask for"
+            " fewer queues at a time",
+            subject="bindings per describe",
+            limit=DESCRIBE_BINDINGS_MAX,
+            value=bindings,
+        )
 
 
 def describe_queue(state: State, name: bytes, attached_sessions: int, bindings_max: int) -> wire.QueueDescription:
+    """Describes one queue at one go: for tables that nothing else waits for."""
+    return finish(_describe_queue(state, name, lambda _: attached_sessions, bindings_max))
+
+
+def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_max: int) -> Work[wire.QueueDescription]:
     """`bindings_max`: how many to list."""
     queue = state.load_queue(name)
     if queue is None:
         return wire.QueueDescription(queue=name)
     described = wire.QueueDescription(
-        queue=name, exists=True, binding_count=queue.bindings, attached_sessions=attached_sessions
+        queue=name,
+        exists=True,
+        binding_count=queue.bindings,
+        attached_sessions=attached(queue.id),
+        incarnation=queue.incarnation,
     )
     described.options.expires_after_s = queue.expires_after_s
-    backlog = _Backlog()
-    for binding in _bindings(state, queue, backlog):
-        if len(described.bindings) < bindings_max:
-            described.bindings.append(binding)
-    described.messages = backlog.messages
-    described.body_bytes = backlog.body_bytes
-    described.oldest_ms = backlog.oldest_ms
+    looked_at = 0
+    for batch in walk_bindings(state, queue.id):
+        for binding in batch:
+            messages = yield from _add_backlog(state, binding, described)
+            if len(described.bindings) < bindings_max:
+                described.bindings.append(_listed(state, binding, messages))
+        looked_at += len(batch)
+        if looked_at >= READ_ROWS_PER_STEP:
+            looked_at = 0
+            yield
     return described
 
 
-def _bindings(state: State, queue: Queue, backlog: _Backlog) -> list[wire.BindingDescription]:
-    details = dict(details_of(state, queue))
-    described = []
-    for key_id, start, cursor in queue.entries():
-        done = details[key_id].done if key_id in details else Ranges()
-        described.append(_binding(state, key_id, start, cursor, 0, done, backlog))
-    for key_id, detail in details.items():
-        if detail.ended:
-            described.append(_binding(state, key_id, detail.start, detail.cursor, detail.end, detail.done, backlog))
-    return described
+def _add_backlog(state: State, binding: Binding, described: wire.QueueDescription) -> Work[int]:
+    """Adds what a binding still has to get. Returns its messages."""
+    key = _key_of(state, binding)[1]
+    upper = binding.end or key.head
+    messages = upper - binding.cursor - binding.done.offsets()
+    if not messages:
+        return 0
+    measure = LogMeasure(state, key)
+    body_bytes = measure.bytes_between(binding.cursor, upper)
+    for number, (low, high) in enumerate(binding.done.pairs(), 1):
+        body_bytes -= measure.bytes_between(low, high)
+        if number % READ_ROWS_PER_STEP == 0:
+            yield
+    described.messages += messages
+    described.body_bytes += body_bytes
+    oldest_ms = measure.time_of(binding.done.end_of(binding.cursor))
+    if oldest_ms and (not described.oldest_ms or oldest_ms < described.oldest_ms):
+        described.oldest_ms = oldest_ms
+    return messages
 
 
-def _binding(
-    state: State, key_id: bytes, start: int, cursor: int, end: int, done: Ranges, backlog: _Backlog
-) -> wire.BindingDescription:
-    found = state.key_by_id(key_id)
-    assert found is not None, f"bound to key {key_id.hex()}, which is not there"
-    full_name, key = found
-    upper = end or key.head
-    messages = upper - cursor - done.offsets()
-    if messages:
-        body_bytes = _bytes_between(state, key, cursor, upper)
-        body_bytes -= sum(_bytes_between(state, key, low, high) for low, high in done.pairs())
-        backlog.add(messages, body_bytes, _time_of(state, key, done.end_of(cursor)))
-    return wire.BindingDescription(key=full_name[2:], start=start, cursor=cursor, end=end, messages=messages)
+def _listed(state: State, binding: Binding, messages: int) -> wire.BindingDescription:
+    name = _key_of(state, binding)[0][2:]
+    return wire.BindingDescription(
+        key=name, start=binding.start, cursor=binding.cursor, end=binding.end, messages=messages
+    )
 
 
-def _row_at(state: State, key: KeyRow, offset: int) -> tuple[int, LogRow, bytes] | None:
-    """(first, header, row) of the row that holds `offset`, else of the next there is; None at the head."""
-    if offset >= key.head:
-        return None
-    for first, row in islice(state.tables.log.read(key.id, key.low, offset), 2):
-        header = decode_log(row)
-        if first + header.messages > offset:
-            return first, header, row
-    return None
-
-
-def _bytes_below(state: State, key: KeyRow, offset: int) -> int:
-    """Body bytes of the key before `offset`."""
-    found = _row_at(state, key, offset)
-    if found is None:
-        return key.body_bytes
-    first, header, row = found
-    if offset <= first:
-        return header.body_bytes_before
-    bodies = parse_chunk(chunk_of(row)).bodies
-    return header.body_bytes_before + sum(map(len, bodies[: offset - first]))
-
-
-def _bytes_between(state: State, key: KeyRow, low: int, high: int) -> int:
-    return _bytes_below(state, key, high) - _bytes_below(state, key, low)
-
-
-def _time_of(state: State, key: KeyRow, offset: int) -> int:
-    found = _row_at(state, key, offset)
-    return 0 if found is None else found[1].time_ms
+def _key_of(state: State, binding: Binding) -> tuple[bytes, KeyRow]:
+    found = state.key_by_id(binding.key_id)
+    assert found is not None, f"bound to key {binding.key_id.hex()}, which is not there"
+    return found
 
 
 def describe_key(state: State, name: bytes) -> wire.KeyDescription:
@@ -122,35 +142,34 @@ def describe_key(state: State, name: bytes) -> wire.KeyDescription:
         head=key.head,
         low=key.low,
         queues=state.tables.binding.count(key.id),
-        body_bytes=_bytes_between(state, key, key.low, key.head),
+        body_bytes=LogMeasure(state, key).bytes_between(key.low, key.head),
     )
 
 
-def peek(state: State, queue: Queue, messages_max: int, bytes_max: int) -> list[wire.Delivery]:
-    """The first messages of the backlog, taken by nobody, whoever has them out."""
+def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Work[list[wire.Delivery]]:
+    """The first messages of the backlog, taken by nothing, whatever has them out."""
     deliveries: list[wire.Delivery] = []
-    details = dict(details_of(state, queue))
-    spans = [(key_id, cursor, 0) for key_id, _, cursor in queue.entries()]
-    spans += [(key_id, detail.cursor, detail.end) for key_id, detail in details.items() if detail.ended]
-    for key_id, cursor, end in spans:
-        done = details[key_id].done if key_id in details else Ranges()
-        found = state.key_by_id(key_id)
-        assert found is not None
-        full_name, key = found
-        for delivery in _undone(state, full_name[2:], key, cursor, end or key.head, done):
-            count = delivery.to - delivery.low
-            if messages_max <= 0 or bytes_max <= 0:
-                return deliveries
-            if count > messages_max:
-                delivery.to -= count - messages_max
-            messages_max -= count
-            bytes_max -= delivery.ByteSize()
-            deliveries.append(delivery)
+    for batch in walk_bindings(state, queue_id):
+        for binding in batch:
+            full_name, key = _key_of(state, binding)
+            for delivery in _undone(state, full_name[2:], key, binding):
+                count = delivery.to - delivery.low
+                if count > messages_max:
+                    delivery.to -= count - messages_max
+                messages_max -= count
+                bytes_max -= delivery.ByteSize()
+                deliveries.append(delivery)
+                if messages_max <= 0 or bytes_max <= 0:
+                    return deliveries
+                if len(deliveries) % READ_ROWS_PER_STEP == 0:
+                    yield
+        yield
     return deliveries
 
 
-def _undone(state: State, name: bytes, key: KeyRow, cursor: int, end: int, done: Ranges) -> Iterator[wire.Delivery]:
+def _undone(state: State, name: bytes, key: KeyRow, binding: Binding) -> Iterator[wire.Delivery]:
     """One at a time: a backlog may be of any size."""
+    cursor, end, done = binding.cursor, binding.end or key.head, binding.done
     rows = state.tables.log.read(key.id, key.low, cursor) if cursor < end else iter(())
     for first, row in rows:
         header = decode_log(row)

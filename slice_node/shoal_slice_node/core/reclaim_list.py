@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import islice
 
+from shoal_slice_node.core.limits import RECLAIM_KEY_COST, RECLAIM_NOTED_MAX, RECLAIM_QUEUE_COST
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_QUEUE
 from shoal_slice_node.core.tables import Rows
-from shoal_slice_node.limits import RECLAIM_NOTED_MAX
 
 
 class ReclaimList:
@@ -30,15 +29,31 @@ class ReclaimList:
             self._noted.clear()
             self._walk = RECLAIM_KEY
 
-    def take(self, rows_max: int) -> list[bytes]:
-        """Up to `rows_max` keys of rows; some may have been dealt with."""
-        taken = [self._noted.popleft() for _ in range(min(rows_max, len(self._noted)))]
-        if self._walk is not None and len(taken) < rows_max:
-            taken += self._walked(rows_max - len(taken))
+    def take(self, cost_max: int) -> list[bytes]:
+        """Keys of rows whose reclaim costs about so much; some may have been dealt with."""
+        taken: list[bytes] = []
+        while self._noted and cost_max > 0:
+            row_key = self._noted.popleft()
+            cost_max -= _cost(row_key)
+            taken.append(row_key)
+        if self._walk is not None and cost_max > 0:
+            taken += self._walked(cost_max)
         return taken
 
-    def _walked(self, rows_max: int) -> list[bytes]:
+    def _walked(self, cost_max: int) -> list[bytes]:
         assert self._walk is not None
-        found = [key for key, _ in islice(self._table.scan(start=self._walk), rows_max)]
-        self._walk = found[-1] + b"\x00" if len(found) == rows_max else None
-        return [key for key in found if key[:1] in (RECLAIM_KEY, RECLAIM_QUEUE)]
+        found: list[bytes] = []
+        for row_key, _ in self._table.scan(start=self._walk):
+            self._walk = row_key + b"\x00"
+            cost_max -= _cost(row_key)
+            if row_key[:1] in (RECLAIM_KEY, RECLAIM_QUEUE):
+                found.append(row_key)
+            if cost_max <= 0:
+                return found
+        self._walk = None
+        return found
+
+
+def _cost(row_key: bytes) -> int:
+    """What reclaiming this row takes, in bindings."""
+    return RECLAIM_QUEUE_COST if row_key[:1] == RECLAIM_QUEUE else RECLAIM_KEY_COST

@@ -1,7 +1,7 @@
 """What journal records say: their kinds and payloads. The frame around them is shoal_contract.journal_record.
 
 CHANGE     producer 16 | sequence u64 | settled u64 | serialized Change, as the client sent it
-ACKS       (queue id 8 | key id 8 | from u64 | to u64)*     from <= done < to, by queue
+ACKS       LSN when they were taken u64 | (queue id 8 | key id 8 | from u64 | to u64)*     from <= done < to, by queue
 TRIM       (key id 8 | low u64 | lsn u64 when the look for low began)*
 RECLAIM    (length u8 | key of a reclaim row)*
 OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
@@ -51,6 +51,7 @@ class Trim(NamedTuple):
 NO_PRODUCER = bytes(PRODUCER_BYTES)
 _CHANGE = Struct(f">{PRODUCER_BYTES}sQQ")
 _ACKED = Struct(">8s8sQQ")
+_TAKEN = Struct(">Q")
 _TRIM = Struct(">8sQQ")
 _OWNERSHIP = Struct(">QI")
 
@@ -63,12 +64,15 @@ def decode_change(payload: bytes) -> tuple[ChangeHead, bytes]:
     return ChangeHead._make(_CHANGE.unpack_from(payload)), payload[_CHANGE.size :]
 
 
-def encode_acks(acks: Iterable[Acked]) -> bytes:
-    return b"".join(_ACKED.pack(*ack) for ack in acks)
+def encode_acks(acks: Iterable[Acked], taken_at_lsn: int) -> bytes:
+    """`taken_at_lsn`: everything up to it was applied when they were taken."""
+    return b"".join([_TAKEN.pack(taken_at_lsn), *(_ACKED.pack(*ack) for ack in acks)])
 
 
-def decode_acks(payload: bytes) -> Iterator[Acked]:
-    return map(Acked._make, _ACKED.iter_unpack(payload))
+def decode_acks(payload: bytes) -> tuple[int, list[Acked]]:
+    """Returns the LSN at which they were taken, and the acks."""
+    (taken_at_lsn,) = _TAKEN.unpack_from(payload)
+    return taken_at_lsn, list(map(Acked._make, _ACKED.iter_unpack(memoryview(payload)[_TAKEN.size :])))
 
 
 def encode_trims(trims: Iterable[Trim]) -> bytes:
@@ -87,6 +91,8 @@ def decode_reclaim(payload: bytes) -> Iterator[bytes]:
     position = 0
     while position < len(payload):
         end = position + 1 + payload[position]
+        if end > len(payload):
+            raise ValueError(f"its row key at byte {position} is cut")
         yield payload[position + 1 : end]
         position = end
 
@@ -99,5 +105,6 @@ def encode_ownership(map_version: int, owned: bytes) -> bytes:
 def decode_ownership(payload: bytes) -> tuple[int, bytes]:
     version, partitions = _OWNERSHIP.unpack_from(payload)
     owned = payload[_OWNERSHIP.size :]
-    assert len(owned) == partitions
+    if len(owned) != partitions or not partitions:
+        raise ValueError(f"it names {partitions} partitions and has {len(owned)}")
     return version, owned

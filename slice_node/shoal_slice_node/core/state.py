@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from shoal_contract.errors import InvalidName, NotOwner, ShoalError
+from shoal_contract.errors import NotOwner, ShoalError
 from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_MAX
-from shoal_contract.names import DIRECT_PREFIX, check_name, show
+from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key, show
 from shoal_slice_node.core.counters import Counters
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.kept import Kept
@@ -15,6 +15,7 @@ from shoal_slice_node.core.rows import ids
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.small_rows import (
     BOUND_BACK,
+    BOUND_BACK_LSN,
     CANDIDATE,
     NEXT_QUEUE,
     OWNED,
@@ -30,10 +31,13 @@ from shoal_slice_node.core.watch import Watch
 
 PREFIXES = tuple(partition.to_bytes(2, "big") for partition in range(PARTITIONS_MAX))
 _AT = DIRECT_PREFIX[0]
+_INCARNATION_LSN_BITS = 40
+"""A slice's life of 10^12 records, and 16 million leaders."""
 
 
 class State:
-    """`effects` is where the record being applied reports, `lsn` its number; the engine sets both for each record.
+    """`effects` is where the record being applied reports; `lsn`, `epoch` and `time_ms` are the record's. The engine sets
+    them for each record.
 
     `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
     """
@@ -45,9 +49,12 @@ class State:
         self.counters = Counters()
         self.effects = Effects()
         self.lsn = 0
+        self.epoch = 0
+        self.time_ms = 0
         self.map_version = 0
         self.owned = b"\x00"
         self.partitions = 1
+        self.bound_back_lsn = int.from_bytes(tables.meta.get(BOUND_BACK_LSN) or b"", "big")
         row = tables.meta.get(OWNED)
         if row is not None:
             self._take_owned(*decode_owned(row))
@@ -65,9 +72,12 @@ class State:
 
     def full_name(self, key: bytes) -> bytes:
         """partition | name, of any key that this slice owns. Raises InvalidName, NotOwner."""
-        limit = NAME_BYTES_MAX + 1 if key[:1] == DIRECT_PREFIX else NAME_BYTES_MAX
-        if not 0 < len(key) <= limit:
-            check_name(key, "key")
+        if not 0 < len(key) <= NAME_BYTES_MAX or key[0] == _AT:
+            check_key(key)
+        return self.owned_name(key)
+
+    def owned_name(self, key: bytes) -> bytes:
+        """As `full_name`, of a key whose name was checked. Raises NotOwner."""
         partition = crc32(key) % self.partitions
         if not self.owned[partition]:
             raise self.not_owner(key)
@@ -77,22 +87,20 @@ class State:
         """As `full_name`, of a key that may be another slice's: then there is no row under it."""
         return PREFIXES[crc32(key) % self.partitions] + key
 
-    def bindable_name(self, key: bytes) -> bytes:
-        """As `full_name`; a direct key is reserved."""
-        if key[:1] == DIRECT_PREFIX:
-            raise InvalidName(f"key {show(key)} begins with @: reserved for direct keys", subject=show(key))
-        return self.full_name(key)
-
-    def bindable_names(self, keys: list[bytes]) -> list[bytes]:
-        """As `bindable_name` for each: the hot path of binds, without a call for each key."""
+    def owned_names(self, keys: list[bytes]) -> list[bytes]:
+        """As `owned_name` for each: the hot path of binds, without a call for each key."""
         partitions, owned, prefixes = self.partitions, self.owned, PREFIXES
         names = []
         for key in keys:
             partition = crc32(key) % partitions
-            if not key or key[0] == _AT or len(key) > NAME_BYTES_MAX or not owned[partition]:
-                self.bindable_name(key)
+            if not owned[partition]:
+                raise self.not_owner(key)
             names.append(prefixes[partition] + key)
         return names
+
+    def is_home(self, queue: bytes) -> bool:
+        """Whether this slice owns the queue's direct key."""
+        return bool(self.owned[crc32(direct_key(queue)) % self.partitions])
 
     def not_owner(self, key: bytes) -> ShoalError:
         version = self.map_version
@@ -158,8 +166,19 @@ class State:
         self.effects.reclaim.append(row_key)
 
     def bound_back(self, key_id: bytes) -> None:
-        """A binding needs messages from below the head again: a trim that was decided before may not hold."""
-        self.tables.reclaim.put(BOUND_BACK + key_id, self.lsn.to_bytes(8, "big"))
+        """A binding needs messages from below the head again: trims that were decided, and acks that were taken, before
+        this record may not hold."""
+        lsn = self.lsn.to_bytes(8, "big")
+        self.tables.reclaim.put(BOUND_BACK + key_id, lsn)
+        self.tables.meta.put(BOUND_BACK_LSN, lsn)
+        self.bound_back_lsn = self.lsn
+
+    def bound_back_since(self, key_id: bytes, lsn: int) -> bool:
+        """Whether a binding of this key came to need messages below its head after `lsn`."""
+        if self.bound_back_lsn <= lsn:
+            return False
+        row = self.tables.reclaim.get(BOUND_BACK + key_id)
+        return row is not None and int.from_bytes(row, "big") > lsn
 
     # Queues.
 
@@ -172,8 +191,15 @@ class State:
         row = self.tables.queue.get(queue_id)
         return None if row is None else Queue.decode(self.tables, queue_id, row)
 
-    def create_queue(self, name: bytes, expires_after_s: int) -> Queue:
-        queue = Queue(self.tables, b"", name, expires_after_s)
+    def new_incarnation(self, name: bytes) -> int:
+        """For a queue that is being made: above all that its home gave this name before; 0 where this is not its home.
+
+        Epochs grow with each leader, also where a slice begins with empty data, and LSNs with each record.
+        """
+        return self.epoch << _INCARNATION_LSN_BITS | self.lsn if self.is_home(name) else 0
+
+    def create_queue(self, name: bytes, expires_after_s: int, incarnation: int) -> Queue:
+        queue = Queue(self.tables, b"", name, expires_after_s, incarnation)
         self.place_queue(queue)
         queue.save()
         return queue

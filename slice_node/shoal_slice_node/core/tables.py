@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+ROW_KEY_BYTES_MAX = 511
+"""LMDB's bound of a key."""
+
 
 class Rows(Protocol):
-    """bytes -> bytes, ordered by key. A value is never empty."""
+    """bytes -> bytes, ordered by key, 1 to ROW_KEY_BYTES_MAX bytes. A value is never empty."""
 
-    def get(self, key: bytes) -> bytes | None: ...
+    def get(self, key: bytes) -> bytes | None:
+        """None where there is no such row, also for a key that none can have."""
 
-    def put(self, key: bytes, value: bytes) -> None: ...
+    def put(self, key: bytes, value: bytes) -> None:
+        """AssertionError for a key that no row can have: the core checks names before."""
 
     def insert(self, key: bytes, value: bytes) -> None:
         """As `put`; the caller knows that the key is absent, so a delete before the next checkpoint leaves no trace."""

@@ -12,10 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shoal_slice_node.core.cursors import cursor_of_ended, cursor_of_live
-from shoal_slice_node.core.records import Trim
-from shoal_slice_node.core.rows.key_row import KeyRow
-from shoal_slice_node.core.state import State
-from shoal_slice_node.limits import (
+from shoal_slice_node.core.limits import (
     LOOK_MEMBERS_PER_STEP,
     LOOK_MEMBERS_PER_TURN,
     LOOKS_UNDER_WAY_MAX,
@@ -23,6 +20,9 @@ from shoal_slice_node.limits import (
     LOWEST_NOTED_MEMBERS_MIN,
     TRIM_DELAY_MS,
 )
+from shoal_slice_node.core.records import Trim
+from shoal_slice_node.core.rows.key_row import KeyRow
+from shoal_slice_node.core.state import State
 
 
 @dataclass(slots=True)

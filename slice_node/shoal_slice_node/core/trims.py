@@ -18,9 +18,11 @@ def apply_trims(state: State, payload: bytes) -> None:
         found = state.key_by_id(key_id)
         if found is None:
             continue
-        if _bound_back_since(state, key_id, looked_at_lsn):
+        if state.bound_back_since(key_id, looked_at_lsn):
             state.effects.moved.append(key_id)
             continue
+        if state.tables.reclaim.get(BOUND_BACK + key_id) is not None:
+            state.tables.reclaim.delete(BOUND_BACK + key_id)
         full_name, key = found
         low = min(low, key.head)
         if low > key.low:
@@ -29,14 +31,3 @@ def apply_trims(state: State, payload: bytes) -> None:
             key = key._replace(low=low)
             state.tables.key.put(full_name, encode_key(key))
         state.vanish_if_empty(full_name, key)
-
-
-def _bound_back_since(state: State, key_id: bytes, lsn: int) -> bool:
-    """Whether a binding came to need messages below the head after the look began: it may have been missed."""
-    row = state.tables.reclaim.get(BOUND_BACK + key_id)
-    if row is None:
-        return False
-    if int.from_bytes(row, "big") > lsn:
-        return True
-    state.tables.reclaim.delete(BOUND_BACK + key_id)
-    return False

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.streams import Out, Returned, Stream
+from shoal_slice_node.core.dispatch.leases import Lease
+from shoal_slice_node.core.dispatch.streams import Returned, Stream
+from shoal_slice_node.core.limits import PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
 from shoal_slice_node.core.state import State
-from shoal_slice_node.limits import PARCEL_BYTES_MAX
 
 
 class Piece(NamedTuple):
@@ -27,24 +28,26 @@ class Piece(NamedTuple):
 
 
 Pick = Callable[[], Attachment | None]
-"""Who gets the next piece; None: nobody has room."""
+"""Returns what gets the next piece; None: nothing has room."""
 
 Give = Callable[[Stream, Attachment, Piece], None]
 
 
 class Budget:
-    """What one turn may still read: a part of a chunk counts as all of it, since all of it travels."""
+    """What one turn may still read: a part of a chunk counts as all of it, since all of it travels. `looks`: streams and
+    gaps that may still be looked at."""
 
-    __slots__ = ("chunk_bytes", "messages", "rows")
+    __slots__ = ("chunk_bytes", "looks", "messages", "rows")
 
     def __init__(self, rows: int, chunk_bytes: int, messages: int = 1 << 62) -> None:
         self.rows = rows
         self.chunk_bytes = chunk_bytes
         self.messages = messages
+        self.looks = PUMP_TURN_LOOKS
 
     @property
     def spent(self) -> bool:
-        return self.rows <= 0 or self.chunk_bytes <= 0 or self.messages <= 0
+        return self.rows <= 0 or self.chunk_bytes <= 0 or self.messages <= 0 or self.looks <= 0
 
     def spend(self, piece: Piece) -> None:
         self.rows -= 1
@@ -52,94 +55,131 @@ class Budget:
         self.messages -= piece.to - piece.low
 
 
-def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget) -> bool:
-    """Gives what the stream lacks until it has caught up (True), nobody has room or the budget is spent (False)."""
+def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget, lease: Lease | None = None) -> bool:
+    """Gives what the stream lacks. True: it has caught up. False: nothing has room, the budget is spent, or the stream
+    has as many done ranges as may be and waits for acks. `lease`: under which it is out."""
+    budget.looks -= 1
     found = state.key_by_id(stream.key_id)
     if found is None:
         stream.returned = None
         return True
     key = found[1]
-    return _give_again(state, stream, key, pick, give, budget) and _give_next(state, stream, key, pick, give, budget)
+    filling = _Filling(state, stream, key, pick, give, budget, lease)
+    if stream.messages_allowed <= 0:
+        filling.close_gaps()
+        return False
+    return filling.give_again() and filling.give_next()
 
 
-def _give_again(state: State, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget) -> bool:
-    while stream.returned:
-        first, to, times = stream.returned[0]
-        pieces = _pieces(state, stream, key, max(first, key.low), to)
-        for piece in pieces:
-            if budget.spent:
+class _Filling:
+    """One stream's turn."""
+
+    def __init__(
+        self,
+        state: State,
+        stream: Stream,
+        key: KeyRow,
+        pick: Pick,
+        give: Give,
+        budget: Budget,
+        lease: Lease | None,
+    ) -> None:
+        self._state = state
+        self._stream = stream
+        self._key = key
+        self._pick = pick
+        self._give = give
+        self._budget = budget
+        self._lease = lease
+
+    def give_again(self) -> bool:
+        stream = self._stream
+        while stream.returned:
+            first, to, times = stream.returned[0]
+            for piece in self._pieces(max(first, self._key.low), to):
+                given = self._give_part(piece._replace(times=times), stream.messages_allowed)
+                if given:
+                    stream.returned[0] = Returned(given, to, times)
+                if given < piece.to:
+                    return False
+            del stream.returned[0]
+        return True
+
+    def give_next(self) -> bool:
+        stream = self._stream
+        end = stream.end or self._key.head
+        if stream.next < self._key.low:
+            stream.next = min(self._key.low, end)
+        for piece in self._pieces(stream.next, end):
+            given = self._give_part(piece, stream.messages_allowed)
+            if given:
+                stream.next = given
+            if given < piece.to:
                 return False
-            attachment = pick()
-            if attachment is None:
-                return False
-            part = _shorten(piece, budget)._replace(times=times)
-            budget.spend(part)
-            _hold(stream, attachment, part)
-            stream.returned[0] = Returned(part.to, to, times)
-            give(stream, attachment, part)
-            if part.to < piece.to:
-                return False
-        del stream.returned[0]
-    return True
+        stream.next = max(stream.next, end)
+        return True
 
-
-def _give_next(state: State, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget) -> bool:
-    end = stream.end or key.head
-    if stream.next < key.low:
-        stream.next = min(key.low, end)
-    for piece in _pieces(state, stream, key, stream.next, end):
-        if budget.spent or stream.full_of_ranges:
-            return False
-        attachment = pick()
-        if attachment is None:
-            return False
-        part = _shorten(piece, budget)
-        budget.spend(part)
-        _hold(stream, attachment, part)
-        stream.next = part.to
-        give(stream, attachment, part)
-        if part.to < piece.to:
-            return False
-    stream.next = max(stream.next, end)
-    return True
-
-
-def _hold(stream: Stream, attachment: Attachment, piece: Piece) -> None:
-    attachment.hold(piece.to - piece.low, piece.body_bytes)
-    stream.out.append(Out(piece.low, piece.to, piece.body_bytes, attachment, piece.times))
-
-
-def _shorten(piece: Piece, budget: Budget) -> Piece:
-    """A pull for n messages takes n, whatever the chunk holds."""
-    if piece.to - piece.low <= budget.messages:
-        return piece
-    return piece._replace(to=piece.low + budget.messages)
-
-
-def _pieces(state: State, stream: Stream, key: KeyRow, low: int, end: int) -> Iterator[Piece]:
-    """What is not done in low <= o < end, chunk by chunk."""
-    if low >= end:
-        return
-    for first, row in state.tables.log.read(key.id, key.low, low):
-        header = decode_log(row)
-        row_end = min(first + header.messages, end)
-        position = max(low, first)
-        while position < row_end:
-            start, position = _undone(stream, position, row_end)
-            if start < position:
-                times = 1 if start < stream.marked else 0
-                yield Piece(
-                    stream.key,
-                    first,
-                    start,
-                    position,
-                    _share(header.body_bytes, position - start, header.messages),
-                    header.time_ms,
-                    chunk_of(row),
-                    times,
-                )
-        if row_end >= end:
+    def close_gaps(self) -> None:
+        """There are as many done ranges as may be: only the first message of each gap below the last of them is given.
+        Acking it makes a range longer, or two of them one, and never one more."""
+        stream, budget = self._stream, self._budget
+        done = stream.done
+        if done is None:
             return
+        if stream.next < done.end:
+            gaps = done.between(stream.next, done.end)
+            news = [Returned(low, to, 1 if low < stream.marked else 0) for low, to in gaps]
+            stream.returned = sorted([*(stream.returned or ()), *news])
+            stream.next = done.end
+        for index, (first, to, times) in enumerate(stream.returned or ()):
+            budget.looks -= 1
+            if first != stream.cursor and done.end_of(first - 1) != first:
+                continue  # The one before it is out: its ack comes first.
+            piece = next(self._pieces(max(first, self._key.low), to), None)
+            if piece is None:
+                given = to  # Expired, or done: nothing of it is left.
+            else:
+                given = self._give_part(piece._replace(times=times), 1)
+                if not given:
+                    break
+            stream.returned[index] = Returned(given, to, times)  # type: ignore[index]
+        if stream.returned:
+            stream.returned = [entry for entry in stream.returned if entry.first < entry.to]
+
+    def _give_part(self, piece: Piece, allowed: int) -> int:
+        """Gives up to `allowed` messages of a piece. Returns where that ends; 0: nothing was given."""
+        budget = self._budget
+        if budget.spent or allowed <= 0:
+            return 0
+        attachment = self._pick()
+        if attachment is None:
+            return 0
+        whole = piece.to - piece.low
+        messages = min(whole, budget.messages, allowed)
+        if messages < whole:  # A pull for n messages takes n, whatever the chunk holds.
+            piece = piece._replace(to=piece.low + messages, body_bytes=piece.body_bytes * messages // whole)
+        budget.spend(piece)
+        self._stream.give(piece.low, piece.to, piece.body_bytes, attachment, piece.times, self._lease)
+        self._give(self._stream, attachment, piece)
+        return piece.to
+
+    def _pieces(self, low: int, end: int) -> Iterator[Piece]:
+        """What is not done in low <= o < end, chunk by chunk."""
+        if low >= end:
+            return
+        stream, key = self._stream, self._key
+        for first, row in self._state.tables.log.read(key.id, key.low, low):
+            header = decode_log(row)
+            row_end = min(first + header.messages, end)
+            position = max(low, first)
+            while position < row_end:
+                start, position = _undone(stream, position, row_end)
+                if start < position:
+                    times = 1 if start < stream.marked else 0
+                    size = _share(header.body_bytes, position - start, header.messages)
+                    yield Piece(stream.key, first, start, position, size, header.time_ms, chunk_of(row), times)
+            if row_end >= end:
+                return
 
 
 def _undone(stream: Stream, position: int, end: int) -> tuple[int, int]:

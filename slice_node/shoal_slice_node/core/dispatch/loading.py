@@ -1,42 +1,84 @@
-"""A queue's feed from the tables: every binding with its cursor and done ranges."""
+"""A queue's feed from the tables, in bounded steps: every binding with its cursor and done ranges.
+
+A feed takes part as soon as it is made. What changes between two steps reaches the streams that are there, as events; a
+binding without a stream is met by the loader later, or by `add_stream` when an event names it, and both read the tables,
+which have the change. Buckets that split move entries up, to be met again; where buckets were joined it begins anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
+from itertools import islice
 
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP
 from shoal_slice_node.core.queues import Queue
-from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
+from shoal_slice_node.core.rows.detail_row import decode_detail, detail_key
+from shoal_slice_node.core.rows.ids import next_id
 from shoal_slice_node.core.state import State
 
-
-def load_feed(state: State, queue: Queue) -> Feed:
-    """O(bindings). Streams with a backlog are lagging."""
-    feed = Feed(queue.id, queue.name)
-    details = dict(details_of(state, queue))
-    for key_id, _, cursor in queue.entries():
-        _add(state, feed, key_id, cursor, details.get(key_id))
-    for key_id, detail in details.items():
-        if detail.ended:
-            _add(state, feed, key_id, detail.cursor, detail)
-    return feed
+OnStream = Callable[[Stream], None]
 
 
-def details_of(state: State, queue: Queue) -> Iterator[tuple[bytes, Detail]]:
-    """(key id, detail) of the few bindings that have one."""
-    if queue.details:
-        for row_key, row in state.tables.detail.scan(queue.id):
-            yield row_key[8:], decode_detail(row)
+def load_streams(state: State, feed: Feed, on_stream: OnStream) -> Generator[int, None, None]:
+    """Makes the streams that the feed lacks, and then ends `loading`. Yields the cost of each step, in bindings."""
+    number = seen = 0
+    while (queue := state.load_queue_by_id(feed.queue_id)) is not None:
+        if queue.extra_buckets < seen:
+            number = 0
+        seen = queue.extra_buckets
+        if number > seen:
+            break
+        keys = list(queue.numbered_bucket(number).starts)
+        for key_id in keys:
+            if key_id not in feed.streams:
+                _add(state, feed, queue, key_id, on_stream)
+        number += 1
+        if number > seen and not queue.details:
+            break
+        yield len(keys) + 1
+    yield from _load_ended(state, feed, on_stream)
+    feed.loading = False
 
 
-def _add(state: State, feed: Feed, key_id: bytes, cursor: int, detail: Detail | None) -> None:
+def _load_ended(state: State, feed: Feed, on_stream: OnStream) -> Generator[int, None, None]:
+    after = bytes(8)
+    while (queue := state.load_queue_by_id(feed.queue_id)) is not None and queue.details:
+        found = list(islice(state.tables.detail.scan(queue.id, detail_key(queue.id, after)), LOAD_DETAILS_PER_STEP))
+        for row_key, _ in found:
+            if row_key[8:] not in feed.streams:
+                _add(state, feed, queue, row_key[8:], on_stream)
+        if len(found) < LOAD_DETAILS_PER_STEP:
+            return
+        after = next_id(found[-1][0][8:])
+        yield len(found)
+
+
+def add_stream(state: State, feed: Feed, key_id: bytes, on_stream: OnStream) -> None:
+    """Makes the stream of one binding as the tables have it, if they have it."""
+    queue = state.load_queue_by_id(feed.queue_id)
+    if queue is not None:
+        _add(state, feed, queue, key_id, on_stream)
+
+
+def _add(state: State, feed: Feed, queue: Queue, key_id: bytes, on_stream: OnStream) -> None:
+    row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
+    detail = None if row is None else decode_detail(row)
+    bucket = queue.bucket(key_id)
+    if detail is not None:
+        cursor = detail.cursor
+    elif key_id in bucket.starts:
+        cursor = bucket.cursor(key_id)
+    else:
+        return
     found = state.key_by_id(key_id)
     assert found is not None, f"queue {feed.queue_id.hex()} is bound to key {key_id.hex()}, which is not there"
     full_name, key = found
-    stream = Stream(feed, key_id, full_name[2:], cursor, detail.end if detail else 0)
-    if detail and detail.done:
+    stream = Stream(feed, key_id, full_name[2:], cursor, detail.end if detail is not None else 0)
+    if detail is not None and detail.done:
         stream.done = detail.done
     feed.streams[key_id] = stream
     if cursor < (stream.end or key.head):
         feed.set_lagging(stream)
+    on_stream(stream)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
+from collections.abc import Generator
 from typing import NamedTuple
 
+from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.filling import Budget, Piece, fill
+from shoal_slice_node.core.dispatch.leases import Lease, LeaseClock
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import OWED_BY_PULLS_MAX, PULL_BYTES_MAX, PULL_MESSAGES_MAX, PULL_ROWS_PER_STEP
 from shoal_slice_node.core.state import State
-from shoal_slice_node.limits import PULL_BYTES_MAX, PULL_MESSAGES_MAX
 
 _NO_WINDOW = 1 << 62
 
@@ -25,68 +27,93 @@ class PullTerms(NamedTuple):
 
 
 class Puller:
-    """Takes for sessions, and gives back when leases end. Of the leader only."""
+    """Takes for sessions, and gives back when leases end. Of the leader only. Time is of a clock that only grows."""
 
     def __init__(self, state: State, dispatcher: Dispatcher) -> None:
         self._state = state
         self._dispatcher = dispatcher
-        self._leases: list[tuple[int, bytes]] = []
+        self.leases = LeaseClock()
 
-    def pull(self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int) -> list[Parcel]:
-        """Up to messages_max messages of the queue's backlog, oldest of each key first; [] if there are none."""
-        if session.closed:
+    def pull(
+        self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int
+    ) -> Generator[None, None, list[Parcel]]:
+        """Takes up to messages_max messages of the queue's backlog, oldest of each key first. Yields between steps;
+        returns what was taken, [] if there is nothing.
+
+        Raises ResourceExhausted if the session has too much out already.
+        """
+        if session.closed or self._state.tables.queue.get(queue_id) is None:
             return []
-        feed = self._dispatcher.feed(queue_id)
+        if session.owed >= OWED_BY_PULLS_MAX:
+            raise ResourceExhausted(
+                f"messages pulled and not acked are in {session.owed} stretches; the limit is {OWED_BY_PULLS_MAX}: ack"
+                " some of them, or let leases end",
+                subject="pulled messages",
+                limit=OWED_BY_PULLS_MAX,
+                value=session.owed + 1,
+            )
+        feed = self._dispatcher.attaching.feed(queue_id)
         attachment = session.pullers.get(queue_id)
         if attachment is None:
             attachment = session.pullers[queue_id] = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
             feed.pullers[session.number] = attachment
-        until_ms = now_ms + terms.lease_ms if terms.lease_ms else 0
-        parcels = self._take(feed, attachment, _budget(terms), until_ms)
+        lease = Lease(attachment, now_ms + terms.lease_ms) if terms.lease_ms else None
+        attachment.pulling += 1
+        try:
+            parcels = yield from self._take(feed, attachment, terms, lease)
+        finally:
+            attachment.pulling -= 1
         self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels)
-        if parcels and until_ms:
-            heapq.heappush(self._leases, (until_ms, queue_id))
+        if lease is not None and lease.messages:
+            self.leases.add(lease)
         if not attachment.messages:
-            self._dispatcher.end_pull(attachment)
-            self._dispatcher.forget_if_idle(feed)
+            self._dispatcher.registry.end_pull(attachment)
+            self._dispatcher.registry.forget_if_idle(feed)
         return parcels
 
-    def _take(self, feed: Feed, attachment: Attachment, budget: Budget, until_ms: int) -> list[Parcel]:
+    def _take(
+        self, feed: Feed, attachment: Attachment, terms: PullTerms, lease: Lease | None
+    ) -> Generator[None, None, list[Parcel]]:
         parcels: list[Parcel] = []
 
         def give(stream: Stream, _: Attachment, piece: Piece) -> None:
-            stream.out[-1].lease_until_ms = until_ms
             parcels.append(Parcel(piece.key, piece.first, piece.low, piece.to, piece.chunk, piece.time_ms, piece.times))
+            if lease is not None:
+                lease.messages += piece.to - piece.low
+                if not lease.streams or lease.streams[-1] is not stream:
+                    lease.streams.append(stream)
 
-        for stream in list(feed.lagging.values()):
-            if budget.spent:
+        messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
+        looked_at = 0
+        while messages > 0 and chunk_bytes > 0 and not (feed.gone or attachment.session.closed):
+            budget = Budget(PULL_ROWS_PER_STEP, chunk_bytes, messages)
+            while feed.lagging and looked_at < len(feed.lagging) and not budget.spent:
+                stream = next(iter(feed.lagging.values()))
+                feed.clear_lagging(stream)
+                if fill(self._state, stream, lambda: attachment, give, budget, lease):
+                    continue
+                feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
+                looked_at += not budget.spent  # It waits for acks.
+            messages, chunk_bytes = budget.messages, budget.chunk_bytes
+            if not budget.spent and not feed.loading:
                 break
-            feed.clear_lagging(stream)
-            if not fill(self._state, stream, lambda: attachment, give, budget):
-                # Behind the others: the next pull begins with their keys.
-                feed.set_lagging(stream)
+            yield
         return parcels
 
-    def expire(self, now_ms: int) -> None:
-        """What was taken under a lease that is over is given again."""
-        while self._leases and self._leases[0][0] <= now_ms:
-            _, queue_id = heapq.heappop(self._leases)
-            feed = self._dispatcher.feeds.get(queue_id)
-            if feed is not None:
-                self._expire_feed(feed, now_ms)
-
-    def _expire_feed(self, feed: Feed, now_ms: int) -> None:
-        for stream in feed.streams.values():
-            if stream.out and stream.give_back(None, now_ms):
-                self._dispatcher.mark(stream)
-                feed.set_lagging(stream)
-        for attachment in [puller for puller in feed.pullers.values() if not puller.messages]:
-            self._dispatcher.end_pull(attachment)
-        self._dispatcher.wake(feed)
-        self._dispatcher.forget_if_idle(feed)
-
-
-def _budget(terms: PullTerms) -> Budget:
-    messages = min(terms.messages_max or PULL_MESSAGES_MAX, PULL_MESSAGES_MAX)
-    body_bytes = min(terms.bytes_max or PULL_BYTES_MAX, PULL_BYTES_MAX)
-    return Budget(messages, body_bytes, messages)
+    def expire(self, now_ms: int) -> bool:
+        """What was taken under the lease that ended first is given again. False: none has ended."""
+        lease = next(self.leases.due(now_ms), None)
+        if lease is None:
+            return False
+        registry = self._dispatcher.registry
+        feed = lease.attachment.feed
+        for stream in lease.streams:
+            if stream.give_back(None, lease):
+                registry.mark(stream)
+                if not feed.gone:
+                    feed.set_lagging(stream)
+        if not lease.attachment.messages:
+            registry.end_pull(lease.attachment)
+        registry.wake(feed)
+        registry.forget_if_idle(feed)
+        return True

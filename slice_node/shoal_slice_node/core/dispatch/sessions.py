@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.limits import HANDLE_BYTES, OWED_PER_SESSION_MAX, PARCEL_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
@@ -34,6 +36,16 @@ class Parcel:
         self.handles: list[int] = []
         self.number = 0
 
+    @property
+    def cost_bytes(self) -> int:
+        """What it takes of memory, about."""
+        return len(self.chunk) + len(self.key) + PARCEL_OVERHEAD_BYTES + HANDLE_BYTES * len(self.handles)
+
+    @property
+    def wire_bytes(self) -> int:
+        """What it takes of a response, at most."""
+        return len(self.chunk) + len(self.key) + 5 * len(self.handles) + 64
+
     def to_wire(self) -> wire.Delivery:
         return wire.Delivery(
             key=self.key,
@@ -48,16 +60,25 @@ class Parcel:
 
 
 class Session:
-    """`under_way_bytes`: chunks waiting here or at the transport. At `window_bytes` nothing more is added: it lags.
-    `taken`: messages taken by the transport, once for each queue, not yet counted."""
+    """`under_way_bytes`: memory of what waits here or at the transport. From `room_bytes` on nothing more is added: the
+    session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py).
+    `owed`: stretches of offsets that it has and has not acked (streams.Out), over all queues; from `owed_max` on it lags.
+    `taken`: messages taken by the transport, once for each queue, not yet counted.
+    """
 
     __slots__ = (
         "_detached",
         "attachments",
         "awaited",
+        "by_queue",
         "closed",
+        "ended_by",
         "number",
+        "owed",
+        "owed_max",
         "pullers",
+        "resets",
+        "room_bytes",
         "stalled",
         "taken",
         "under_way_bytes",
@@ -67,58 +88,77 @@ class Session:
 
     def __init__(self, number: int, window_bytes: int) -> None:
         self.number = number
-        self.window_bytes = window_bytes
+        self.window_bytes = self.room_bytes = window_bytes
         self.under_way_bytes = 0
+        self.owed = 0
+        self.owed_max = OWED_PER_SESSION_MAX
         self.taken = 0
         self.closed = False
+        self.ended_by: ShoalError | None = None
+        """Why the slice ends it; its stream is to be told."""
         self.attachments: dict[int, Attachment] = {}
-        # Detached, and perhaps still named by what waits.
+        self.by_queue: dict[bytes, int] = {}
+        """Handle by queue name, attached or awaited: a session has each queue once."""
         self._detached: set[int] = set()
-        # Handles of queues that have no part here yet.
+        """Handles that are detached, and perhaps still named by what waits."""
         self.awaited: dict[int, bytes] = {}
+        """Handles of queues that have no part here yet."""
         self.pullers: dict[bytes, Attachment] = {}
         self.stalled: dict[bytes, Feed] = {}
+        """Feeds that found no room here: they are served when there is some."""
         self.waiting: dict[Slot, Parcel] = {}
+        self.resets: list[int] = []
+        """Handles whose queue's life ended here: to be told before anything of another life."""
 
     @property
     def has_room(self) -> bool:
-        return self.under_way_bytes < self.window_bytes
+        return self.under_way_bytes < self.room_bytes and self.owed < self.owed_max
+
+    @property
+    def to_send(self) -> bool:
+        return bool(self.waiting or self.resets)
 
     def forget_handle(self, handle: int) -> None:
         """It was detached: nothing that waits here may name it when it is sent."""
         if self.waiting:
             self._detached.add(handle)
 
-    def reuse_handle(self, handle: int) -> None:
-        """It means another queue from now on."""
-        if handle in self._detached:
-            self._purge()
+    def reuse_handle(self, handle: int) -> int:
+        """It means another queue from now on. Returns bytes freed by what it takes out."""
+        return self.purge() if handle in self._detached else 0
 
-    def _purge(self) -> None:
+    def purge(self) -> int:
+        """Takes detached handles out of what waits. Returns the bytes that frees."""
         detached, self._detached = self._detached, set()
+        if not detached:
+            return 0
+        freed = 0
         for slot, parcel in list(self.waiting.items()):
-            if not detached.isdisjoint(parcel.handles):
-                parcel.handles = [handle for handle in parcel.handles if handle not in detached]
-                if not parcel.handles:
-                    del self.waiting[slot]
-                    self.under_way_bytes -= len(parcel.chunk)
+            if detached.isdisjoint(parcel.handles):
+                continue
+            before = parcel.cost_bytes
+            parcel.handles = [handle for handle in parcel.handles if handle not in detached]
+            if parcel.handles:
+                freed += before - parcel.cost_bytes
+            else:
+                del self.waiting[slot]
+                freed += before
+        return freed
 
     def take(self, bytes_max: int) -> tuple[list[wire.Delivery], int]:
-        """Deliveries to send now, oldest first, and their chunk bytes: at least one, at most about `bytes_max`."""
-        if self._detached:
-            self._purge()
+        """Deliveries to send now, oldest first, at least one and at most about `bytes_max` on the wire; and the memory
+        that they held, which is under way until they are sent."""
         deliveries: list[wire.Delivery] = []
-        total = 0
+        total = cost_bytes = 0
         waiting = self.waiting
         while waiting:
-            key = next(iter(waiting))
-            parcel = waiting[key]
-            queues = len(parcel.handles)
-            size = len(parcel.chunk) + 5 * queues + 64
-            if deliveries and total + size > bytes_max:
+            slot = next(iter(waiting))
+            parcel = waiting[slot]
+            total += parcel.wire_bytes
+            if deliveries and total > bytes_max:
                 break
-            total += size
-            del waiting[key]
-            self.taken += (parcel.to - parcel.low) * queues
+            del waiting[slot]
+            cost_bytes += parcel.cost_bytes
+            self.taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
-        return deliveries, sum(len(delivery.chunk) for delivery in deliveries)
+        return deliveries, cost_bytes

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.limits import DONE_RANGES_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+    from shoal_slice_node.core.dispatch.leases import Lease
+
+_FIRST = attrgetter("first")
 
 
 class Out:
-    """Offsets first <= o < to that an attachment has and has not acked. `lease_until_ms` 0: until its session ends."""
+    """Offsets first <= o < to that an attachment has and has not acked. What it is given next to them joins them.
+    `lease` None: until its session ends."""
 
-    __slots__ = ("attachment", "body_bytes", "first", "lease_until_ms", "times", "to")
+    __slots__ = ("attachment", "body_bytes", "first", "lease", "times", "to")
 
     def __init__(
-        self, first: int, to: int, body_bytes: int, attachment: Attachment, times: int, lease_until_ms: int = 0
+        self, first: int, to: int, body_bytes: int, attachment: Attachment, times: int, lease: Lease | None
     ) -> None:
         self.first = first
         self.to = to
         self.body_bytes = body_bytes
         self.attachment = attachment
         self.times = times
-        self.lease_until_ms = lease_until_ms
+        self.lease = lease
 
 
 class Returned(NamedTuple):
@@ -36,13 +42,15 @@ class Returned(NamedTuple):
 
 
 class Stream:
-    """Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned.
+    """Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned. `out` ascends and
+    holds `out_messages`.
 
-    `flushed`: the cursor that was journaled. `end` 0: bound. `marked`: below it offsets were delivered before.
+    `flushed`: the cursor that was journaled; `acks_under_way`: records with acks of it that are not applied yet. `end` 0: bound. `marked`: below it offsets were delivered before.
     `parcel`: number of the last parcel it is in. It joins none with a lower one: that would leave first.
     """
 
     __slots__ = (
+        "acks_under_way",
         "cursor",
         "done",
         "end",
@@ -54,6 +62,7 @@ class Stream:
         "marked",
         "next",
         "out",
+        "out_messages",
         "parcel",
         "returned",
         "unflushed",
@@ -70,6 +79,8 @@ class Stream:
         self.parcel = 0
         self.done: Ranges | None = None
         self.out: list[Out] = []
+        self.out_messages = 0
+        self.acks_under_way = 0
         self.returned: list[Returned] | None = None
         self.unflushed: list[tuple[int, int]] | None = None
 
@@ -78,28 +89,89 @@ class Stream:
         return self.end != 0 and self.cursor >= self.end
 
     @property
-    def full_of_ranges(self) -> bool:
-        return self.done is not None and len(self.done) >= DONE_RANGES_MAX
+    def messages_allowed(self) -> int:
+        """How many messages may be given now, so that done ranges stay about DONE_RANGES_MAX however they are acked.
+        With nothing out and half of that free it is any number: a chunk is not taken apart. 0: only what closes a gap."""
+        ranges = len(self.done) if self.done is not None else 0
+        if not self.out_messages and 2 * ranges <= DONE_RANGES_MAX:
+            return 1 << 62
+        return DONE_RANGES_MAX - ranges - self.out_messages
 
-    def settle(self, attachment: Attachment, first: int, to: int) -> bool:
-        """Takes an ack of what this attachment has out in first <= o < to. True: something was acked."""
+    @property
+    def done_end(self) -> int:
+        """The end of the last done range."""
+        return self.done.end if self.done is not None else 0
+
+    def give(
+        self, first: int, to: int, body_bytes: int, attachment: Attachment, times: int, lease: Lease | None = None
+    ) -> None:
+        """These offsets are out."""
+        self.out_messages += to - first
+        attachment.hold(to - first, body_bytes)
+        out = self.out
+        if not out:
+            out.append(Out(first, to, body_bytes, attachment, times, lease))
+        else:
+            last = out[-1]
+            if last.to > first:
+                index = bisect_left(out, first, key=_FIRST)
+                out.insert(index, Out(first, to, body_bytes, attachment, times, lease))
+            elif last.to == first and last.attachment is attachment and last.times == times and last.lease is lease:
+                last.to = to
+                last.body_bytes += body_bytes
+                return
+            else:
+                out.append(Out(first, to, body_bytes, attachment, times, lease))
+        attachment.session.owed += 1
+
+    def settle(self, attachment: Attachment, first: int, to: int) -> int:
+        """Takes an ack of what this attachment has out in first <= o < to. Returns how many messages were acked."""
         out = self.out
         if len(out) == 1 and out[0].first >= first and out[0].to <= to and out[0].attachment is attachment:
             entry = out.pop()
-            attachment.release(entry.to - entry.first, entry.body_bytes)
+            self._released(entry, entry.to - entry.first, entry.body_bytes)
+            attachment.session.owed -= 1
             self._acked(entry.first, entry.to)
-            return True
+            return entry.to - entry.first
+        begin = max(0, bisect_right(out, first, key=_FIRST) - 1)
+        end = bisect_left(out, to, key=_FIRST)
         kept: list[Out] = []
         acked: list[tuple[int, int]] = []
-        for entry in out:
-            if entry.attachment is not attachment or entry.to <= first or entry.first >= to:
+        for entry in out[begin:end]:
+            if entry.attachment is not attachment or entry.to <= first:
                 kept.append(entry)
             else:
-                acked.append(_split(entry, first, to, kept))
-        self.out = kept
+                acked.append(self._split(entry, first, to, kept))
+        if acked:
+            out[begin:end] = kept
         for low, high in acked:
             self._acked(low, high)
-        return bool(acked)
+        return sum(high - low for low, high in acked)
+
+    def _split(self, entry: Out, first: int, to: int, kept: list[Out]) -> tuple[int, int]:
+        """Returns the acked part of an entry; the rest of it goes to `kept`, its bytes by its share of messages."""
+        low, high = max(first, entry.first), min(to, entry.to)
+        messages, body_bytes = entry.to - entry.first, entry.body_bytes
+        rest = messages - (high - low)
+        rest_bytes = body_bytes * rest // messages
+        self._released(entry, messages - rest, body_bytes - rest_bytes)
+        entries = 0
+        if entry.first < low:
+            before_bytes = rest_bytes * (low - entry.first) // rest
+            kept.append(Out(entry.first, low, before_bytes, entry.attachment, entry.times, entry.lease))
+            rest_bytes -= before_bytes
+            entries = 1
+        if high < entry.to:
+            kept.append(Out(high, entry.to, rest_bytes, entry.attachment, entry.times, entry.lease))
+            entries += 1
+        entry.attachment.session.owed += entries - 1
+        return low, high
+
+    def _released(self, entry: Out, messages: int, body_bytes: int) -> None:
+        self.out_messages -= messages
+        entry.attachment.release(messages, body_bytes)
+        if entry.lease is not None:
+            entry.lease.messages -= messages
 
     def _acked(self, first: int, to: int) -> None:
         if first > self.cursor:
@@ -116,44 +188,47 @@ class Stream:
             self.done.cut_below(self.cursor)
             self.next = max(self.next, self.cursor)  # done ranges were passed, though not yet by reading
 
-    def bind_again(self, start: int) -> None:
-        """Bound again from the cursor or above, with backlog left: the time away is a done range."""
-        if self.done is None:
-            self.done = Ranges()
-        if self.end:
-            self.done.add(self.end, start)
-        if self.next == self.end:
-            self.next = max(self.next, start)
-        self.cursor = self.done.end_of(self.cursor)
-        self.done.cut_below(self.cursor)
+    def rebind(self, start: int) -> None:
+        """Bound again, with backlog left. From `start` on all is to be seen, what was acked there too, but for what is
+        out; below it what was still to get; the time away, if `start` is above the end, is a done range."""
+        done = self.done = self.done if self.done is not None else Ranges()
+        again = [Returned(low, min(high, self.next), 0) for low, high in done.cut_above(start) if low < self.next]
+        if start < self.cursor:
+            again.append(Returned(start, self.cursor, 0))
+            self.cursor = start
+            self.flushed = min(self.flushed, start)
+        if start > self.end:
+            done.add(self.end, start)
+            if self.next == self.end:
+                self.next = start
+        if again:
+            self.returned = sorted([*(self.returned or ()), *again])
+        self.end = 0
+        self.cursor = done.end_of(self.cursor)
+        done.cut_below(self.cursor)
         self.next = max(self.next, self.cursor)
-        self.end = 0
-
-    def bind_from_below(self, start: int) -> None:
-        """Bound again from below the cursor: what was acked there is to be given again; what is out stays out."""
-        again = self.cursor
-        self.returned = sorted([*(self.returned or ()), Returned(start, again, 0)])
-        self.unflushed = [(max(first, again), to) for first, to in self.unflushed or () if to > again]
-        self.cursor = start
-        self.flushed = min(self.flushed, start)
-        self.end = 0
 
     def purge(self, to: int) -> None:
         """All below `to` is done: the tables say so. What was out is forgotten."""
-        for entry in self.out:
-            entry.attachment.release(entry.to - entry.first, entry.body_bytes)
-        self.out = []
+        self.forget_out()
         self.returned = self.done = self.unflushed = None
         self.cursor = self.flushed = self.next = to
 
-    def give_back(self, attachment: Attachment | None, now_ms: int = 0) -> bool:
-        """What this attachment (None: whose lease is over) had out is to be given again. True: there was some."""
+    def forget_out(self) -> None:
+        """No ack is awaited any more."""
+        for entry in self.out:
+            self._released(entry, entry.to - entry.first, entry.body_bytes)
+            entry.attachment.session.owed -= 1
+        self.out = []
+
+    def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> bool:
+        """What this attachment, or this lease, had out is to be given again. True: there was some."""
         kept: list[Out] = []
         back: list[Returned] = []
         for entry in self.out:
-            gone = entry.attachment is attachment if attachment else 0 < entry.lease_until_ms <= now_ms
-            if gone:
-                entry.attachment.release(entry.to - entry.first, entry.body_bytes)
+            if entry.attachment is attachment if attachment is not None else entry.lease is lease:
+                self._released(entry, entry.to - entry.first, entry.body_bytes)
+                entry.attachment.session.owed -= 1
                 back.append(Returned(entry.first, entry.to, entry.times + 1))
             else:
                 kept.append(entry)
@@ -163,11 +238,14 @@ class Stream:
         return bool(back)
 
     def take_unflushed(self) -> list[tuple[int, int]]:
-        """Acked ranges that the journal does not have yet."""
+        """Returns acked ranges that the journal does not have yet."""
         ranges = [(self.flushed, self.cursor)] if self.flushed < self.cursor else []
         self.flushed = self.cursor
         if self.unflushed:
-            ranges += [pair for pair in self.unflushed if pair[1] > self.cursor]
+            done = self.done
+            for first, to in self.unflushed:
+                if to > self.cursor and done is not None:
+                    ranges += done.within(first, to)
             self.unflushed = None
         return ranges
 
@@ -177,18 +255,3 @@ class Stream:
             self.flushed = first
         else:
             self.unflushed = [*(self.unflushed or ()), (first, to)]
-
-
-def _split(entry: Out, first: int, to: int, kept: list[Out]) -> tuple[int, int]:
-    """The acked part of an entry; the rest of it goes to `kept`, its bytes with the last part."""
-    low, high = max(first, entry.first), min(to, entry.to)
-    attachment = entry.attachment
-    if entry.first < low:
-        kept.append(Out(entry.first, low, 0, attachment, entry.times, entry.lease_until_ms))
-    if high < entry.to:
-        kept.append(Out(high, entry.to, 0, attachment, entry.times, entry.lease_until_ms))
-    rest_bytes = entry.body_bytes if entry.first < low or high < entry.to else 0
-    if rest_bytes:
-        kept[-1].body_bytes = rest_bytes
-    attachment.release(high - low, entry.body_bytes - rest_bytes)
-    return low, high

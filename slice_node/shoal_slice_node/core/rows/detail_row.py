@@ -34,14 +34,18 @@ def detail_key(queue_id: bytes, key_id: bytes) -> bytes:
 
 
 def encode_detail(detail: Detail) -> bytes:
-    pairs = detail.done.pairs()
-    flat = [offset for pair in pairs for offset in pair]
+    flat = detail.done.flat()
     head = _HEADER.pack(detail.ended, detail.start, detail.cursor, detail.end)
     return head + Struct(f">{len(flat)}Q").pack(*flat)
+
+
+def count_done(row: bytes) -> int:
+    """How many done ranges a row has."""
+    return (len(row) - _HEADER.size) // 16
 
 
 def decode_detail(row: bytes) -> Detail:
     _, start, cursor, end = _HEADER.unpack_from(row)
     count = (len(row) - _HEADER.size) // 8
     flat = Struct(f">{count}Q").unpack_from(row, _HEADER.size)
-    return Detail(start, cursor, end, Ranges(zip(flat[::2], flat[1::2], strict=True)))
+    return Detail(start, cursor, end, Ranges.of_sorted(flat))

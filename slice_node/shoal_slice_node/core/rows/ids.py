@@ -21,3 +21,13 @@ def partition_of_id(key: bytes) -> int:
 
 def queue_id(number: int) -> bytes:
     return number.to_bytes(ID_BYTES, "big")
+
+
+def next_id(some_id: bytes) -> bytes:
+    """The id above: where a scan that ended with `some_id` goes on. Of the last id there is, all ones: itself."""
+    return min(int.from_bytes(some_id, "big") + 1, (1 << 8 * ID_BYTES) - 1).to_bytes(ID_BYTES, "big")
+
+
+def id_before(some_id: bytes) -> bytes:
+    """The id below: a member page that begins after it begins with `some_id`."""
+    return (int.from_bytes(some_id, "big") - 1).to_bytes(ID_BYTES, "big")

@@ -37,6 +37,11 @@ def decode_key(row: bytes) -> KeyRow:
     return KeyRow(row[:8], head, head, 0)
 
 
+def is_kept(row: bytes) -> bool:
+    """Whether the key keeps messages."""
+    return len(row) == _FULL.size
+
+
 def head_of(row: bytes) -> int:
     """Only the head: what a bind needs."""
     return FIRST_OFFSET if len(row) == 8 else int.from_bytes(row[8:16], "big")

@@ -31,7 +31,7 @@ def move_cursor(row: bytes, key_id: bytes, first: int, to: int) -> bytes | None:
 
 def _place(row: bytes, key_id: bytes) -> tuple[int, int] | None:
     """Where the cursor stands, and its bytes."""
-    form, name_bytes, count, extra_buckets, _, details, _ = HEADER.unpack_from(row)
+    form, name_bytes, count, extra_buckets, _, details, _, _ = HEADER.unpack_from(row)
     if extra_buckets or details or not form & CURSORS:
         return None
     ids = HEADER.size + name_bytes

@@ -5,7 +5,7 @@
     membership      queue id | bucket u32   ->  u16 count | u8 form | bucket
 
     header   0 form u8 · 1 name length u8 · 2 entries in bucket 0 u16 · 4 further buckets u32 · 8 bindings u32
-             12 detail rows u32 · 16 expires_after_s u32
+             12 detail rows u32 · 16 expires_after_s u32 · 20 incarnation u64: which life of the name, 0 not known
     bucket   key ids 8 each | starts | cursors
     form     low 4 bits: bytes of each start and cursor: 0 (all are 1), 4, 8; bit 7: cursors are there (else = starts)
 
@@ -21,7 +21,7 @@ from zlib import crc32
 
 from shoal_contract.limits import FIRST_OFFSET
 
-HEADER = Struct(">BBHIIII")
+HEADER = Struct(">BBHIIIIQ")
 _BUCKET_HEADER = Struct(">HB")
 CURSORS = 0x80
 

@@ -1,10 +1,10 @@
 """Tables `partition`, `meta` and `reclaim`.
 
 partition   u16                ->  next key number u64 | floor u64: the highest offset any vanished key had
-meta        "partitions"       ->  u32, P of the cluster
-            "next_queue"       ->  u64, number of the next queue
+meta        "next_queue"       ->  u64, number of the next queue
             "owned"            ->  map version u64 | one byte a partition: 1 owned
             "kept"             ->  messages u64 | body bytes u64, of all logs: as of the checkpoint
+            "bound_back"       ->  u64, LSN of the last bind of any key that began below its head
 reclaim     "k" | key id       ->  0x01: the key may have nothing left
             "q" | queue id     ->  the row of a dropped queue whose bindings are not yet all gone
             "b" | key id       ->  u64, LSN of the last bind of this key that began below its head
@@ -16,10 +16,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-PARTITIONS = b"partitions"
 NEXT_QUEUE = b"next_queue"
 OWNED = b"owned"
 KEPT = b"kept"
+BOUND_BACK_LSN = b"bound_back"
 
 RECLAIM_KEY = b"k"
 RECLAIM_QUEUE = b"q"

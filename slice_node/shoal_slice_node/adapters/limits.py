@@ -1,57 +1,12 @@
-"""Bounds of a slice node. Each with its unit and its reason. The contract's bounds are in shoal_contract.limits."""
+"""Bounds of the node around its core: sessions, loop, disk, processes, HTTP. Each with its unit and its reason."""
 
 from typing import Final
 
-from shoal_contract.limits import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX, NAME_BYTES_MAX
-
-BUCKET_ENTRIES_MEAN: Final = 48
-"""Bindings per row of a queue, on average, once it has more than one: 24 bytes each keeps a row within one page."""
-
-BUCKET_ENTRIES_LOW: Final = 16
-"""Below this mean a queue gives back its last row."""
-
-BINDINGS_PER_QUEUE_MAX: Final = 100_000
-"""Keys of one queue: a login of a tenth of a second."""
-
-PURGE_BINDINGS_MAX: Final = 5_000
-"""Bindings looked at by one part of a purge: about 20 ms of the broker. Who asked goes on with the next part."""
-
-REFUSALS_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
-"""Texts of refusals in one outcome; further ones have a code only. The largest outcome then fits one answer."""
-
-ANSWERS_KEPT_MAX: Final = 512
-"""Answers remembered per producer until it says they arrived; above the client's frames in flight."""
+from shoal_contract.limits import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX
+from shoal_slice_node.core.limits import ANSWERS_KEPT_MAX, PARCEL_BYTES_MAX, PULL_BYTES_MAX
 
 PRODUCER_IDLE_MS: Final = 24 * 3600 * 1000
 """A producer silent for so long is forgotten: an outage that a client may wait out and still resend exactly once."""
-
-DONE_RANGES_MAX: Final = 128
-"""Done ranges per binding: 16 bytes each, so that a detail row stays within one page. At the bound nothing more is
-sent for the binding until the oldest is acked."""
-
-RECLAIM_ROWS_PER_TURN: Final = 256
-"""Reclaim rows handled per journal record: about 5 ms of the broker."""
-
-RECLAIM_NOTED_MAX: Final = 200_000
-"""Rows of `reclaim` kept in mind, 50 bytes each; with more, the table is walked."""
-
-LOOK_MEMBERS_PER_TURN: Final = 500
-"""Cursors read per turn while a key's lowest is sought: about 2 ms of the broker."""
-
-LOOK_MEMBERS_PER_STEP: Final = 100
-"""Of these for one key, before the next key has its turn."""
-
-LOOKS_UNDER_WAY_MAX: Final = 16
-"""Keys whose lowest cursor is sought at a time, in turns."""
-
-LOWEST_NOTED_MEMBERS_MIN: Final = 16
-"""Of keys with fewer bindings it is not noted who stood lowest: reading all of them again costs as little."""
-
-LOWEST_NOTED_MAX: Final = 50_000
-"""Keys of which it is noted who stood lowest, 200 bytes each; with more, the oldest look is forgotten."""
-
-TRIM_DELAY_MS: Final = 500
-"""How long a key's consumed rows may wait for a trim when too few of its bindings have moved to pay for one."""
 
 WINDOW_MESSAGES_DEFAULT: Final = 1000
 """Unacked messages per attached queue, if the client names no other."""
@@ -68,26 +23,8 @@ SESSION_BYTES_MAX: Final = 64 << 20
 RESPONSE_BYTES_MAX: Final = FRAME_BYTES_MAX - (256 << 10)
 """Where a response to a session is cut; the rest goes into the next."""
 
-PULL_MESSAGES_MAX: Final = 10_000
-"""Messages taken by one pull."""
-
-PARCEL_BYTES_MAX: Final = NAME_BYTES_MAX + 65
-"""A delivery besides its chunk and its handles: the key's name and numbers."""
-
-PULL_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
-"""Bytes taken by one pull: fits one answer beside a largest chunk."""
-
 PULL_LEASE_MS_DEFAULT: Final = 30_000
 """After so long a message taken by a unary pull and not acked is given out again."""
-
-QUEUES_PER_ATTACH_MAX: Final = 10_000
-"""Queues in one Attach."""
-
-DESCRIBE_NAMES_MAX: Final = 1000
-"""Queues and keys in one Describe."""
-
-DESCRIBE_BINDINGS_MAX: Final = 10_000
-"""Bindings listed in one Describe."""
 
 HTTP_REQUESTS_MAX: Final = 100
 """HTTP requests and connections at a time: a few who probe and scrape."""
@@ -113,28 +50,14 @@ LISTS_AT_ONCE_MAX: Final = 4
 LISTS_WAITING_MAX: Final = 1000
 """Lists that wait for that; more are refused."""
 
-DELIVERED_MARKS_MAX: Final = 100_000
-"""Bindings whose highest delivered offset is remembered after their queue was detached, to mark redeliveries."""
-
 ACK_FLUSH_MS: Final = 70
 """Acks gather for so long before they are journaled; with a tick and a sync it stays below MODEL.md's 100 ms."""
 
-ACKS_PER_RECORD_MAX: Final = 4000
-"""Acked ranges in one journal record: about 10 ms of the broker."""
+ACK_COST_PER_RECORD: Final = 1_000
+"""Acked ranges in one journal record, and what their done ranges cost: under 3 ms of the broker."""
 
-PUMP_TURN_BYTES: Final = 256 << 10
-"""Read from the log for one lagging queue before others get their turn."""
-
-PUMP_TURN_ROWS: Final = 256
-"""The same, in rows."""
-
-# Storage.
-
-PIECE_ROWS_MAX: Final = 5000
-"""Rows of a frozen delta sent, or freed, at one go: about 2 ms of the broker's loop."""
-
-PIECE_BYTES_MAX: Final = 1 << 20
-"""The same for log rows, which may be long."""
+ACK_RECORDS_PER_TURN: Final = 8
+"""Such records under way at a time: further acks of the flush follow when they are applied."""
 
 IMPORT_CHUNKS_IN_FLIGHT: Final = 32
 """Chunks of one import read and not yet answered: several group commits, and fewer than the answers kept."""
@@ -154,11 +77,17 @@ SNAPSHOT_WAITERS_MAX: Final = 100
 SNAPSHOT_END_S_MAX: Final = 5.0
 """How long such a process may take to notice that nobody listens; then it is killed."""
 
+SNAPSHOT_STALL_S: Final = 60.0
+"""How long the client of an export or a verification may read nothing: it holds one of few places meanwhile."""
+
 SNAPSHOT_NICENESS: Final = 5
 """Of such a process: broker and checkpointer go first."""
 
 STORE_BYTES_MAX: Final = 256 << 30
 """LMDB's map: address space, not disk. A store that outgrows it answers ResourceExhausted."""
+
+STORE_READERS_MAX: Final = 126
+"""Read transactions at a time, LMDB's own default: 13 of the broker, as many of each snapshot process."""
 
 STORE_MEMORY_SHARE: Final = 2
 """A store below one such share of the machine's memory is read with its neighbours, and warmed after a start."""
@@ -176,6 +105,9 @@ CHECKPOINTER_ANSWER_S_MAX: Final = 300
 LOCK_WAIT_S_MAX: Final = 30
 """How long a start waits for the checkpointer of a killed predecessor to finish its commit and let go of the folder."""
 
+LOCK_RETRY_S: Final = 0.02
+"""Between two looks whether it has."""
+
 SEGMENT_BYTES: Final = 64 << 20
 """A journal segment: preallocated, so that an fdatasync writes no metadata."""
 
@@ -185,30 +117,64 @@ APPEND_BYTES_MAX: Final = 32 << 20
 ZERO_FILL_BYTES: Final = 256 << 10
 """A segment is zeroed ahead in steps of so many bytes, each synced: it never queues much before an append's sync."""
 
-assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
-assert DONE_RANGES_MAX * 16 + 64 < 4096
-assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
-assert PULL_BYTES_MAX + CHUNK_BYTES_MAX + PARCEL_BYTES_MAX < RESPONSE_BYTES_MAX
-assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
-assert APPEND_BYTES_MAX < SEGMENT_BYTES
-
 BATCH_BYTES_MAX: Final = 1 << 20
 """Of one group commit: a few milliseconds of disk, so that the next batch need not wait long."""
 
-BATCH_OPERATIONS_MAX: Final = 8_000
-"""Operations in one group commit: applying them takes about 50 ms, in slices."""
+BATCH_OPERATIONS_MAX: Final = 2_000
+"""Operations in one group commit: applying them takes about 10 ms, in slices, and others wait for no more than two."""
 
-PENDING_BYTES_MAX: Final = 16 << 20
-"""Frames read from sessions and not yet applied; above this sessions are not read."""
+OPERATION_US: Final = 5
+"""What applying one operation takes, about: a slice that it would make too long ends before it."""
+
+STEPS_WATCHED_S: Final = 60
+"""The longest step of the event loop is that of so long, at most."""
+
+PENDING_BYTES_DEFAULT: Final = 48 << 20
+"""Frames and unary requests read and not yet applied, in all, where no memory plan says it."""
+
+SOURCE_PENDING_BYTES_MIN: Final = 64 << 10
+"""What every source may have pending, however much others have: its next frame is read below this."""
 
 ANSWERS_PENDING_MAX: Final = 1024
 """Frames of one session whose answers it has not taken; above this it is not read."""
+
+DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
+"""Deliveries handed to the transport at one go: what a session that stops reading leaves there, besides its window. A
+larger single chunk goes alone."""
+
+UNARY_AT_ONCE_MAX: Final = 64
+UNARY_PER_CONNECTION_MAX: Final = 16
+"""Unary calls that are read and answered at a time, in all and of one connection: a request is up to 4 MiB."""
+
+UNARY_WAITING_MAX: Final = 4_000
+"""Further unary calls that wait, unread, for their turn: about 20 KB each."""
+
+UNARY_READ_S: Final = 10.0
+"""How long a unary call may take to send its request once it is asked for: 4 MiB at 4 Mbit/s."""
+
+UNARY_WRITE_S: Final = 30.0
+"""How long the client of a unary call may take to read its answer: it holds one of few places meanwhile."""
+
+UNARY_FIELDS_MAX: Final = 21_000
+"""Fields of a unary request: a chunk's, and a few."""
+
+LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
+"""The largest answer to a pull or a describe: what is reserved for it until it is known."""
 
 LARGE_ANSWER_WEIGHT: Final = 128
 """A pull or a describe counts as so many: an answer of up to 4 MiB each, so a session holds about 32 MiB of them."""
 
 LOOP_SLICE_MS: Final = 4
 """How long the loop may apply or read logs before everything else gets its turn."""
+
+STALLED_SESSION_MS: Final = 10_000
+"""A session whose client has taken nothing for so long is the first to end when deliveries fill their share."""
+
+STEP_WATCH_MS: Final = 1_000
+"""How often the node looks whether a session stands still, and whether a binding was forgotten."""
+
+SERVED_STREAMS_PER_LOOK: Final = 500
+"""Bindings looked at then: under 2 ms."""
 
 DELTA_ROWS_MAX: Final = 120_000
 """Rows changed before a checkpoint begins: the journal tail to replay after a crash, and about 60 MB."""
@@ -228,14 +194,17 @@ TAIL_BYTES_MAX: Final = 256 << 20
 DELTA_STALL_FACTOR: Final = 8
 """At so many times the maximum, while the checkpointer is still busy, applying waits: memory is bounded."""
 
+DELTA_TROUBLE_FACTOR: Final = 4
+"""At so many times the maximum, while checkpoints fail, changes are refused: applying has not begun to wait yet."""
+
+ARCHIVE_EVERY_S_DEFAULT: Final = 0
+"""A journal segment is closed for the archive when it is full; 0: not by its age."""
+
 TICK_MS: Final = 20
 """How often maintenance looks for work: acks to journal, keys to trim, rows to reclaim, leases to end."""
 
 IDLE_MS: Final = 3_000
 """After so long without a change the checkpoint's pages leave the resident memory."""
-
-PRODUCERS_PER_TURN: Final = 100
-"""Producer rows looked at per second for idle ones."""
 
 SESSIONS_MAX: Final = 50_000
 """Open sessions and unary calls at a time: file descriptors, and about 50 KB each."""
@@ -248,13 +217,6 @@ ARCHIVE_RETRY_MS: Final = 5_000
 
 ARCHIVE_COPY_BYTES: Final = 1 << 20
 """Copied to the archive at one go, where a segment cannot be linked: the loop waits for no more than that."""
-
-assert ACK_FLUSH_MS >= TICK_MS
-assert BATCH_BYTES_MAX + FRAME_BYTES_MAX < APPEND_BYTES_MAX
-assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < PENDING_BYTES_MAX
-assert BATCH_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
-assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
-assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
 
 WINDOW_MESSAGES_MAX: Final = 100_000
 """The most unacked messages per queue that a client may ask for: bounds done ranges, and what a session end returns."""
@@ -279,3 +241,13 @@ CHECKPOINT_STOP_S: Final = 60
 
 PROBLEMS_MAX: Final = 1_000
 """Problems that an offline check lists for one pass: one cause makes many, and a report is read by a person."""
+
+assert ACK_FLUSH_MS >= TICK_MS
+assert APPEND_BYTES_MAX < SEGMENT_BYTES
+assert BATCH_BYTES_MAX + FRAME_BYTES_MAX < APPEND_BYTES_MAX
+assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < PENDING_BYTES_DEFAULT
+assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
+assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
+assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
+assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
+assert PULL_BYTES_MAX + CHUNK_BYTES_MAX + PARCEL_BYTES_MAX < RESPONSE_BYTES_MAX

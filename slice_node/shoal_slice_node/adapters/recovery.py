@@ -1,0 +1,143 @@
+"""What a start finds in a node's folder: whose data it is, and the state that checkpoint and journal give together.
+
+Belongs here: looking before anything is changed, opening, replaying in steps. Not here: whether the node may serve it
+(admission.py), what records do (core).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from shoal_contract.data_identity import DataIdentity
+from shoal_contract.errors import Conflict
+from shoal_slice_node.adapters.checkpoints import Checkpoints
+from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.adapters.files import DiskFiles
+from shoal_slice_node.adapters.journal_files import Journal
+from shoal_slice_node.adapters.journal_reader import list_segments
+from shoal_slice_node.adapters.journal_segment import read_head
+from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, DELTA_STALL_FACTOR, LOOP_SLICE_MS
+from shoal_slice_node.adapters.lmdb_layout import DATA_FILE
+from shoal_slice_node.adapters.lmdb_tables import LmdbBase
+from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.counters import Counters
+from shoal_slice_node.core.engine import Engine
+from shoal_slice_node.core.limits import RECOVERED_KEYS_MAX
+from shoal_slice_node.core.watch import Watch
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies in a folder. `identity` None: it does not say whose it is."""
+
+    identity: DataIdentity | None
+    checkpoint_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """`moved`: keys whose bindings moved in what was replayed; `replayed`: how many records that were."""
+
+    store: Store
+    journal: Journal
+    engine: Engine
+    moved: Iterable[bytes]
+    replayed: int
+
+
+def look(folder: Path) -> Found | None:
+    """Whose data a node's folder holds; None: there is none. Changes nothing.
+
+    Raises Conflict where store and journal say different things, Corrupt, Malformed.
+    """
+    store, journal = folder / STORE_FOLDER, folder / JOURNAL_FOLDER
+    said: dict[str, bytes] = {}
+    checkpoint_lsn = 0
+    if (store / DATA_FILE).is_file():
+        base = LmdbBase(store)
+        try:
+            said["its store"], checkpoint_lsn = base.identity, base.lsn
+        finally:
+            base.close()
+    files = DiskFiles()
+    for segment in list_segments(files, journal)[:1] if journal.is_dir() else ():
+        head = read_head(files.read(segment.path))
+        if head is not None:
+            said["its journal"] = head.identity
+    if not said:
+        return None
+    if len(set(said.values())) > 1:
+        told = "; ".join(f"{what} is of {_shown(identity)}" for what, identity in said.items())
+        raise Conflict(f"{folder} is put together from two nodes' data: {told}", subject=str(folder))
+    (identity,) = set(said.values())
+    return Found(DataIdentity.decode(identity) if identity else None, checkpoint_lsn)
+
+
+def standalone_identity(found: Found | None, slice_name: str, node: str) -> DataIdentity:
+    """The identity with which a node that runs alone goes on. Raises Conflict for data of a cluster, or of another
+    slice."""
+    if found is None or found.identity is None:
+        return DataIdentity("", slice_name, node, uuid4().hex)
+    if found.identity.cluster_id or found.identity.slice != slice_name:
+        raise Conflict(
+            f"the folder holds the data of {found.identity}; slice {slice_name}, alone, was told to use it: give it a"
+            " folder of its own",
+            subject=slice_name,
+        )
+    return found.identity
+
+
+def _shown(identity: bytes) -> str:
+    return str(DataIdentity.decode(identity)) if identity else "no one"
+
+
+async def recover(
+    folder: Path, identity: DataIdentity | None = None, delta_rows_max: int = DELTA_ROWS_MAX
+) -> Recovered:
+    """Opens what the folder holds, or makes it, of this identity; then replays the journal above the checkpoint.
+
+    Raises Conflict (another process has the folder), Corrupt, ResourceExhausted.
+    """
+    encoded = b"" if identity is None else identity.encode()
+    store = await Store.open(folder / STORE_FOLDER, delta_rows_max, encoded)
+    try:
+        journal = Journal.open(folder / JOURNAL_FOLDER, store.checkpoint_lsn, identity=encoded)
+        engine = Engine(store.tables, Watch())
+        moved, replayed = await _replay(engine, store, journal)
+    except BaseException:
+        await store.close()
+        raise
+    return Recovered(store, journal, engine, moved, replayed)
+
+
+async def _replay(engine: Engine, store: Store, journal: Journal) -> tuple[Iterable[bytes], int]:
+    """Applies what the checkpoint does not have, LOOP_SLICE_MS at a time. Only a tail beyond all bounds is checkpointed
+    on the way: else the first checkpoint can wait until the node serves."""
+    engine.state.lsn = store.checkpoint_lsn
+    began = turn_began = time.perf_counter()
+    moved: deque[bytes] = deque(maxlen=RECOVERED_KEYS_MAX)
+    for record in journal.records(store.checkpoint_lsn + 1):
+        effects = engine.apply(record)
+        moved.extend(effects.moved)
+        if effects.set_aside:
+            _log.warning("journal record %d is set aside by an operator: what it asked for is not done", record.lsn)
+        if Checkpoints.is_large(store, DELTA_STALL_FACTOR):
+            engine.state.kept.save()
+            store.freeze(record.lsn)
+            await store.checkpoint()
+        if time.perf_counter() - turn_began > LOOP_SLICE_MS / 1000:
+            await asyncio.sleep(0)
+            turn_began = time.perf_counter()
+    engine.state.counters = Counters()
+    replayed = engine.state.lsn - store.checkpoint_lsn
+    _log.info("replayed to lsn %d, %d records, %.2f s", engine.state.lsn, replayed, time.perf_counter() - began)
+    return dict.fromkeys(moved), replayed

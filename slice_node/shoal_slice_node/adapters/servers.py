@@ -1,0 +1,59 @@
+"""The node's gRPC servers: one for clients, and, if it is given a place of its own, one for administration and bulk.
+
+Whoever may reach the second may do everything: it is for operators' programs, and behind a network policy of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from shoal_contract import grpc_server
+from shoal_slice_node.adapters.admin_service import admin_handlers
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.bulk_service import bulk_handlers
+from shoal_slice_node.adapters.figures import Figures
+from shoal_slice_node.adapters.limits import SESSIONS_MAX
+from shoal_slice_node.adapters.slice_service import slice_handlers
+from shoal_slice_node.adapters.unary import Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """`address`, `admin_address`: where clients and operators reach this node; the same without a place of its own."""
+
+    clients: grpc.aio.Server
+    operators: grpc.aio.Server
+    address: str
+    admin_address: str
+
+    @classmethod
+    def listen(cls, address: str, advertise: str, admin_address: str, admin_advertise: str) -> Servers:
+        """Raises OSError if an address cannot be listened on."""
+        clients = grpc_server.new_server(calls_max=SESSIONS_MAX)
+        listened = grpc_server.listen(clients, address)
+        if not admin_address:
+            return cls(clients, clients, advertise or listened, advertise or listened)
+        operators = grpc_server.new_server(calls_max=SESSIONS_MAX)
+        admin_listened = grpc_server.listen(operators, admin_address)
+        return cls(clients, operators, advertise or listened, admin_advertise or admin_listened)
+
+    def add(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
+        """Adds the services, before `start`."""
+        admission = Admission()
+        self.clients.add_generic_rpc_handlers(tuple(slice_handlers(broker, admission)))
+        operators = admission if self.operators is self.clients else Admission()
+        self.operators.add_generic_rpc_handlers(
+            (admin_handlers(broker, figures, operators), *bulk_handlers(broker, store_folder, operators))
+        )
+
+    async def start(self) -> None:
+        for server in {self.clients, self.operators}:
+            await server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Ends every call; what is under way has `grace_s`."""
+        for server in {self.clients, self.operators}:
+            await server.stop(grace_s)

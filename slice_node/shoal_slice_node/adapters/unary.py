@@ -1,0 +1,139 @@
+"""Unary calls under admission: their requests are read only when there is room for them, and parsed in bounded time.
+
+gRPC reads the request of a unary call before its handler runs, whatever its size and number. On the wire a unary call is
+a stream of one message; served as such its message stays in the transport, behind flow control, until it is asked for.
+So 600 calls of 1 MB at once cost 600 small contexts, not 600 MB.
+
+Belongs here: how many at a time, reading, parsing, errors. Not here: what the calls do (slice_service, admin_service).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from shoal_contract.errors import DeadlineExceeded, Malformed, ResourceExhausted, ShoalError, TooLarge
+from shoal_contract.grpc_errors import abort
+from shoal_contract.wire_count import PARSED_AT_ONCE_BYTES_MAX, Shape, count_fields
+from shoal_slice_node.adapters.limits import (
+    UNARY_AT_ONCE_MAX,
+    UNARY_FIELDS_MAX,
+    UNARY_PER_CONNECTION_MAX,
+    UNARY_READ_S,
+    UNARY_WAITING_MAX,
+    UNARY_WRITE_S,
+)
+from shoal_slice_node.adapters.requests import as_shoal_error
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Request = TypeVar("Request", bound=Message)
+
+_log = logging.getLogger(__name__)
+
+
+class Unary(NamedTuple):
+    """One method: how its request is parsed, what answers it. `shape`: messages within the request, for the count."""
+
+    request: type[Message]
+    answer: Callable[[Any, Context], Awaitable[Message]]
+    shape: Shape = {}
+
+
+class Admission:
+    """UNARY_AT_ONCE_MAX calls at a time, UNARY_PER_CONNECTION_MAX of one connection; further ones wait unread."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(UNARY_AT_ONCE_MAX)
+        self._lines: dict[str, asyncio.Semaphore] = {}
+        self._calls: Counter[str] = Counter()
+        self.waiting = 0
+
+    @asynccontextmanager
+    async def place(self, peer: str) -> AsyncIterator[None]:
+        """Raises ResourceExhausted where too many wait already."""
+        if self.waiting >= UNARY_WAITING_MAX:
+            raise ResourceExhausted(
+                f"{self.waiting} calls wait for their turn; the limit is {UNARY_WAITING_MAX}",
+                subject="unary calls",
+                limit=UNARY_WAITING_MAX,
+                value=self.waiting + 1,
+            )
+        line = self._lines.setdefault(peer, asyncio.Semaphore(UNARY_PER_CONNECTION_MAX))
+        self._calls[peer] += 1
+        self.waiting += 1
+        entered = False
+        try:
+            async with line, self._places:
+                self.waiting -= 1
+                entered = True
+                yield
+        finally:
+            self.waiting -= not entered
+            self._calls[peer] -= 1
+            if not self._calls[peer]:
+                del self._calls[peer], self._lines[peer]
+
+
+def unary_handlers(service: str, methods: Mapping[str, Unary], admission: Admission) -> grpc.GenericRpcHandler:
+    """To be added to a server."""
+    handlers = {name: _handler(method, admission) for name, method in methods.items()}
+    return grpc.method_handlers_generic_handler(service, handlers)
+
+
+def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, Any]:
+    async def serve(_: object, context: Context) -> None:
+        try:
+            async with admission.place(context.peer()):
+                answer = await method.answer(await _read(method, context), context)
+                await _write(answer, context)
+        except ShoalError as error:
+            await abort(context, error)
+        except (grpc.aio.AbortError, grpc.aio.UsageError):
+            raise
+        except Exception as error:
+            await abort(context, as_shoal_error(error))
+
+    return grpc.stream_stream_rpc_method_handler(serve)
+
+
+async def _read(method: Unary, context: Context) -> Message:
+    """Raises Malformed, TooLarge; DeadlineExceeded if the client takes too long to send it."""
+    try:
+        async with asyncio.timeout(UNARY_READ_S):
+            data = await context.read()
+    except TimeoutError:
+        raise DeadlineExceeded(f"the request did not arrive within {UNARY_READ_S} s", subject="request") from None
+    if data is grpc.aio.EOF:
+        raise Malformed("the call has no request", subject="request")
+    return parse(method.request, data, method.shape)
+
+
+async def _write(answer: Message, context: Context) -> None:
+    """Holds the call's place until the client takes its answer. Raises DeadlineExceeded if that takes too long."""
+    try:
+        async with asyncio.timeout(UNARY_WRITE_S):
+            await context.write(answer.SerializeToString())
+    except TimeoutError:
+        raise DeadlineExceeded(f"the answer was not read within {UNARY_WRITE_S} s", subject="answer") from None
+
+
+def parse(form: type[Request], data: bytes, shape: Shape) -> Request:
+    """Raises Malformed, TooLarge."""
+    if len(data) > PARSED_AT_ONCE_BYTES_MAX and count_fields(data, shape, UNARY_FIELDS_MAX) > UNARY_FIELDS_MAX:
+        raise TooLarge(
+            f"request of {len(data)} bytes has more than {UNARY_FIELDS_MAX} fields",
+            subject="fields",
+            limit=UNARY_FIELDS_MAX,
+        )
+    try:
+        return form.FromString(data)
+    except DecodeError:
+        name = form.DESCRIPTOR.name
+        raise Malformed(f"request of {len(data)} bytes is no {name}: it cannot be read", subject="request") from None

@@ -1,0 +1,62 @@
+"""Looks, every second, at what must never be: a session that stands still while memory is short, a silent binding."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from itertools import islice
+
+from shoal_slice_node.adapters.limits import SERVED_STREAMS_PER_LOOK, STEP_WATCH_MS
+from shoal_slice_node.adapters.writers import Writers
+from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
+from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.served import serve, silent_streams
+from shoal_slice_node.core.dispatch.shares import Share
+
+_log = logging.getLogger(__name__)
+
+
+class Watchman:
+    """`silent`: bindings found that nothing would have served, since the start: always 0, or a defect."""
+
+    def __init__(self, dispatcher: Dispatcher, writers: Writers, shares: Sequence[Share]) -> None:
+        self._dispatcher = dispatcher
+        self._writers = writers
+        self._shares = shares
+        self._position = 0
+        self.silent = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(STEP_WATCH_MS / 1000)
+            for share in self._shares:
+                session = self._writers.end_stalled(share)
+                if session is not None:
+                    _log.warning("session %d ends: %s", session.number, session.ended_by)
+            self._dispatcher.shares.divide_owed(list(self._writers.sessions.values()))
+            self.look()
+
+    def look(self) -> None:
+        """At the next few feeds. Large ones are left out: looking at them would hold the loop."""
+        for silent in silent_streams(self._dispatcher, self._next_feeds()):
+            self.silent += 1
+            _log.error("a binding of queue %s would have stayed silent: %s", silent.feed.name.hex(), silent.reason)
+            serve(self._dispatcher, silent)
+
+    def _next_feeds(self) -> list[Feed]:
+        feeds = self._dispatcher.feeds
+        chosen: list[Feed] = []
+        left = SERVED_STREAMS_PER_LOOK
+        looked_at = 0
+        for feed in islice(feeds.values(), self._position, self._position + SERVED_STREAMS_PER_LOOK):
+            looked_at += 1
+            cost = len(feed.streams) + len(feed.attachments)
+            if cost <= SERVED_STREAMS_PER_LOOK:
+                chosen.append(feed)
+                left -= cost
+            if left <= 0:
+                break
+        self._position = self._position + looked_at if self._position + looked_at < len(feeds) else 0
+        return chosen

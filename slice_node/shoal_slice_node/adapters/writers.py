@@ -1,0 +1,77 @@
+"""The sessions' streams: how each is woken when there is something to send, and since when each has been writing.
+
+A transport takes what is written when its client reads. A session that stands still at that holds memory, and is the
+first to end when memory is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_slice_node.adapters.clock import steady_ms
+from shoal_slice_node.adapters.limits import STALLED_SESSION_MS
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import Share
+
+
+class Writers:
+    """Of sessions that clients have open."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, Session] = {}
+        self._wakers: dict[int, Callable[[], None]] = {}
+        self._enders: dict[int, Callable[[], None]] = {}
+        self._writing: dict[Session, int] = {}
+        """Session -> since when, steady_ms; in the order in which they began."""
+
+    def __len__(self) -> int:
+        """How many streams are open."""
+        return len(self._wakers)
+
+    def open(self, session: Session, wake: Callable[[], None], end: Callable[[], None]) -> None:
+        """`end`: to be called when the session has an `ended_by`."""
+        self.sessions[session.number] = session
+        self._wakers[session.number] = wake
+        self._enders[session.number] = end
+
+    def close(self, session: Session) -> None:
+        del self.sessions[session.number], self._wakers[session.number], self._enders[session.number]
+        self._writing.pop(session, None)
+
+    def wake(self, dirty: dict[int, Session]) -> None:
+        """Tells these sessions' streams, and empties `dirty`."""
+        for number, session in dirty.items():
+            waker = self._wakers.get(number)
+            if waker is not None:
+                waker()
+                if session.ended_by is not None:
+                    self._enders[number]()
+        dirty.clear()
+
+    def began(self, session: Session) -> None:
+        """A response is on its way to the transport."""
+        self._writing[session] = steady_ms()
+
+    def ended(self, session: Session) -> None:
+        """The transport has it."""
+        self._writing.pop(session, None)
+
+    def end_stalled(self, share: Share) -> Session | None:
+        """Ends the session that holds most of a share that is full, of those that stood still for STALLED_SESSION_MS.
+        Returns it; None: none had to end."""
+        if share.used_bytes < share.limit_bytes:
+            return None
+        now_ms = steady_ms()
+        stalled = [session for session, since_ms in self._writing.items() if now_ms - since_ms >= STALLED_SESSION_MS]
+        session = max(stalled, key=lambda one: one.under_way_bytes, default=None)
+        if session is not None:
+            session.ended_by = ResourceExhausted(
+                f"this client has read nothing for {STALLED_SESSION_MS // 1000} s while deliveries fill their share of"
+                f" memory, {share.limit_bytes} bytes: its session ends",
+                subject="deliveries",
+                limit=share.limit_bytes,
+                value=share.used_bytes,
+            )
+            self._enders[session.number]()
+        return session

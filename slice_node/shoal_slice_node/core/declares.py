@@ -1,0 +1,63 @@
+"""Declare: makes a queue at its home, and its parts elsewhere.
+
+A queue that is dropped and declared again is another one. Its home gives each life an incarnation, which grows; a part on
+another slice is declared with it. So a declare that was under way while the queue was dropped brings nothing back where
+a newer life is known, and what it leaves elsewhere can be told from it and swept.
+"""
+
+from __future__ import annotations
+
+from shoal_contract.errors import Conflict, NoSuchQueue
+from shoal_contract.names import show
+from shoal_slice_node.core.binding_budget import BindingBudget
+from shoal_slice_node.core.drops import drop
+from shoal_slice_node.core.queues import Queue
+from shoal_slice_node.core.state import State
+
+
+def declare(state: State, name: bytes, expires_after_s: int, incarnation: int, dropping: BindingBudget) -> int:
+    """Makes a queue, or its part on this slice, unless it is there. Returns its incarnation.
+
+    `incarnation`: the one that the queue's home gave it, 0 at the home. A part of an older one is dropped and made anew.
+    Raises Conflict if the queue exists with other options, NoSuchQueue for an incarnation that is over.
+    """
+    queue = state.load_queue(name)
+    if incarnation:
+        queue = _of_incarnation(state, name, queue, incarnation, dropping)
+    if queue is None:
+        return state.create_queue(name, expires_after_s, incarnation or state.new_incarnation(name)).incarnation
+    if queue.expires_after_s != expires_after_s:
+        raise Conflict(
+            f"queue {show(name)} exists with expires_after_s={queue.expires_after_s}, not {expires_after_s}",
+            subject=show(name),
+            limit=queue.expires_after_s,
+            value=expires_after_s,
+        )
+    return queue.incarnation
+
+
+def _of_incarnation(
+    state: State, name: bytes, queue: Queue | None, incarnation: int, dropping: BindingBudget
+) -> Queue | None:
+    """Returns the part of this incarnation, None if it is yet to be made. Raises NoSuchQueue."""
+    if queue is None:
+        if state.is_home(name):
+            raise _over(name, incarnation)
+        return None
+    if not queue.incarnation:
+        queue.incarnation = incarnation
+        queue.save()
+    elif queue.incarnation > incarnation:
+        raise _over(name, incarnation)
+    elif queue.incarnation < incarnation:
+        drop(state, name, 0, dropping)
+        return None
+    return queue
+
+
+def _over(name: bytes, incarnation: int) -> NoSuchQueue:
+    return NoSuchQueue(
+        f"queue {show(name)} of incarnation {incarnation} was dropped; if there is a queue of this name, it is another one",
+        subject=show(name),
+        value=incarnation,
+    )

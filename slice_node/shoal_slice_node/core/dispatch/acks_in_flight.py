@@ -1,0 +1,129 @@
+"""Acks on their way to the journal: taken from sessions at once, journaled together, done when they are in the tables.
+
+A flush takes what was acked before it began, in batches of bounded cost; what is acked meanwhile is the next flush's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
+from shoal_slice_node.core.records import Acked
+
+
+@dataclass(slots=True)
+class AckBatch:
+    """The acks of one record, and where they came from: each must come back, by `applied` or `failed`."""
+
+    acks: list[Acked] = field(default_factory=list)
+    sources: list[tuple[Stream, list[tuple[int, int]]]] = field(default_factory=list)
+
+
+class AcksInFlight:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._gathering: dict[bytes, Feed] = {}
+        """Feeds with acks since the flush under way began."""
+        self._flushing: deque[tuple[Feed, deque[Stream]]] = deque()
+        """What the flush under way has not taken yet."""
+
+    @property
+    def waiting(self) -> bool:
+        """Some acks are not taken yet."""
+        return bool(self._gathering or self._flushing)
+
+    @property
+    def flushing(self) -> bool:
+        """A flush has not taken all it is to take."""
+        return bool(self._flushing)
+
+    def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+        """Offsets first <= o < to of this key are done, as far as this attachment has them out. Returns what it cost, in
+        stretches looked at."""
+        feed, registry = attachment.feed, self._registry
+        stream = feed.streams.get(key_id)
+        if stream is None or first >= to:
+            return 1
+        looked_at = len(stream.out)
+        acked = stream.settle(attachment, first, to)
+        if not acked:
+            return 1 + looked_at // DONE_RANGES_PER_COST
+        registry.state.counters.acks += acked
+        feed.unflushed[key_id] = stream
+        self._gathering[feed.queue_id] = feed
+        if attachment.handle is None and not attachment.messages:
+            registry.end_pull(attachment)
+        if feed.lagging:
+            registry.wake(feed)
+        registry.has_room_again(attachment.session)
+        return 1 + looked_at // DONE_RANGES_PER_COST
+
+    def begin_flush(self) -> None:
+        """What is acked so far is to be taken. Not while one is under way."""
+        assert not self._flushing
+        for feed in self._gathering.values():
+            streams, feed.unflushed = feed.unflushed, {}
+            feed.unapplied_acks += 1  # Until its last stream is taken.
+            self._flushing.append((feed, deque(streams.values())))
+        self._gathering = {}
+
+    def take(self, cost_max: int) -> AckBatch:
+        """The next acks to journal, of about so much cost: what applying them takes grows with the done ranges of each
+        binding. May be empty."""
+        batch = AckBatch()
+        while self._flushing and cost_max > 0:
+            feed, streams = self._flushing[0]
+            if feed.gone:
+                streams.clear()
+            while streams and cost_max > 0:
+                cost_max -= self._take_stream(feed, streams.popleft(), batch)
+            if not streams:
+                self._flushing.popleft()
+                feed.unapplied_acks -= 1
+                self._registry.forget_if_idle(feed)
+        return batch
+
+    def _take_stream(self, feed: Feed, stream: Stream, batch: AckBatch) -> int:
+        pairs = stream.take_unflushed()
+        if pairs:
+            feed.unapplied_acks += 1
+            stream.acks_under_way += 1
+            batch.acks += [Acked(feed.queue_id, stream.key_id, low, high) for low, high in pairs]
+            batch.sources.append((stream, pairs))
+        ranges = len(stream.done) if stream.done is not None else 0
+        return 1 + len(pairs) + ranges // DONE_RANGES_PER_COST
+
+    def applied(self, batch: AckBatch, skipped: Container[bytes] = ()) -> None:
+        """The batch is in the tables, but for the acks of these keys: something was bound back meanwhile."""
+        for stream, pairs in batch.sources:
+            feed = stream.feed
+            feed.unapplied_acks -= 1
+            stream.acks_under_way -= 1
+            if stream.key_id in skipped:
+                self._untake(stream, pairs)
+            elif stream.finished and not (stream.out or stream.acks_under_way or stream.key_id in feed.unflushed):
+                if feed.streams.get(stream.key_id) is stream:
+                    self._registry.remove_stream(stream)
+            self._registry.forget_if_idle(feed)
+
+    def failed(self, batch: AckBatch) -> None:
+        """The batch is not in the journal: its acks are to be taken again."""
+        for stream, pairs in batch.sources:
+            stream.feed.unapplied_acks -= 1
+            stream.acks_under_way -= 1
+            self._untake(stream, pairs)
+            self._registry.forget_if_idle(stream.feed)
+
+    def _untake(self, stream: Stream, pairs: list[tuple[int, int]]) -> None:
+        feed = stream.feed
+        if feed.gone or feed.streams.get(stream.key_id) is not stream:
+            return
+        for low, high in pairs:
+            stream.untake(low, high)
+        feed.unflushed[stream.key_id] = stream
+        self._gathering[feed.queue_id] = feed

@@ -1,0 +1,257 @@
+"""Attaching and leaving: what a session consumes, and what comes back when it does no longer.
+
+Each call does a constant bit at once; what grows with bindings (making streams, taking messages back) is work for turns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+
+from shoal_contract.errors import Conflict, ResourceExhausted, ShoalError
+from shoal_contract.names import show
+from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.loading import load_streams
+from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import (
+    ATTACHED_PER_SESSION_MAX,
+    ATTACHMENT_BYTES,
+    CONSUMERS_PER_QUEUE_MAX,
+    FEED_BYTES,
+    INLINE_STREAMS_MAX,
+    STREAM_BYTES,
+)
+
+
+class Attaching:
+    """`loading`: feeds whose streams are being made, in turn. `returning`: attachments that left, with the streams that
+    are still to be looked at. `closing`: sessions that ended. `dissolving`: feeds of dropped queues. `arriving`: names
+    of queues that have come and that sessions wait for."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.loading: deque[tuple[Feed, Generator[int, None, None]]] = deque()
+        self.returning: deque[tuple[Attachment, Iterator[Stream]]] = deque()
+        self.closing: deque[Session] = deque()
+        self.dissolving: deque[tuple[Feed, Iterator[Attachment]]] = deque()
+        self.arriving: deque[bytes] = deque()
+
+    def attach(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> int:
+        """Begins to consume a queue. Returns which life of it, the number of its part here; 0: it has none here yet and
+        is attached as soon as it has. A handle in use is replaced. A session that has ended attaches nothing.
+
+        Raises Conflict if the session has the queue under another handle, ResourceExhausted.
+        """
+        if session.closed:
+            return 0
+        self.detach(session, handle)
+        self._check_room(session, name)
+        queue_id = self._registry.state.tables.queue_by_name.get(name)
+        if queue_id is None:
+            waiting = self._registry.awaited.setdefault(name, {})
+            waiting[session.number, handle] = (session, window_messages, window_bytes)
+            session.awaited[handle] = name
+        else:
+            self._add(session, self.feed(queue_id), handle, window_messages, window_bytes)
+        session.by_queue[name] = handle
+        self._registry.shares.attached.used_bytes += ATTACHMENT_BYTES
+        return 0 if queue_id is None else int.from_bytes(queue_id, "big")
+
+    def _add(self, session: Session, feed: Feed, handle: int, window_messages: int, window_bytes: int) -> None:
+        registry = self._registry
+        registry.let_go(session, session.reuse_handle(handle))
+        attachment = Attachment(session, feed, handle, window_messages, window_bytes)
+        session.attachments[handle] = attachment
+        feed.add(attachment)
+        registry.wake(feed)
+
+    def _check_room(self, session: Session, name: bytes) -> None:
+        other = session.by_queue.get(name)
+        if other is not None:
+            raise Conflict(
+                f"this session has queue {show(name)} attached already, as handle {other}", subject=show(name)
+            )
+        if len(session.by_queue) >= ATTACHED_PER_SESSION_MAX:
+            raise _exhausted("queues attached by one session", ATTACHED_PER_SESSION_MAX, len(session.by_queue) + 1)
+        registry = self._registry
+        share = registry.shares.attached
+        queue_id = registry.state.tables.queue_by_name.get(name)
+        feed = None if queue_id is None else registry.feeds.get(queue_id)
+        if feed is not None:
+            if len(feed.attachments) >= CONSUMERS_PER_QUEUE_MAX:
+                raise _exhausted(f"consumers of queue {show(name)}", CONSUMERS_PER_QUEUE_MAX, len(feed.attachments) + 1)
+            cost_bytes = ATTACHMENT_BYTES
+        else:
+            queue = None if queue_id is None else registry.state.load_queue_by_id(queue_id)
+            streams = 0 if queue is None else queue.bindings + queue.details
+            cost_bytes = ATTACHMENT_BYTES + FEED_BYTES + STREAM_BYTES * streams
+        if cost_bytes > share.left_bytes:
+            raise _exhausted("memory of attached queues, bytes", share.limit_bytes, share.used_bytes + cost_bytes)
+
+    def feed(self, queue_id: bytes) -> Feed:
+        """The feed of a queue that exists; its streams follow, if it is new."""
+        registry = self._registry
+        feed = registry.feeds.get(queue_id)
+        if feed is None:
+            queue = registry.state.load_queue_by_id(queue_id)
+            assert queue is not None, f"queue {queue_id.hex()} has a name but no row"
+            feed = registry.feeds[queue_id] = Feed(queue_id, queue.name)
+            registry.shares.attached.used_bytes += FEED_BYTES
+            self.loading.append((feed, load_streams(registry.state, feed, registry.watch)))
+            if queue.bindings + queue.details <= INLINE_STREAMS_MAX:
+                self.loading.rotate(1)
+                self.load_turn(INLINE_STREAMS_MAX)
+        return feed
+
+    def load_turn(self, bindings_max: int) -> None:
+        """Makes streams of about so many bindings, of the feed that waited longest."""
+        feed, steps = self.loading.popleft()
+        if feed.gone:
+            steps.close()
+            return
+        for cost in steps:
+            bindings_max -= cost
+            if bindings_max <= 0:
+                break
+        if feed.loading:
+            self.loading.append((feed, steps))
+        self._registry.wake(feed)
+
+    def detach(self, session: Session, handle: int) -> None:
+        """Ends an attachment. What it had out is given again to others, or later. An unknown handle changes nothing."""
+        attachment = session.attachments.pop(handle, None)
+        if attachment is not None:
+            feed = attachment.feed
+            del session.by_queue[feed.name]
+            self._registry.shares.attached.used_bytes -= ATTACHMENT_BYTES
+            session.forget_handle(handle)
+            session.stalled.pop(feed.queue_id, None)
+            if not feed.gone:
+                feed.remove(attachment)
+                self.take_back(attachment)
+        name = session.awaited.pop(handle, None)
+        if name is not None:
+            del session.by_queue[name]
+            self._registry.shares.attached.used_bytes -= ATTACHMENT_BYTES
+            waiting = self._registry.awaited[name]
+            del waiting[session.number, handle]
+            if not waiting:
+                del self._registry.awaited[name]
+
+    def take_back(self, attachment: Attachment) -> None:
+        """What it has out is to be given again."""
+        feed = attachment.feed
+        feed.leaving += 1
+        self.returning.append((attachment, iter(list(feed.streams.values()) if attachment.messages else ())))
+        if len(feed.streams) <= INLINE_STREAMS_MAX:
+            self.returning.rotate(1)
+            self.return_turn(INLINE_STREAMS_MAX)
+
+    def return_turn(self, streams_max: int) -> None:
+        """Looks at so many streams of the attachment that left first."""
+        attachment, streams = self.returning[0]
+        feed = attachment.feed
+        for _ in range(streams_max):
+            stream = next(streams, None)
+            if stream is None:
+                self.returning.popleft()
+                feed.leaving -= 1
+                break
+            if stream.out and stream.give_back(attachment):
+                self._registry.mark(stream)
+                if not feed.gone:
+                    feed.set_lagging(stream)
+        self._registry.wake(feed)
+        self._registry.forget_if_idle(feed)
+
+    def close(self, session: Session) -> None:
+        """The session ended: it is given nothing more. What it asked for and is on its way here comes to nothing."""
+        registry = self._registry
+        session.waiting.clear()
+        session.stalled.clear()
+        session.closed = True
+        registry.shares.let_go(session, session.under_way_bytes)
+        session.room_bytes = -1
+        registry.dirty.pop(session.number, None)
+        registry.roomy.pop(session, None)
+        self.closing.append(session)
+        if len(session.by_queue) + len(session.pullers) <= INLINE_STREAMS_MAX // 8:
+            self.closing.rotate(1)
+            self.close_turn(INLINE_STREAMS_MAX // 8)
+
+    def close_turn(self, handles_max: int) -> None:
+        """Detaches some of what a session that ended had."""
+        session = self.closing[0]
+        for _ in range(handles_max):
+            if session.by_queue:
+                self.detach(session, next(reversed(session.by_queue.values())))
+            elif session.pullers:
+                attachment = next(reversed(session.pullers.values()))
+                self._registry.forget_puller(attachment)
+                self.take_back(attachment)
+            else:
+                self.closing.popleft()
+                return
+
+    def dissolve(self, feed: Feed) -> None:
+        """A queue was dropped: attached sessions wait for one of its name to come back, and are told that it is another
+        one then."""
+        registry = self._registry
+        registry.feeds.pop(feed.queue_id, None)
+        registry.let_streams_go(feed)
+        for attachment in feed.pullers.values():
+            attachment.session.pullers.pop(feed.queue_id, None)
+        self.dissolving.append((feed, iter(list(feed.attachments.values()))))
+        if len(feed.attachments) <= INLINE_STREAMS_MAX // 8:
+            self.dissolving.rotate(1)
+            self.dissolve_turn(INLINE_STREAMS_MAX // 8)
+
+    def dissolve_turn(self, attachments_max: int) -> None:
+        """Attaches some of a dropped queue's consumers to what comes after it."""
+        feed, attachments = self.dissolving[0]
+        for _ in range(attachments_max):
+            attachment = next(attachments, None)
+            if attachment is None:
+                self.dissolving.popleft()
+                return
+            session, handle = attachment.session, attachment.handle
+            if handle is None or session.attachments.get(handle) is not attachment:
+                continue  # It left meanwhile.
+            session.resets.append(handle)
+            self._registry.dirty[session.number] = session
+            self._attach_or_end(session, feed.name, handle, attachment.window_messages, attachment.window_bytes)
+
+    def created(self, name: bytes) -> None:
+        """A queue of this name has a part here now: sessions that wait for it are attached."""
+        if name in self._registry.awaited:
+            self.arriving.append(name)
+            self.arriving.rotate(1)
+            self.arrive_turn(INLINE_STREAMS_MAX // 8)
+
+    def arrive_turn(self, attachments_max: int) -> None:
+        """Attaches some of those that wait for a queue that has come."""
+        registry = self._registry
+        name = self.arriving[0]
+        for _ in range(attachments_max):
+            waiting = registry.awaited.get(name)
+            if not waiting or registry.state.tables.queue_by_name.get(name) is None:
+                self.arriving.popleft()
+                return
+            (_, handle), (session, messages, body_bytes) = next(iter(waiting.items()))
+            self._attach_or_end(session, name, handle, messages, body_bytes)
+
+    def _attach_or_end(
+        self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int
+    ) -> None:
+        """A session cannot be told by an answer that there is no room any more for what it had: it ends instead."""
+        try:
+            self.attach(session, name, handle, window_messages, window_bytes)
+        except ShoalError as error:
+            session.ended_by = error
+            self._registry.dirty[session.number] = session
+
+
+def _exhausted(what: str, limit: int, value: int) -> ResourceExhausted:
+    return ResourceExhausted(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)

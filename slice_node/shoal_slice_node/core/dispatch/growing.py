@@ -1,0 +1,165 @@
+"""A key grew: its chunk goes to every stream that is level with it, at once where they are few, else in turns.
+
+A stream that was not reached yet is behind its key. That is safe at every moment: it is level with the chunk when its
+turn comes, or it was made to lag meanwhile and reads the log. Where too much waits for turns, chunks are let go and the
+key is swept: streams that are behind are made to lag.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+
+from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.filling import Piece
+from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.streams import Out, Stream
+from shoal_slice_node.core.effects import Grown
+from shoal_slice_node.core.limits import (
+    DONE_RANGES_MAX,
+    GIVEN_AT_ONCE_MAX,
+    GROWTHS_WAITING_BYTES_MAX,
+    HANDLE_BYTES,
+)
+
+
+class _Spread:
+    """What one key's streams still have to get. `sweep`: chunks were let go; after those that are left, streams behind
+    are made to lag. `streams`: of the chunk, or the sweep, under way."""
+
+    __slots__ = ("grown", "streams", "sweep", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Grown] = deque()
+        self.grown: Grown | None = None
+        self.streams: Iterator[Stream] | None = None
+        self.sweep = False
+
+
+class Growing:
+    """`spreads`: keys in turn."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.spreads: OrderedDict[bytes, _Spread] = OrderedDict()
+        self._waiting_bytes = 0
+        self._left = 0
+
+    def begin_record(self) -> None:
+        """The next record may give GIVEN_AT_ONCE_MAX at once."""
+        self._left = GIVEN_AT_ONCE_MAX
+
+    def grown(self, grown: Grown) -> None:
+        streams = self._registry.by_key.get(grown.key_id)
+        if not streams:
+            return
+        spread = self.spreads.get(grown.key_id)
+        if spread is None and len(streams) <= self._left:
+            self._left -= len(streams)
+            self._give(grown, streams.values())
+            return
+        if spread is None:
+            spread = self.spreads[grown.key_id] = _Spread()
+        spread.waiting.append(grown)
+        self._waiting_bytes += len(grown.chunk)
+        if self._waiting_bytes > GROWTHS_WAITING_BYTES_MAX:
+            self._let_go(spread)
+
+    def _let_go(self, spread: _Spread) -> None:
+        self._waiting_bytes -= sum(len(grown.chunk) for grown in spread.waiting)
+        spread.waiting.clear()
+        spread.sweep = True
+
+    def turn(self, streams_max: int) -> None:
+        """Goes on with so many streams of the key that waited longest."""
+        key_id, spread = self.spreads.popitem(last=False)
+        if spread.streams is None and not self._begin(key_id, spread):
+            return
+        assert spread.streams is not None
+        some: list[Stream] = []
+        for stream in spread.streams:
+            some.append(stream)
+            if len(some) == streams_max:
+                break
+        else:
+            spread.streams = None
+        if spread.grown is not None:
+            self._give(spread.grown, some)
+        else:
+            self._sweep(key_id, some)
+        self.spreads[key_id] = spread
+
+    def _begin(self, key_id: bytes, spread: _Spread) -> bool:
+        """The next chunk of the key, or its sweep. False: nothing is left."""
+        if spread.waiting:
+            spread.grown = spread.waiting.popleft()
+            self._waiting_bytes -= len(spread.grown.chunk)
+        elif spread.sweep:
+            spread.grown, spread.sweep = None, False
+        else:
+            return False
+        spread.streams = iter(list(self._registry.by_key.get(key_id, {}).values()))
+        return True
+
+    def _sweep(self, key_id: bytes, streams: Iterable[Stream]) -> None:
+        found = self._registry.state.key_by_id(key_id)
+        if found is None:
+            return
+        head = found[1].head
+        for stream in streams:
+            if not stream.lagging and stream.next < (stream.end or head) and not stream.feed.gone:
+                stream.feed.set_lagging(stream)
+                self._registry.wake(stream.feed)
+
+    def _give(self, grown: Grown, streams: Iterable[Stream]) -> None:
+        """The hot path: Stream.give and Registry.give are written out here."""
+        key_id, key, first, messages, body_bytes, time_ms, chunk = grown
+        registry = self._registry
+        shares = registry.shares
+        to = first + messages
+        slot = (key_id, first, to, 0, 0)
+        for stream in streams:
+            if stream.lagging or stream.next != first:
+                continue
+            feed = stream.feed
+            attachment: Attachment | None = feed.sole
+            if attachment is not None:
+                session = attachment.session
+                if (
+                    attachment.messages >= attachment.window_messages
+                    or attachment.body_bytes >= attachment.window_bytes
+                    or session.under_way_bytes >= session.room_bytes
+                    or session.owed >= session.owed_max
+                ):
+                    attachment = feed.pick()
+            else:
+                attachment = feed.pick()
+            if attachment is None or (
+                (stream.done or stream.out_messages + messages > DONE_RANGES_MAX) and stream.messages_allowed < messages
+            ):
+                if not feed.gone:
+                    feed.set_lagging(stream)
+                    if attachment is not None:
+                        registry.wake(feed)
+                continue
+            session = attachment.session
+            stream.next = to
+            stream.out_messages += messages
+            out = stream.out
+            if out and out[-1].to == first and out[-1].attachment is attachment and not out[-1].times:
+                out[-1].to = to
+                out[-1].body_bytes += body_bytes
+            else:
+                out.append(Out(first, to, body_bytes, attachment, 0, None))
+                session.owed += 1
+            attachment.messages += messages
+            attachment.body_bytes += body_bytes
+            parcel = session.waiting.get(slot)
+            if parcel is None or parcel.number < stream.parcel:
+                piece = Piece(key, first, first, to, body_bytes, time_ms, chunk, 0)
+                parcel = registry.parcel(session, stream, piece)
+            stream.parcel = parcel.number
+            assert attachment.handle is not None
+            parcel.handles.append(attachment.handle)
+            session.under_way_bytes += HANDLE_BYTES
+            shares.deliveries.used_bytes += HANDLE_BYTES

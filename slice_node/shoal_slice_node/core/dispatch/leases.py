@@ -1,0 +1,54 @@
+"""Leases of what was pulled: until when it is out, and finding those that are over. In memory, of the leader only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
+
+
+class Lease:
+    """What one pull took. `messages`: how many of them are still out. `streams`: where they are."""
+
+    __slots__ = ("attachment", "messages", "streams", "until_ms")
+
+    def __init__(self, attachment: Attachment, until_ms: int) -> None:
+        self.attachment = attachment
+        self.until_ms = until_ms
+        self.messages = 0
+        self.streams: list[Stream] = []
+
+
+class LeaseClock:
+    """Leases by their end. One whose messages are all acked is left out when the next rebuild comes: memory is that of
+    leases with something out, twice at most, and LEASES_ENDED_KEPT."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Lease]] = []
+        self._serial = count()
+        self._rebuild_at = LEASES_ENDED_KEPT
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, lease: Lease) -> None:
+        heappush(self._heap, (lease.until_ms, next(self._serial), lease))
+        if len(self._heap) > self._rebuild_at:
+            self._heap = [entry for entry in self._heap if entry[2].messages]
+            heapify(self._heap)
+            self._rebuild_at = 2 * len(self._heap) + LEASES_ENDED_KEPT
+
+    def next_due_ms(self) -> int | None:
+        """When the first of them ends; None: there is none."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int) -> Iterator[Lease]:
+        """Takes out those that are over and have messages out, one by one."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            lease = heappop(self._heap)[2]
+            if lease.messages:
+                yield lease

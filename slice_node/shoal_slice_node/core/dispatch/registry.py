@@ -1,0 +1,176 @@
+"""What is under consumption: feeds, which streams each key wakes, which sessions have something to send.
+
+Belongs here: the registers, and the small steps that keep them together. Not here: what leads to such a step
+(attaching, applied, growing, acks_in_flight, pump).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+
+from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.filling import Piece
+from shoal_slice_node.core.dispatch.sessions import Parcel, Session
+from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import (
+    DELIVERED_MARKS_MAX,
+    FEED_BYTES,
+    HANDLE_BYTES,
+    PARCEL_OVERHEAD_BYTES,
+    STREAM_BYTES,
+)
+from shoal_slice_node.core.state import State
+
+_LOOKS_FOR_A_PARCEL = 8
+"""A stream that fits none of so many waiting parcels of its piece gets one of its own."""
+
+
+class Registry:
+    """`dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn. `roomy`: sessions with room
+    that feeds found full. `forgetting`: streams of feeds that are forgotten and whose keys still know of them."""
+
+    def __init__(self, state: State, shares: DispatchShares) -> None:
+        self.state = state
+        self.shares = shares
+        self.feeds: dict[bytes, Feed] = {}
+        self.by_key: dict[bytes, dict[bytes, Stream]] = {}
+        """Key id -> queue id -> stream, of live bindings."""
+        self.awaited: dict[bytes, dict[tuple[int, int], tuple[Session, int, int]]] = {}
+        """Queues attached before they have a part here: name -> (session number, handle) -> session and windows."""
+        self.dirty: dict[int, Session] = {}
+        self.ready: OrderedDict[Feed, None] = OrderedDict()
+        self.roomy: OrderedDict[Session, None] = OrderedDict()
+        self.forgetting: deque[Iterator[Stream]] = deque()
+        self._parcels = 0
+        self._marks: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
+        state.watch.keys = self.by_key
+        state.watch.queues = self.feeds
+        state.watch.awaited = self.awaited
+
+    def wake(self, feed: Feed) -> None:
+        """There may be something to give, and room."""
+        if feed.lagging and feed.attachments:
+            self.ready[feed] = None
+
+    def watch(self, stream: Stream) -> None:
+        """A stream was made."""
+        queue_id = stream.feed.queue_id
+        stream.marked = self._marks.get((queue_id, stream.key_id), 0)
+        self.shares.attached.used_bytes += STREAM_BYTES
+        if not stream.end:
+            self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
+
+    def unwatch(self, stream: Stream) -> None:
+        """Its key does not wake it any more."""
+        watchers = self.by_key.get(stream.key_id)
+        if watchers is not None and watchers.get(stream.feed.queue_id) is stream:
+            del watchers[stream.feed.queue_id]
+            if not watchers:
+                del self.by_key[stream.key_id]
+
+    def remove_stream(self, stream: Stream) -> None:
+        feed = stream.feed
+        had_out = bool(stream.out)
+        stream.forget_out()
+        self.unwatch(stream)
+        feed.clear_lagging(stream)
+        feed.unflushed.pop(stream.key_id, None)
+        if feed.streams.pop(stream.key_id, None) is not None:
+            self.shares.attached.used_bytes -= STREAM_BYTES
+        if had_out:  # Windows have opened, and no ack will say so.
+            self.wake(feed)
+
+    def mark(self, stream: Stream) -> None:
+        """Remembers what was given out, for when the queue is consumed again: it is a redelivery then."""
+        slot = (stream.feed.queue_id, stream.key_id)
+        self._marks[slot] = stream.next
+        self._marks.move_to_end(slot)
+        if len(self._marks) > DELIVERED_MARKS_MAX:
+            self._marks.popitem(last=False)
+
+    def forget_if_idle(self, feed: Feed) -> None:
+        """Idle queues have no presence in memory."""
+        if feed.idle and self.feeds.get(feed.queue_id) is feed:
+            del self.feeds[feed.queue_id]
+            self.let_streams_go(feed)
+
+    def let_streams_go(self, feed: Feed) -> None:
+        """A feed that is no more: its streams leave their keys, in turns where they are many."""
+        feed.gone = True
+        feed.lagging = {}
+        feed.sole = None
+        feed.line.clear()
+        self.shares.attached.used_bytes -= FEED_BYTES + STREAM_BYTES * len(feed.streams)
+        streams, feed.streams = feed.streams, {}
+        leaving = iter(streams.values())
+        if len(streams) <= 64:
+            for stream in leaving:
+                self.leave(stream)
+        else:
+            self.forgetting.append(leaving)
+
+    def leave(self, stream: Stream) -> None:
+        stream.forget_out()
+        self.unwatch(stream)
+
+    def end_pull(self, attachment: Attachment) -> None:
+        """A puller that has nothing out leaves no trace, once it takes nothing any more."""
+        if not attachment.pulling:
+            self.forget_puller(attachment)
+
+    def forget_puller(self, attachment: Attachment) -> None:
+        attachment.feed.pullers.pop(attachment.session.number, None)
+        attachment.session.pullers.pop(attachment.feed.queue_id, None)
+
+    def parcel(self, session: Session, stream: Stream, piece: Piece) -> Parcel:
+        """The parcel that takes this piece to the session: one that waits, if it leaves late enough for the stream."""
+        for count in range(_LOOKS_FOR_A_PARCEL):
+            slot = (stream.key_id, piece.low, piece.to, piece.times, count)
+            parcel = session.waiting.get(slot)
+            if parcel is None:
+                break
+            if parcel.number >= stream.parcel:
+                return parcel
+        else:
+            slot = (stream.key_id, piece.low, piece.to, piece.times, self._parcels + _LOOKS_FOR_A_PARCEL)
+        parcel = session.waiting[slot] = Parcel(
+            piece.key, piece.first, piece.low, piece.to, piece.chunk, piece.time_ms, piece.times
+        )
+        self._parcels += 1
+        parcel.number = self._parcels
+        self.shares.hold(session, len(piece.chunk) + len(piece.key) + PARCEL_OVERHEAD_BYTES)
+        self.dirty[session.number] = session
+        return parcel
+
+    def give(self, stream: Stream, attachment: Attachment, piece: Piece) -> None:
+        """Puts a piece on its way to the attachment's session."""
+        session = attachment.session
+        parcel = self.parcel(session, stream, piece)
+        stream.parcel = parcel.number
+        assert attachment.handle is not None
+        parcel.handles.append(attachment.handle)
+        self.shares.hold(session, HANDLE_BYTES)
+
+    def let_go(self, session: Session, cost_bytes: int) -> None:
+        """The session holds less: there is room again for the feeds that wanted it."""
+        self.shares.let_go(session, cost_bytes)
+        self.has_room_again(session)
+
+    def has_room_again(self, session: Session) -> None:
+        if session.stalled and session.has_room:
+            self.roomy[session] = None
+
+    def serve_stalled(self, session: Session, feeds_max: int) -> None:
+        """Lines up, in some of the feeds that found this session full, its attachment again."""
+        stalled = session.stalled
+        for _ in range(min(feeds_max, len(stalled))):
+            queue_id = next(iter(stalled))
+            feed = stalled.pop(queue_id)
+            attachment = feed.attachments.get(session.number)
+            if attachment is not None and attachment.window_open:
+                feed.line_up(attachment)
+                self.wake(feed)
+        if stalled and session.has_room:
+            self.roomy[session] = None

@@ -1,0 +1,97 @@
+"""The promise that no binding falls silent, as a check: a binding with backlog, whose queue is attached by a session with
+room, is being served or is in line for it.
+
+A test asks after every step; a running node asks a few feeds now and then, counts what it finds, and puts it in line.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
+from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.streams import Stream
+
+_FIRST = attrgetter("first")
+
+
+class Silent(NamedTuple):
+    """A stream that would wait for ever, and why."""
+
+    feed: Feed
+    stream: Stream | None
+    reason: str
+
+
+def silent_streams(dispatcher: Dispatcher, feeds: Iterable[Feed]) -> Iterator[Silent]:
+    """All that is wrong with these feeds. O(their streams and attachments)."""
+    for feed in feeds:
+        if feed.gone:
+            continue
+        yield from _out_of_line(dispatcher, feed)
+        if not _has_room(feed):
+            continue
+        for stream in feed.streams.values():
+            reason = _silence(dispatcher, feed, stream)
+            if reason:
+                yield Silent(feed, stream, reason)
+
+
+def serve(dispatcher: Dispatcher, silent: Silent) -> None:
+    """Puts it in line after all."""
+    for attachment in silent.feed.attachments.values():
+        silent.feed.line_up(attachment)
+    if silent.stream is not None:
+        silent.feed.set_lagging(silent.stream)
+    dispatcher.registry.wake(silent.feed)
+
+
+def _out_of_line(dispatcher: Dispatcher, feed: Feed) -> Iterator[Silent]:
+    """An attachment outside of the line is asked again: by an ack, or when its session has room."""
+    roomy = dispatcher.registry.roomy
+    for attachment in feed.attachments.values():
+        session = attachment.session
+        if attachment.lined or not attachment.window_open or session.closed:
+            continue
+        if feed.queue_id not in session.stalled:
+            yield Silent(feed, None, f"session {session.number} is neither in line nor asked when it has room")
+        elif session.has_room and session not in roomy:
+            yield Silent(feed, None, f"session {session.number} has room, and what it stalled is not looked at")
+        elif not (session.has_room or session.under_way_bytes or session.owed):
+            yield Silent(feed, None, f"session {session.number} has no room and nothing that would make any")
+
+
+def _has_room(feed: Feed) -> bool:
+    return any(
+        attachment.window_open and attachment.session.has_room and not attachment.session.closed
+        for attachment in feed.attachments.values()
+    )
+
+
+def _silence(dispatcher: Dispatcher, feed: Feed, stream: Stream) -> str:
+    """Why nothing will serve this stream; "" if something will, or it lacks nothing."""
+    found = dispatcher.state.key_by_id(stream.key_id)
+    if found is None or not (stream.returned or stream.next < (stream.end or found[1].head)):
+        return ""
+    if not stream.lagging:
+        return "" if stream.key_id in dispatcher.growing.spreads else "it has backlog and is not noted as lagging"
+    if stream.key_id not in feed.lagging:
+        return "it lags, and its feed does not know"
+    if feed in dispatcher.registry.ready or _waits_for_acks(stream):
+        return ""
+    return "it lags and its feed is not in line"
+
+
+def _waits_for_acks(stream: Stream) -> bool:
+    """As many done ranges as may be: only acks of what is out can lead on, and something below them is out."""
+    if stream.messages_allowed > 0 or not stream.out:
+        return False
+    for first, _, _ in stream.returned or ():
+        level = first == stream.cursor or (stream.done is not None and stream.done.end_of(first - 1) == first)
+        if level and first < stream.done_end:
+            return False
+    index = bisect_left(stream.out, stream.next, key=_FIRST)
+    return index > 0

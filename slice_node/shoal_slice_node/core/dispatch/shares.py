@@ -1,0 +1,84 @@
+"""The shares of a process's memory that dispatch fills, and how much of them a session may still take.
+
+What is counted is about what CPython keeps, measured; the figures stand in limits.py. A share that is full makes who
+holds most of it lag, before others notice: below half of it every session has its own window, above it the rest is
+divided among those that hold something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import DELIVERIES_FLOOR_BYTES, OWED_BYTES, OWED_FLOOR, OWED_PER_SESSION_MAX
+
+
+class Share:
+    """A part of the budget. `used_bytes` may pass `limit_bytes` by one piece."""
+
+    __slots__ = ("limit_bytes", "name", "used_bytes")
+
+    def __init__(self, name: str, limit_bytes: int) -> None:
+        self.name = name
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    @property
+    def left_bytes(self) -> int:
+        return self.limit_bytes - self.used_bytes
+
+
+class DispatchShares:
+    """`deliveries`: what waits for sessions or is at their transports. `attached`: feeds, streams and attachments.
+    `owed`: what sessions have and have not acked. `holding`: sessions that hold deliveries."""
+
+    __slots__ = ("attached", "deliveries", "holding", "owed")
+
+    def __init__(
+        self, deliveries_bytes: int = 1 << 40, attached_bytes: int = 1 << 40, owed_bytes: int = 1 << 40
+    ) -> None:
+        self.deliveries = Share("deliveries", deliveries_bytes)
+        self.attached = Share("attached queues", attached_bytes)
+        self.owed = Share("owed deliveries", owed_bytes)
+        self.holding = 0
+
+    def divide_owed(self, sessions: Sequence[Session]) -> None:
+        """Counts what sessions owe, and lowers what each may while that is more than half of the share. Now and then:
+        between two looks a session cannot owe much more. One that finds no room owes something: its acks make some."""
+        share = self.owed
+        share.used_bytes = OWED_BYTES * sum(session.owed for session in sessions)
+        owed_max = OWED_PER_SESSION_MAX
+        if 2 * share.used_bytes > share.limit_bytes:
+            owing = sum(session.owed > 0 for session in sessions)
+            owed_max = max(OWED_FLOOR, min(owed_max, share.limit_bytes // (2 * OWED_BYTES * owing)))
+        for session in sessions:
+            session.owed_max = owed_max
+
+    def hold(self, session: Session, cost_bytes: int) -> None:
+        """The session holds so much more."""
+        if not session.under_way_bytes:
+            self.holding += 1
+        session.under_way_bytes += cost_bytes
+        share = self.deliveries
+        share.used_bytes += cost_bytes
+        if 2 * share.used_bytes > share.limit_bytes:
+            self._narrow(session)
+
+    def let_go(self, session: Session, cost_bytes: int) -> None:
+        """The session holds so much less."""
+        session.under_way_bytes -= cost_bytes
+        self.deliveries.used_bytes -= cost_bytes
+        assert session.under_way_bytes >= 0 and self.deliveries.used_bytes >= 0
+        if cost_bytes and not session.under_way_bytes:
+            self.holding -= 1
+        if not session.closed:
+            self._narrow(session)
+
+    def _narrow(self, session: Session) -> None:
+        """A session that finds no room holds something, so that letting go of it looks here again: none is forgotten."""
+        share = self.deliveries
+        if 2 * share.used_bytes <= share.limit_bytes:
+            session.room_bytes = session.window_bytes
+        else:
+            fair_bytes = share.limit_bytes // (2 * max(1, self.holding))
+            session.room_bytes = min(session.window_bytes, max(DELIVERIES_FLOOR_BYTES, fair_bytes))

@@ -1,0 +1,80 @@
+"""A queue that many sources fill and that serves them in turn, by cost: a flood of one is not before the next of another.
+
+Method: deficit round robin (Shreedhar and Varghese, Efficient Fair Queueing Using Deficit Round Robin, SIGCOMM 1995).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from shoal_slice_node.core.limits import FAIR_QUANTUM
+
+Item = TypeVar("Item")
+
+
+class _Lane(Generic[Item]):
+    """One source's items with their costs and sizes. `credit`: cost it may still take in this round."""
+
+    __slots__ = ("bytes", "credit", "items")
+
+    def __init__(self) -> None:
+        self.items: deque[tuple[Item, int, int]] = deque()
+        self.credit = 0
+        self.bytes = 0
+
+
+class FairQueue(Generic[Item]):
+    """`bytes`: sizes of all that waits. The order of one source's items stays."""
+
+    def __init__(self) -> None:
+        self._lanes: OrderedDict[Hashable, _Lane[Item]] = OrderedDict()
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
+    @property
+    def sources(self) -> int:
+        """How many have something here."""
+        return len(self._lanes)
+
+    def bytes_of(self, source: Hashable) -> int:
+        """Sizes of what waits of one source."""
+        lane = self._lanes.get(source)
+        return 0 if lane is None else lane.bytes
+
+    def put(self, source: Hashable, item: Item, cost: int, size_bytes: int) -> None:
+        lane = self._lanes.get(source)
+        if lane is None:
+            lane = self._lanes[source] = _Lane()
+        lane.items.append((item, cost, size_bytes))
+        lane.bytes += size_bytes
+        self.bytes += size_bytes
+
+    def take(self) -> tuple[Hashable, Item]:
+        """The next item and its source. Not while the queue is empty."""
+        lanes = self._lanes
+        while True:
+            source = next(iter(lanes))
+            lane = lanes[source]
+            cost = lane.items[0][1]
+            if lane.credit < cost:
+                lane.credit += FAIR_QUANTUM
+                lanes.move_to_end(source)
+                continue
+            item, cost, size_bytes = lane.items.popleft()
+            lane.credit -= cost
+            lane.bytes -= size_bytes
+            self.bytes -= size_bytes
+            if not lane.items:
+                del lanes[source]
+            return source, item
+
+    def clear(self) -> list[Item]:
+        """Takes out everything."""
+        items = [item for lane in self._lanes.values() for item, _, _ in lane.items]
+        self._lanes.clear()
+        self.bytes = 0
+        return items

@@ -1,0 +1,205 @@
+"""Bounds of the core. Each with its unit and its reason. The contract's bounds are in shoal_contract.limits."""
+
+from typing import Final
+
+from shoal_contract.limits import CHUNK_MESSAGES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX, NAME_BYTES_MAX
+
+BUCKET_ENTRIES_MEAN: Final = 48
+"""Bindings per row of a queue, on average, once it has more than one: 24 bytes each keeps a row within one page."""
+
+BUCKET_ENTRIES_LOW: Final = 16
+"""Below this mean a queue gives back its last row."""
+
+BINDINGS_PER_QUEUE_MAX: Final = 100_000
+"""Keys of one queue: a login of a tenth of a second."""
+
+PURGE_BINDINGS_MAX: Final = 1_000
+"""Bindings looked at by one part of a purge: about 4 ms of the broker. The caller goes on with the next part."""
+
+REFUSALS_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
+"""Texts of refusals in one outcome; further ones have a code only. The largest outcome then fits one answer."""
+
+ANSWERS_KEPT_MAX: Final = 512
+"""Answers remembered per producer until it says they arrived; above the client's frames in flight."""
+
+DONE_RANGES_MAX: Final = 4096
+"""Done ranges per binding, 16 bytes each in its detail row, together with the messages that are out: acking every second
+message then makes no more. At the bound only what closes a gap is given. As many as a chunk has messages."""
+
+RECOVERED_KEYS_MAX: Final = 200_000
+"""Keys whose bindings moved in a replayed tail, to be looked at for trims: the last so many; the walk finds the rest."""
+
+RECLAIM_NOTED_MAX: Final = 200_000
+"""Rows of `reclaim` kept in mind, 50 bytes each; with more, the table is walked."""
+
+LOOK_MEMBERS_PER_TURN: Final = 500
+"""Cursors read per turn while a key's lowest is sought: about 2 ms of the broker."""
+
+LOOK_MEMBERS_PER_STEP: Final = 100
+"""Of these for one key, before the next key has its turn."""
+
+LOOKS_UNDER_WAY_MAX: Final = 16
+"""Keys whose lowest cursor is sought at a time, in turns."""
+
+LOWEST_NOTED_MEMBERS_MIN: Final = 16
+"""Of keys with fewer bindings it is not noted who stood lowest: reading all of them again costs as little."""
+
+LOWEST_NOTED_MAX: Final = 50_000
+"""Keys of which it is noted who stood lowest, 200 bytes each; with more, the oldest look is forgotten."""
+
+TRIM_DELAY_MS: Final = 500
+"""How long a key's consumed rows may wait for a trim when too few of its bindings have moved to pay for one."""
+
+DROP_BINDINGS_MAX: Final = 1_000
+"""Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
+
+RECLAIM_COST_PER_TURN: Final = 1_000
+"""What one RECLAIM record may cost, in bindings: about 4 ms."""
+
+RECLAIM_QUEUE_COST: Final = 2 * BUCKET_ENTRIES_MEAN
+RECLAIM_KEY_COST: Final = 2
+"""Of one row: a bucket of bindings and as many details; a key."""
+
+FAIR_QUANTUM: Final = 100
+"""Operations that a source gets in its turn, where several wait: a largest frame waits for ten rounds."""
+
+KEYS_WALKED_PER_TURN: Final = 200
+"""Keys looked at in one turn of the walk after a start: 10,000 a second, 0.3 ms each turn."""
+
+PRODUCERS_PER_TURN: Final = 40
+"""Producers looked at in one turn: 2,000 a second, 0.2 ms each turn."""
+
+PRODUCER_COST_MAX: Final = 1_000
+"""Answers deleted by one RECLAIM record for idle producers, about: one producer more may pass it."""
+
+PRODUCER_SAMPLE_MS: Final = 600_000
+"""How exact a producer's silence is measured; 150 samples a day."""
+
+LEASES_PER_TURN: Final = 100
+"""Leases of pulls ended in one turn: about 1 ms where each took a few messages."""
+
+DESCRIBE_BINDINGS_MAX: Final = 200_000
+"""Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""
+
+DESCRIBE_LISTED_MAX: Final = 10_000
+"""Bindings listed in one Describe: the answer fits a frame."""
+
+READ_ROWS_PER_STEP: Final = 100
+"""Bindings, keys or done ranges read in one step of a Describe: about 1 ms."""
+
+QUEUES_PER_ATTACH_MAX: Final = 1_000
+"""Queues in one Attach: about 10 ms of work, in turns, and streams for each besides."""
+
+DETACH_HANDLES_MAX: Final = 10_000
+"""Handles in one Detach: about 10 ms of work, in turns."""
+
+ACKS_PER_FRAME_MAX: Final = 2_000
+ACKED_CONSUMERS_PER_FRAME_MAX: Final = 12_000
+"""Acks in one frame, and the handles and queues that they name: about 20 ms of work, in turns."""
+
+ACKED_PER_STEP: Final = 500
+"""Handles acked in one step: under 1 ms."""
+
+DESCRIBE_NAMES_MAX: Final = 1_000
+"""Queues and keys in one Describe."""
+
+# Dispatch: what its work costs, and what it keeps in memory.
+
+INLINE_STREAMS_MAX: Final = 400
+"""Streams made, or looked at, at once when a queue is attached or left: about 1 ms; more of them take turns."""
+
+LOAD_DETAILS_PER_STEP: Final = 256
+"""Detail rows read in one step of that: about 0.5 ms."""
+
+GIVEN_AT_ONCE_MAX: Final = 2_000
+"""Streams that the chunks of one record reach at once: about 2 ms. Beyond, keys take turns."""
+
+GROWTHS_WAITING_BYTES_MAX: Final = 16 << 20
+"""Chunks that wait for such turns. Beyond, streams that are behind read the log."""
+
+PUMP_TURN_HANDLES: Final = 500
+"""Streams reached, or taken back from, in one turn: under 1 ms."""
+
+PUMP_TURN_BINDINGS: Final = 200
+"""Bindings loaded, feeds served again or handles detached in one turn: under 1 ms."""
+
+PUMP_TURN_LOOKS: Final = 5_000
+"""Gaps and streams looked at in one turn: about 2 ms. Above DONE_RANGES_MAX, so that one stream's gaps fit."""
+
+DONE_RANGES_PER_COST: Final = 16
+"""So many done ranges, read and written again, cost about as much as one ack."""
+
+CONSUMERS_PER_QUEUE_MAX: Final = 10_000
+"""Sessions that compete for one queue."""
+
+ATTACHED_PER_SESSION_MAX: Final = 200_000
+"""Queues that one session consumes: with 5 bytes for each a delivery to all of them fits one response."""
+
+OWED_PER_SESSION_MAX: Final = 50_000
+"""Stretches of unacked offsets of one session, about 120 bytes each: above it the session lags."""
+
+OWED_BY_PULLS_MAX: Final = 500_000
+"""The same of all unary pulls together, which share a session: 60 MB. Further pulls are refused."""
+
+PULL_LEASE_MS_MAX: Final = 3_600_000
+"""The longest lease of a pull: what is not acked in an hour is given again."""
+
+LEASES_ENDED_KEPT: Final = 1_000
+"""Leases whose messages are all acked, kept until the next rebuild of the clock."""
+
+PULL_ROWS_PER_STEP: Final = 200
+"""Parts of chunks taken in one step of a pull: about 1 ms."""
+
+FEED_BYTES: Final = 1_100
+ATTACHMENT_BYTES: Final = 700
+STREAM_BYTES: Final = 450
+"""Memory of a consumed queue, of a session's part in it, and of one of its bindings (measured, names of 36 bytes)."""
+
+OWED_BYTES: Final = 120
+"""Memory of one stretch of unacked offsets."""
+
+OWED_FLOOR: Final = 100
+"""Such stretches that a session may have even when their share is full."""
+
+PARCEL_OVERHEAD_BYTES: Final = 600
+HANDLE_BYTES: Final = 8
+"""Memory of a delivery that waits, besides its chunk and its key, and of each queue in it."""
+
+DELIVERIES_FLOOR_BYTES: Final = 16 << 10
+"""What a session may hold even when the share of deliveries is full: a reader goes on, if slowly."""
+
+PULL_MESSAGES_MAX: Final = 10_000
+"""Messages taken by one pull."""
+
+PARCEL_BYTES_MAX: Final = NAME_BYTES_MAX + 65
+"""A delivery besides its chunk and its handles: the key's name and numbers."""
+
+PULL_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
+"""Bytes taken by one pull: fits one answer beside a largest chunk."""
+
+DELIVERED_MARKS_MAX: Final = 100_000
+"""Bindings whose highest delivered offset is remembered after their queue was detached, to mark redeliveries."""
+
+PUMP_TURN_BYTES: Final = 256 << 10
+"""Read from the log for one lagging queue before others get their turn."""
+
+PUMP_TURN_ROWS: Final = 256
+"""The same, in rows."""
+
+PIECE_ROWS_MAX: Final = 5000
+"""Rows of a frozen delta sent, or freed, at one go: about 2 ms of the broker's loop."""
+
+PIECE_BYTES_MAX: Final = 1 << 20
+"""The same for log rows, which may be long."""
+
+assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
+assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
+assert DONE_RANGES_MAX < PUMP_TURN_LOOKS
+assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
+assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
+
+MEMORY_BASE_BYTES: Final = 120 << 20
+"""A node that holds nothing, with its caches and the interpreter's spare room."""
+
+MEMORY_BYTES_MIN: Final = 320 << 20
+"""The least budget of a node's process: every share then fits its largest single piece."""
