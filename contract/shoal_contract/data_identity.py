@@ -14,8 +14,8 @@ from shoal_contract.errors import Malformed
 
 @dataclass(frozen=True, slots=True)
 class DataIdentity:
-    """`cluster_id`: of the cluster, "" for a node that runs alone. `incarnation`: which life of the slice's data, 32 hex
-    digits; another one begins wherever data begins empty."""
+    """`cluster_id`: of the cluster, "" for a node that runs alone. `incarnation`: which life of the slice's data, 32
+    hex digits; another one begins wherever data begins empty."""
 
     cluster_id: str
     slice: str

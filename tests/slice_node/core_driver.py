@@ -6,15 +6,19 @@ does until nothing is left to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import TypeVar
 
 from shoal_contract.chunk import encode_chunk, parse_chunk
 from shoal_contract.journal_record import Record
+from shoal_contract.limits import FRAME_OPERATIONS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.check import check_tables
+from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.pulling import Puller, PullTerms
+from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.engine import Engine
@@ -33,9 +37,11 @@ from shoal_slice_node.core.records import (
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_QUEUE
 from shoal_slice_node.core.tables import Tables
 from shoal_slice_node.core.trimmer import Trimmer
+from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.watch import Watch
 
 PARTITIONS = 4
+Item = TypeVar("Item")
 Message = tuple[str, int, bytes]
 """Key, offset, body."""
 
@@ -78,23 +84,39 @@ class CoreDriver:
         assert effects.outcome is not None
         return wire.Outcome.FromString(effects.outcome)
 
+    def change_all(self, steps: Iterable[wire.Step]) -> None:
+        """In as many frames as it takes: one step each has is one queue or key."""
+        for some in _batches(steps, FRAME_OPERATIONS_MAX):
+            self.change(*some)
+
+    def declare(self, names: Iterable[str]) -> None:
+        """Queues, in as many frames as it takes."""
+        for some in _batches(names, FRAME_OPERATIONS_MAX):
+            self.change(declare(*some))
+
     def session(self, window_bytes: int = 1 << 20) -> Session:
         self.sessions += 1
         return Session(self.sessions, window_bytes)
 
     def attach(self, session: Session, queue: str, handle: int = 1, messages: int = 1000, size: int = 1 << 20) -> bool:
-        return self.dispatcher.attach(session, queue.encode(), handle, messages, size)
+        return bool(self.dispatcher.attach(session, queue.encode(), handle, messages, size))
 
     def pump(self) -> None:
-        while self.dispatcher.has_ready:
-            self.dispatcher.turn()
+        while self.dispatcher.turn():
+            pass
+        self.check_served()
+
+    def check_served(self) -> None:
+        """No binding is silent."""
+        silent = [found.reason for found in silent_streams(self.dispatcher, self.dispatcher.feeds.values())]
+        assert not silent, silent
 
     def deliveries(self, session: Session) -> list[wire.Delivery]:
         """All that the session can get now, as if its client read at once."""
         found: list[wire.Delivery] = []
         self.pump()
         while session.waiting:
-            taken, size = session.take(1 << 20)
+            taken, size = self.dispatcher.take(session, 1 << 20)
             self.dispatcher.dirty.pop(session.number, None)
             found += taken
             self.dispatcher.sent(session, size)
@@ -114,12 +136,22 @@ class CoreDriver:
         queue_id = self.tables.queue_by_name.get(queue.encode())
         assert queue_id is not None
         terms = PullTerms(messages, 0, lease_ms)
-        return [parcel.to_wire() for parcel in self.puller.pull(session, queue_id, terms, self.now_ms)]
+        return [parcel.to_wire() for parcel in finish(self.puller.pull(session, queue_id, terms, self.now_ms))]
+
+    def take_acks(self, cost_max: int = 1 << 30) -> tuple[AckBatch, int]:
+        """The acks of the next record, and the LSN at which they were taken."""
+        acks = self.dispatcher.acks
+        if not acks.flushing:
+            acks.begin_flush()
+        return acks.take(cost_max), self.state.lsn
+
+    def apply_acks(self, batch: AckBatch, taken_at_lsn: int) -> None:
+        effects = self.record(Kind.ACKS, encode_acks(batch.acks, taken_at_lsn))
+        self.dispatcher.acks.applied(batch, effects.acks_skipped)
 
     def flush(self) -> None:
-        acks = self.dispatcher.take_acks(1 << 30)
-        self.record(Kind.ACKS, encode_acks(acks))
-        self.dispatcher.acks_applied({ack.queue_id for ack in acks})
+        while self.dispatcher.acks.waiting:
+            self.apply_acks(*self.take_acks())
 
     def trim(self) -> list[Trim]:
         """One turn of the trimmer, and what it found applied."""
@@ -150,6 +182,12 @@ class CoreDriver:
     def check(self) -> None:
         problems = list(check_tables(self.tables))
         assert not problems, "\n".join(map(str, problems))
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
 
 
 def declare(*queues: str, expires_after_s: int = 0) -> wire.Step:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.delta_piece import ID_BYTES, Piece
-from shoal_slice_node.core.memory_tables import MemoryTables
-from shoal_slice_node.core.tables import Groups, Logs, Rows
+from shoal_slice_node.core.memory_tables import MemoryGroups, MemoryLogs, MemoryRows, MemoryTables
 
 
 class MemoryBase:
@@ -16,16 +15,16 @@ class MemoryBase:
     def __init__(self) -> None:
         self.tables = MemoryTables()
 
-    def rows(self, table: str) -> Rows:
-        rows: Rows = getattr(self.tables, table)
+    def rows(self, table: str) -> MemoryRows:
+        rows: MemoryRows = getattr(self.tables, table)
         return rows
 
-    def groups(self, table: str) -> Groups:
-        groups: Groups = getattr(self.tables, table)
+    def groups(self, table: str) -> MemoryGroups:
+        groups: MemoryGroups = getattr(self.tables, table)
         return groups
 
-    def logs(self, table: str) -> Logs:
-        logs: Logs = getattr(self.tables, table)
+    def logs(self, table: str) -> MemoryLogs:
+        logs: MemoryLogs = getattr(self.tables, table)
         return logs
 
     def apply(self, pieces: Iterable[Piece]) -> None:

@@ -80,9 +80,8 @@ class ReferenceModel:
         seen = set(range(answer, key.head))
         if old is None:
             bindings[name] = Binding(answer, seen)
-        else:  # besides what it still had to get; the time away stays away, and what is out stays out
-            again = {offset for offset in seen if offset < min(old.left) or offset >= old.end}
-            bindings[name] = Binding(answer, old.left | again, given=old.given)
+        else:  # besides what it still had to get below; what is out stays out
+            bindings[name] = Binding(answer, old.left | seen, given=old.given)
 
     def _unneeded(self, key: Key, start: wire.Start.ValueType, answer: int) -> None:
         """Nobody needed the key: it may have vanished and begin anew, above all it ever had."""

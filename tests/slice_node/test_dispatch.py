@@ -38,10 +38,10 @@ def test_acks_taken_while_earlier_ones_are_being_journaled_survive_the_end_of_th
     core.take(session)
     core.change(unbind("q", "k"))
     core.ack(session, "k", 1, 2)
-    under_way = core.dispatcher.take_acks(10)
+    under_way, _ = core.take_acks()
     core.ack(session, "k", 2, 3)
-    core.dispatcher.acks_applied({ack.queue_id for ack in under_way})
-    assert core.dispatcher.take_acks(10), "the second ack is not in the journal yet"
+    core.dispatcher.acks.applied(under_way)
+    assert core.take_acks()[0].acks, "the second ack is not in the journal yet"
 
 
 def test_a_window_filled_by_a_discarded_key_opens_for_the_others() -> None:
@@ -76,7 +76,7 @@ def test_what_a_session_asked_for_before_it_ended_is_not_done_after() -> None:
     core.attach(session, "unknown", handle=2)
     assert core.pull(session, "q", 10) == []
     core.pump()
-    assert not core.dispatcher.dirty and not core.dispatcher.feeds and not core.dispatcher.awaited
+    assert not core.dispatcher.dirty and not core.dispatcher.feeds and not core.dispatcher.registry.awaited
 
 
 def test_a_handle_used_again_gets_nothing_of_its_former_queue() -> None:

@@ -17,7 +17,7 @@ from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core import listing
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.kept import Kept
-from shoal_slice_node.core.listing import Work, list_bindings, list_keys, list_members, list_queues
+from shoal_slice_node.core.listing import Page, list_bindings, list_keys, list_members, list_queues
 from shoal_slice_node.core.memory_tables import MemoryTables
 from shoal_slice_node.core.reading import describe_queue
 from shoal_slice_node.core.records import Kind, encode_ownership
@@ -25,6 +25,7 @@ from shoal_slice_node.core.rows.key_row import decode_key
 from shoal_slice_node.core.rows.queue_row import name_of
 from shoal_slice_node.core.rows.small_rows import KEPT
 from shoal_slice_node.core.tables import Tables
+from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, bind, declare, drop, publish, purge, unbind
 from .memory_base import MemoryBase
@@ -35,13 +36,8 @@ KEYS = [f"{letter}-{number}" for letter in ("k", "kk", "x") for number in range(
 LIMITS = (1, 2, 7, 1000)
 
 
-def page(work: Work[listing.Item]) -> tuple[list[listing.Item], bytes]:
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            found: tuple[list[listing.Item], bytes] = done.value
-            return found
+def page(work: Page[listing.Item]) -> tuple[list[listing.Item], bytes]:
+    return finish(work)
 
 
 class Life:
@@ -227,7 +223,8 @@ def test_a_list_goes_on_while_a_checkpoint_takes_its_rows() -> None:
 def test_bindings_of_a_queue_with_many_keys_come_in_bounded_steps() -> None:
     core = CoreDriver()
     keys = [f"k{number}" for number in range(2000)]
-    core.change(declare("q"), bind("q", *keys))
+    core.change(declare("q"))
+    core.change_all(bind("q", key) for key in keys)
     core.change(*(publish(key, b"a") for key in keys[:100]))
     work = list_bindings(core.state, b"q", b"", 1000)
     steps = 0

@@ -10,17 +10,18 @@ from unittest.mock import patch
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal_contract.errors import OutOfRange
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core import engine
 from shoal_slice_node.core.check import check_tables
 from shoal_slice_node.core.delta import Delta
+from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.reading import describe_queue, peek
-from shoal_slice_node.core.records import Acked, ChangeHead, Kind, encode_acks
+from shoal_slice_node.core.records import ChangeHead
+from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, bind, bodies_of, declare, drop, publish, purge, unbind
 from .memory_base import MemoryBase
@@ -48,7 +49,7 @@ class SliceMachine(RuleBasedStateMachine):
         self.sequence = 0
         self.frames: dict[int, tuple[tuple[wire.Step, ...], wire.Outcome]] = {}
         self.sessions: list[Session] = []
-        self.under_way: list[list[Acked]] = []
+        self.under_way: list[tuple[AckBatch, int]] = []
 
     @initialize()
     def open(self) -> None:
@@ -82,7 +83,6 @@ class SliceMachine(RuleBasedStateMachine):
     def binds(self, queue: str, names: list[str], start: wire.Start.ValueType, value: int) -> None:
         if start != wire.START_UNSPECIFIED:
             self.take_all()
-            self.flush_acks()
         outcome = self.change(bind(queue, *names, start=start, value=value)).steps[0]
         assert bool(outcome.refusals) >= (queue not in self.model.queues)
         if outcome.refusals:
@@ -270,14 +270,12 @@ class SliceMachine(RuleBasedStateMachine):
 
     @rule()
     def acks_are_journaled(self) -> None:
-        self.under_way.append(self.core.dispatcher.take_acks(1000))
+        self.under_way.append(self.core.take_acks())
 
     @rule()
     def acks_are_applied(self) -> None:
         while self.under_way:
-            acks = self.under_way.pop(0)
-            self.core.record(Kind.ACKS, encode_acks(acks))
-            self.core.dispatcher.acks_applied({ack.queue_id for ack in acks})
+            self.core.apply_acks(*self.under_way.pop(0))
 
     @rule(later_ms=st.sampled_from([0, 600]))
     def maintains(self, later_ms: int) -> None:
@@ -295,9 +293,9 @@ class SliceMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.model.queues)))
         described = describe_queue(self.core.state, name.encode(), 0, 0)
         assert (described.messages, described.body_bytes) == self.model.depth(name)
-        queue = self.core.state.load_queue(name.encode())
-        assert isinstance(queue, Queue)
-        found = [m for d in peek(self.core.state, queue, messages, 1 << 20) for m in bodies_of(d)]
+        queue_id = self.core.tables.queue_by_name.get(name.encode())
+        assert queue_id is not None
+        found = [m for d in finish(peek(self.core.state, queue_id, messages, 1 << 20)) for m in bodies_of(d)]
         assert len(found) == min(messages, described.messages)
         for key, offset, body in found:
             assert offset in self.model.queues[name][key].left and self.model.keys[key].messages[offset] == body
@@ -319,6 +317,11 @@ class SliceMachine(RuleBasedStateMachine):
     def flush_acks(self) -> None:
         self.acks_are_journaled()
         self.acks_are_applied()
+
+    @invariant()
+    def no_binding_is_silent(self) -> None:
+        if hasattr(self, "core"):
+            self.core.check_served()
 
     def teardown(self) -> None:
         """Everything still owed arrives; then all is done and the tables are sound."""

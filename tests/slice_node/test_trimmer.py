@@ -40,7 +40,8 @@ class Reads:
 def crowd(core: CoreDriver, key: str, members: int) -> Session:
     """Queues m0, m1... bound to `key`, attached by their number."""
     names = [f"m{number}" for number in range(members)]
-    core.change(declare(*names), *(bind(name, key) for name in names))
+    core.declare(names)
+    core.change_all(bind(name, key) for name in names)
     session = core.session(window_bytes=1 << 30)
     for number, name in enumerate(names):
         core.attach(session, name, handle=number + 1)
@@ -106,8 +107,9 @@ def test_the_lowest_binding_goes(how: str) -> None:
 def test_a_turn_is_bounded_however_many_keys_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     core = CoreDriver()
     keys = [f"k{number}" for number in range(3 * LOOK_MEMBERS_PER_TURN)]
-    core.change(declare("q", "slow"), *(bind(queue, key) for key in keys for queue in ("q", "slow")))
-    core.change(*(publish(key, b"a") for key in keys))
+    core.change(declare("q", "slow"))
+    core.change_all(bind(queue, key) for key in keys for queue in ("q", "slow"))
+    core.change_all(publish(key, b"a") for key in keys)
     session = core.session(window_bytes=1 << 30)
     core.attach(session, "q", messages=1 << 20)
     core.take(session)
@@ -137,7 +139,8 @@ def test_a_large_key_does_not_hold_up_small_ones() -> None:
     core = CoreDriver()
     members = 10 * LOOK_MEMBERS_PER_TURN
     names = [f"m{number}" for number in range(members)]
-    core.change(declare(*names, "q"), *(bind(name, "large") for name in names), bind("q", "large"), bind("q", "small"))
+    core.declare([*names, "q"])
+    core.change_all([*(bind(name, "large") for name in names), bind("q", "large"), bind("q", "small")])
     core.change(publish("large", b"a"))
     session = core.session()
     core.attach(session, "q")

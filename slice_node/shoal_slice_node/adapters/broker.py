@@ -241,7 +241,8 @@ class Broker:
         await done
 
     async def checkpoint_ahead(self, within_s: float) -> None:
-        """Before a stop, while it still serves: then the last checkpoint has little to write, and the outage is short."""
+        """Before a stop, while it still serves: then the last checkpoint has little to write, and the outage is
+        short."""
         try:
             async with asyncio.timeout(within_s):
                 await self.checkpointed()

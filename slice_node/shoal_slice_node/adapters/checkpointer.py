@@ -30,7 +30,8 @@ class Checkpointer:
 
     @classmethod
     async def start(cls, folder: Path, lock_fd: int, identity: bytes = b"") -> Checkpointer:
-        """Makes a store of this identity in `folder` if there is none. Raises Conflict, Corrupt, ResourceExhausted, Unavailable."""
+        """Makes a store of this identity in `folder` if there is none. Raises Conflict, Corrupt, ResourceExhausted,
+        Unavailable."""
         arguments = [str(folder), CHILD_SOCKET, str(lock_fd), "greet", identity.decode()]
         process, ours = await start_child("shoal_slice_node.checkpointer_process", arguments, (lock_fd,))
         reader, writer = await asyncio.open_connection(sock=ours)

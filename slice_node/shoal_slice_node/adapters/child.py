@@ -1,7 +1,7 @@
 """Starts a child process of the broker with a socket to it: the checkpointer, and snapshot processes.
 
-Started with exec, never by fork alone: a forked broker would share its threads' locks and its memory. The working folder
-is not on its path (`-P`): a file in it may have the name of a module.
+Started with exec, never by fork alone: a forked broker would share its threads' locks and its memory. The working
+folder is not on its path (`-P`): a file in it may have the name of a module.
 """
 
 from __future__ import annotations

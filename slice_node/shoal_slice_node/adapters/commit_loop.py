@@ -121,8 +121,8 @@ class CommitLoop:
             await self._waiting_for_room.setdefault(source, asyncio.Event()).wait()
 
     def _has_room(self, source: Hashable) -> bool:
-        """A source may fill half of what is free: the more is pending, the less of it may be its own. A source that waits
-        has something here, so that the loop will look at it again."""
+        """A source may fill half of what is free: the more is pending, the less of it may be its own. A source that
+        waits has something here, so that the loop will look at it again."""
         own = self._pending.bytes_of(source)
         free = max(0, self._pending_bytes_max - self._pending.bytes)
         return own <= max(SOURCE_PENDING_BYTES_MIN, free // 2) or self._failure is not None
@@ -211,9 +211,9 @@ class CommitLoop:
         if waiting is not None:
             await waiting
         began = time.perf_counter()
-        position = 0
+        ended = 0
         try:
-            for position, (item, record) in enumerate(written):
+            for item, record in written:
                 spent_ms = (time.perf_counter() - began) * 1000
                 if spent_ms > 0.5 and spent_ms + item.operations * OPERATION_US / 1000 > LOOP_SLICE_MS:
                     self._hooks.on_turn()
@@ -222,8 +222,9 @@ class CommitLoop:
                     began = time.perf_counter()
                 self._check_fence()
                 self._apply_one(item, record)
+                ended += 1
         except ShoalError as error:
-            for item, _ in written[position:]:
+            for item, _ in written[ended:]:
                 item.failed(error)
             raise
         self._hooks.on_turn()

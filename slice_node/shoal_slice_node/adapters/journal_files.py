@@ -7,9 +7,9 @@ Why it survives a crash at any point:
 - start-up: what follows the tail is zeroed and synced before anything is appended, so that no old record can ever
   be taken for a new one. What a killed process wrote but did not sync is synced before it is believed.
 - release: oldest first, so that what is left is always without a gap.
-- a failed fdatasync: the kernel may have dropped the pages and calls them clean, so trying again proves nothing (Rebello
-  et al., Can Applications Recover from fsync Failures?, USENIX ATC 2020). The journal stops. A restart writes the last
-  batch again before it syncs: what was only in the page cache is then on disk, or the sync fails.
+- a failed fdatasync: the kernel may have dropped the pages and calls them clean, so trying again proves nothing
+  (Rebello et al., Can Applications Recover from fsync Failures?, USENIX ATC 2020). The journal stops. A restart writes
+  the last batch again before it syncs: what was only in the page cache is then on disk, or the sync fails.
 
 Belongs here: writing, and one thread's use of it. Not here: reading (journal_reader), bytes (journal_segment), batching
 and threads of its callers. `append`, `release` and `close` block: call them from one thread at a time, not the loop's.

@@ -10,8 +10,9 @@
 
 LSNs of records are dense: each is one above the one before, also from one segment to the next. Head and marks have none
 of their own. The head is on disk before the segment gets its name. A sound mark that says "synced up to n" proves that
-any record up to n was once whole on disk: that is how damage is told from a batch torn by a power loss, whose sectors may
-have reached the disk in any order. A mark is one only with its segment's nonce: what clients send can't look like one.
+any record up to n was once whole on disk: that is how damage is told from a batch torn by a power loss, whose sectors
+may have reached the disk in any order. A mark is one only with its segment's nonce: what clients send can't look like
+one.
 
 Belongs here: bytes of one segment. Not here: which segments there are (journal_reader), writing (journal_files).
 """
@@ -192,7 +193,7 @@ def marks_from(data: bytes, position: int, nonce: bytes) -> Iterator[tuple[int, 
 def damaged(path: Path, position: int, lsn: int) -> Corrupt:
     return Corrupt(
         f"journal record {lsn} is damaged: {path}, byte {position}. Records from it on cannot be trusted to be there."
-        f" `shoal repair {path.parent.parent} --cut` gives up all from it on, says what that is first, and keeps a copy",
+        f" `shoal repair {path.parent.parent} --cut` gives up all from it on, says first what that is, keeps a copy",
         subject=str(path),
         position=position,
         value=lsn,

@@ -73,8 +73,8 @@ def submit_work(
     answer: Answered,
     on_reserved: Callable[[Reservation], None] | None = None,
 ) -> None:
-    """Does `work` in turns, after all that its source submitted before is applied, and one after the other; answers with
-    what it returns. `on_reserved`: it begins when there is room for a large answer, and is told of that."""
+    """Does `work` in turns, after all that its source submitted before is applied, and one after the other; answers
+    with what it returns. `on_reserved`: it begins when there is room for a large answer, and is told of that."""
 
     def begin() -> None:
         broker.add_work(source, work(), done)

@@ -143,7 +143,8 @@ class SessionStream:
         requests.take_acks(broker, self._session, acks, taken, everyone=False)
 
     def _keep(self, sequence: int) -> Callable[[Reservation], None]:
-        """What takes the reservation of this frame's answer: it is released when that is written, or the session ends."""
+        """What takes the reservation of this frame's answer: it is released when that is written, or the session
+        ends."""
 
         def keep(reservation: Reservation) -> None:
             if self._closed or sequence in self._reservations:

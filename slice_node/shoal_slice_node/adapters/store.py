@@ -46,7 +46,8 @@ class Store:
     @classmethod
     async def open(cls, folder: Path, delta_rows_max: int = DELTA_ROWS_MAX, identity: bytes = b"") -> Store:
         """Makes the folder and an empty store of this identity if there is none; with so many rows changed its owner
-        should freeze the delta. Raises Conflict (another process has it, another format), Corrupt, ResourceExhausted."""
+        should freeze the delta. Raises Conflict (another process has it, another format), Corrupt,
+        ResourceExhausted."""
         lock_fd = await lock_folder(folder)
         try:
             checkpointer = await Checkpointer.start(folder, lock_fd, identity)

@@ -1,8 +1,8 @@
 """Unary calls under admission: their requests are read only when there is room for them, and parsed in bounded time.
 
-gRPC reads the request of a unary call before its handler runs, whatever its size and number. On the wire a unary call is
-a stream of one message; served as such its message stays in the transport, behind flow control, until it is asked for.
-So 600 calls of 1 MB at once cost 600 small contexts, not 600 MB.
+gRPC reads the request of a unary call before its handler runs, whatever its size and number. On the wire a unary call
+is a stream of one message; served as such its message stays in the transport, behind flow control, until it is asked
+for. So 600 calls of 1 MB at once cost 600 small contexts, not 600 MB.
 
 Belongs here: how many at a time, reading, parsing, errors. Not here: what the calls do (slice_service, admin_service).
 """
@@ -36,6 +36,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Request = TypeVar("Request", bound=Message)
 
 _log = logging.getLogger(__name__)
+_FLAT: Shape = {}
 
 
 class Unary(NamedTuple):
@@ -43,7 +44,7 @@ class Unary(NamedTuple):
 
     request: type[Message]
     answer: Callable[[Any, Context], Awaitable[Message]]
-    shape: Shape = {}
+    shape: Shape = _FLAT
 
 
 class Admission:

@@ -14,8 +14,8 @@ from shoal_slice_node.core.state import State
 
 
 def apply_acks(state: State, payload: bytes) -> None:
-    """An ack for what is no longer bound, or done already, changes nothing; nor does one that was taken before a binding
-    of its key was bound back: it may be of what is to be seen again. The leader takes those anew."""
+    """An ack for what is no longer bound, or done already, changes nothing; nor does one that was taken before a
+    binding of its key was bound back: it may be of what is to be seen again. The leader takes those anew."""
     table = state.tables.queue
     taken_at_lsn, all_acks = decode_acks(payload)
     if state.bound_back_lsn > taken_at_lsn:

@@ -1,7 +1,7 @@
 """All bindings of a queue, a bounded number at a time: bucket by bucket, then those that ended with a backlog.
 
-Between two steps the queue may change. One that grows moves bindings up, to be met again, and they are left out then; one
-that shrinks moves them down, so the walk begins anew. Every binding that stays as it is comes exactly once.
+Between two steps the queue may change. One that grows moves bindings up, to be met again, and they are left out then;
+one that shrinks moves them down, so the walk begins anew. Every binding that stays as it is comes exactly once.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ def bind_resolved(
             add(key_id, queue_id)
             added += 1
             if watched:
+                state.effects.bound.add(key_id)
                 state.effects.events.append(Bound(queue_id, key_id, full_name[2:], offset, head_of(row)))
         offsets.append(offset)
     if added:
@@ -96,8 +97,8 @@ def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> No
         if detail_row is not None and count_done(detail_row) >= DONE_RANGES_MAX:
             key = show(full_name[2:])
             raise ResourceExhausted(
-                f"what queue {show(queue.name)} still has to get of key {key} is in {DONE_RANGES_MAX} stretches, as many"
-                " as may be: consume some of it, purge the queue, or unbind the key with discard",
+                f"what queue {show(queue.name)} still has to get of key {key} is in {DONE_RANGES_MAX} stretches, as"
+                " many as may be: consume some of it, purge the queue, or unbind the key with discard",
                 subject="done ranges of a binding",
                 limit=DONE_RANGES_MAX,
                 value=DONE_RANGES_MAX + 1,

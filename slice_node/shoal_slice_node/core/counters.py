@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shoal_contract.wire.common_pb2 import ErrorCode
+
 
 class Counters:
     """Added to once for a step or a chunk, not for each key or message. Words as in `shoal.v1.Counters`."""
@@ -29,12 +31,12 @@ class Counters:
         self.acks = 0
         self.drops = 0
         self.purges = 0
-        self.refused: dict[int, int] = {}
+        self.refused: dict[ErrorCode.ValueType, int] = {}
         """By error code, whole frames and single requests."""
 
     @property
     def refusals(self) -> int:
         return sum(self.refused.values())
 
-    def refuse(self, code: int) -> None:
+    def refuse(self, code: ErrorCode.ValueType) -> None:
         self.refused[code] = self.refused.get(code, 0) + 1

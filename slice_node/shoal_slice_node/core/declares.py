@@ -1,8 +1,8 @@
 """Declare: makes a queue at its home, and its parts elsewhere.
 
-A queue that is dropped and declared again is another one. Its home gives each life an incarnation, which grows; a part on
-another slice is declared with it. So a declare that was under way while the queue was dropped brings nothing back where
-a newer life is known, and what it leaves elsewhere can be told from it and swept.
+A queue that is dropped and declared again is another one. Its home gives each life an incarnation, which grows; a part
+on another slice is declared with it. So a declare that was under way while the queue was dropped brings nothing back
+where a newer life is known, and what it leaves elsewhere can be told from it and swept.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shoal_slice_node.core.state import State
 def declare(state: State, name: bytes, expires_after_s: int, incarnation: int, dropping: BindingBudget) -> int:
     """Makes a queue, or its part on this slice, unless it is there. Returns its incarnation.
 
-    `incarnation`: the one that the queue's home gave it, 0 at the home. A part of an older one is dropped and made anew.
-    Raises Conflict if the queue exists with other options, NoSuchQueue for an incarnation that is over.
+    `incarnation`: the one that the queue's home gave it, 0 at the home. A part of an older one is dropped and made
+    anew. Raises Conflict if the queue exists with other options, NoSuchQueue for an incarnation that is over.
     """
     queue = state.load_queue(name)
     if incarnation:
@@ -57,7 +57,7 @@ def _of_incarnation(
 
 def _over(name: bytes, incarnation: int) -> NoSuchQueue:
     return NoSuchQueue(
-        f"queue {show(name)} of incarnation {incarnation} was dropped; if there is a queue of this name, it is another one",
+        f"queue {show(name)} of incarnation {incarnation} was dropped; what has its name now, if anything, is another",
         subject=show(name),
         value=incarnation,
     )

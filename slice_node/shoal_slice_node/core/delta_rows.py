@@ -77,8 +77,8 @@ class _Layer:
 
 
 class DeltaRows:
-    """See tables.Rows. `index_bytes`: the length of prefix that scans of this table begin with; 0: no such. `ordered`: it
-    is scanned all the time, so that its keys are kept in order from the beginning."""
+    """See tables.Rows. `index_bytes`: the length of prefix that scans of this table begin with; 0: no such. `ordered`:
+    it is scanned all the time, so that its keys are kept in order from the beginning."""
 
     def __init__(self, base: BaseRows, index_bytes: int = 0, ordered: bool = False) -> None:
         self._base = base

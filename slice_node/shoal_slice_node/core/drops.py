@@ -1,8 +1,8 @@
 """Drop, and the reclaim that follows it in bounded steps.
 
-A dropped queue's name is free at once. A queue of one bucket, the usual case, gives up its bindings in the same step, as
-long as the record's budget lasts. A larger one, and what a record drops beyond its budget, waits in `reclaim`, one bucket
-a turn; until then receipts still count it.
+A dropped queue's name is free at once. A queue of one bucket, the usual case, gives up its bindings in the same step,
+as long as the record's budget lasts. A larger one, and what a record drops beyond its budget, waits in `reclaim`, one
+bucket a turn; until then receipts still count it.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ class Effects:
 
     __slots__ = (
         "acks_skipped",
+        "bound",
         "created",
         "dropped",
         "events",
@@ -69,6 +70,8 @@ class Effects:
         self.published: list[bytes | None] = []
         # In the order in which they happened: consumers must see them so.
         self.events: list[Grown | Bound | Unbound | Purged] = []
+        self.bound: set[bytes] = set()
+        """Keys of the Bound among them: from there on they are watched."""
         self.created: list[tuple[bytes, bytes]] = []
         self.dropped: list[bytes] = []
         # Keys with a log where a binding advanced or went: their low may rise.

@@ -247,9 +247,9 @@ def unappliable(record: Record, error: Exception) -> Corrupt:
     except ValueError:
         kind = f"kind {record.kind}"
     return Corrupt(
-        f"journal record {record.lsn} ({kind}) cannot be applied: {type(error).__name__}: {error}. The slice stops before"
-        f" it. `shoal repair PATH --skip {record.lsn}`, PATH being this node's data folder, sets the record aside: what it"
-        " asked for is then lost",
+        f"journal record {record.lsn} ({kind}) cannot be applied: {type(error).__name__}: {error}. The slice stops"
+        f" before it. `shoal repair PATH --skip {record.lsn}`, PATH being this node's data folder, sets it aside:"
+        " what it asked for is then lost",
         subject=f"journal record {record.lsn}",
         value=record.lsn,
     )

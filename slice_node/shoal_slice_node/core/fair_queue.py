@@ -1,4 +1,5 @@
-"""A queue that many sources fill and that serves them in turn, by cost: a flood of one is not before the next of another.
+"""A queue that many sources fill and that serves them in turn, by cost: a flood of one is not before the next of
+another.
 
 Method: deficit round robin (Shreedhar and Varghese, Efficient Fair Queueing Using Deficit Round Robin, SIGCOMM 1995).
 """

@@ -36,8 +36,8 @@ class UnknownStep(Malformed):
 
 
 class Checked(NamedTuple):
-    """A change that passed. `operations`: keys and queues, at least 1 a step. `measures`: (messages, body bytes) of each
-    chunk it publishes, in order."""
+    """A change that passed. `operations`: keys and queues, at least 1 a step. `measures`: (messages, body bytes) of
+    each chunk it publishes, in order."""
 
     change: wire.Change
     operations: int

@@ -23,11 +23,12 @@ ANSWERS_KEPT_MAX: Final = 512
 """Answers remembered per producer until it says they arrived; above the client's frames in flight."""
 
 DONE_RANGES_MAX: Final = 4096
-"""Done ranges per binding, 16 bytes each in its detail row, together with the messages that are out: acking every second
-message then makes no more. At the bound only what closes a gap is given. As many as a chunk has messages."""
+"""Done ranges per binding, 16 bytes each in its detail row, together with the messages that are out: acking every
+second message then makes no more. At the bound only what closes a gap is given. As many as a chunk has messages."""
 
 RECOVERED_KEYS_MAX: Final = 200_000
-"""Keys whose bindings moved in a replayed tail, to be looked at for trims: the last so many; the walk finds the rest."""
+"""Keys whose bindings moved in a replayed tail, to be looked at for trims: the last so many; the walk finds the
+rest."""
 
 RECLAIM_NOTED_MAX: Final = 200_000
 """Rows of `reclaim` kept in mind, 50 bytes each; with more, the table is walked."""

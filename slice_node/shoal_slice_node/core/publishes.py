@@ -41,7 +41,7 @@ def publish(
     kept.body_bytes += body_bytes
     effects = state.effects
     effects.published.append(key_id)
-    if key_id in state.watch.keys:
+    if key_id in state.watch.keys or key_id in effects.bound:
         effects.events.append(Grown(key_id, full_name[2:], first, messages, body_bytes, time_ms, chunk))
     return first, queues
 

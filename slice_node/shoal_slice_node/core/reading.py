@@ -1,8 +1,8 @@
 """Describe and peek: answers from the tables alone, in bounded steps. Depth is exact and costs O(bindings):
 subtractions, and a log row or two for each binding that has a backlog and for each of its done ranges.
 
-A queue of few bindings is read in one step, so its figures are of one moment; a larger one may change meanwhile, and what
-is told of each binding was true at some moment of the walk.
+A queue of few bindings is read in one step, so its figures are of one moment; a larger one may change meanwhile, and
+what is told of each binding was true at some moment of the walk.
 """
 
 from __future__ import annotations

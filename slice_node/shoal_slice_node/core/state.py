@@ -36,8 +36,8 @@ _INCARNATION_LSN_BITS = 40
 
 
 class State:
-    """`effects` is where the record being applied reports; `lsn`, `epoch` and `time_ms` are the record's. The engine sets
-    them for each record.
+    """`effects` is where the record being applied reports; `lsn`, `epoch` and `time_ms` are the record's. The engine
+    sets them for each record.
 
     `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
     """

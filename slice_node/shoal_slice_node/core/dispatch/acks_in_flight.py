@@ -43,8 +43,8 @@ class AcksInFlight:
         return bool(self._flushing)
 
     def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-        """Offsets first <= o < to of this key are done, as far as this attachment has them out. Returns what it cost, in
-        stretches looked at."""
+        """Offsets first <= o < to of this key are done, as far as this attachment has them out. Returns what it cost,
+        in stretches looked at."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
@@ -106,10 +106,15 @@ class AcksInFlight:
             stream.acks_under_way -= 1
             if stream.key_id in skipped:
                 self._untake(stream, pairs)
-            elif stream.finished and not (stream.out or stream.acks_under_way or stream.key_id in feed.unflushed):
-                if feed.streams.get(stream.key_id) is stream:
-                    self._registry.remove_stream(stream)
+            elif self._is_over(stream):
+                self._registry.remove_stream(stream)
             self._registry.forget_if_idle(feed)
+
+    @staticmethod
+    def _is_over(stream: Stream) -> bool:
+        """Whether it ended and nothing of it is left to come."""
+        busy = stream.out or stream.acks_under_way or stream.key_id in stream.feed.unflushed
+        return stream.finished and not busy and stream.feed.streams.get(stream.key_id) is stream
 
     def failed(self, batch: AckBatch) -> None:
         """The batch is not in the journal: its acks are to be taken again."""

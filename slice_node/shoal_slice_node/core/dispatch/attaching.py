@@ -1,6 +1,7 @@
 """Attaching and leaving: what a session consumes, and what comes back when it does no longer.
 
-Each call does a constant bit at once; what grows with bindings (making streams, taking messages back) is work for turns.
+Each call does a constant bit at once; what grows with bindings (making streams, taking messages back) is work for
+turns.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from shoal_slice_node.core.state import State
 
 
 class Dispatcher:
-    """Of the leader. `dirty`: sessions with something to send. Each `turn` takes a bounded step of what is left to do."""
+    """Of the leader. `dirty`: sessions with something to send. Each `turn` takes a bounded step of what is left to
+    do."""
 
     def __init__(self, state: State, shares: DispatchShares | None = None) -> None:
         self.state = state

@@ -34,8 +34,8 @@ Give = Callable[[Stream, Attachment, Piece], None]
 
 
 class Budget:
-    """What one turn may still read: a part of a chunk counts as all of it, since all of it travels. `looks`: streams and
-    gaps that may still be looked at."""
+    """What one turn may still read: a part of a chunk counts as all of it, since all of it travels. `looks`: streams
+    and gaps that may still be looked at."""
 
     __slots__ = ("chunk_bytes", "looks", "messages", "rows")
 

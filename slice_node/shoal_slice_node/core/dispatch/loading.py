@@ -1,8 +1,9 @@
 """A queue's feed from the tables, in bounded steps: every binding with its cursor and done ranges.
 
 A feed takes part as soon as it is made. What changes between two steps reaches the streams that are there, as events; a
-binding without a stream is met by the loader later, or by `add_stream` when an event names it, and both read the tables,
-which have the change. Buckets that split move entries up, to be met again; where buckets were joined it begins anew.
+binding without a stream is met by the loader later, or by `add_stream` when an event names it, and both read the
+tables, which have the change. Buckets that split move entries up, to be met again; where buckets were joined it begins
+anew.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ _LOOKS_FOR_A_PARCEL = 8
 
 
 class Registry:
-    """`dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn. `roomy`: sessions with room
-    that feeds found full. `forgetting`: streams of feeds that are forgotten and whose keys still know of them."""
+    """`dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn. `roomy`: sessions with
+    room that feeds found full. `forgetting`: streams of feeds that are forgotten and whose keys still know of them."""
 
     def __init__(self, state: State, shares: DispatchShares) -> None:
         self.state = state

@@ -1,5 +1,5 @@
-"""The promise that no binding falls silent, as a check: a binding with backlog, whose queue is attached by a session with
-room, is being served or is in line for it.
+"""The promise that no binding falls silent, as a check: a binding with backlog, whose queue is attached by a session
+with room, is being served or is in line for it.
 
 A test asks after every step; a running node asks a few feeds now and then, counts what it finds, and puts it in line.
 """

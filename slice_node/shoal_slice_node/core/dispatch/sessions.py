@@ -62,8 +62,8 @@ class Parcel:
 class Session:
     """`under_way_bytes`: memory of what waits here or at the transport. From `room_bytes` on nothing more is added: the
     session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py).
-    `owed`: stretches of offsets that it has and has not acked (streams.Out), over all queues; from `owed_max` on it lags.
-    `taken`: messages taken by the transport, once for each queue, not yet counted.
+    `owed`: stretches of offsets that it has and has not acked (streams.Out), over all queues; from `owed_max` on it
+    lags. `taken`: messages taken by the transport, once for each queue, not yet counted.
     """
 
     __slots__ = (

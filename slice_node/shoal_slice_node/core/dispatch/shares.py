@@ -75,7 +75,8 @@ class DispatchShares:
             self._narrow(session)
 
     def _narrow(self, session: Session) -> None:
-        """A session that finds no room holds something, so that letting go of it looks here again: none is forgotten."""
+        """A session that finds no room holds something, so that letting go of it looks here again: none is
+        forgotten."""
         share = self.deliveries
         if 2 * share.used_bytes <= share.limit_bytes:
             session.room_bytes = session.window_bytes

@@ -45,8 +45,9 @@ class Stream:
     """Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned. `out` ascends and
     holds `out_messages`.
 
-    `flushed`: the cursor that was journaled; `acks_under_way`: records with acks of it that are not applied yet. `end` 0: bound. `marked`: below it offsets were delivered before.
-    `parcel`: number of the last parcel it is in. It joins none with a lower one: that would leave first.
+    `flushed`: the cursor that was journaled; `acks_under_way`: records with acks of it that are not applied yet. `end`
+    0: bound. `marked`: below it offsets were delivered before. `parcel`: number of the last parcel it is in. It joins
+    none with a lower one: that would leave first.
     """
 
     __slots__ = (
@@ -91,7 +92,8 @@ class Stream:
     @property
     def messages_allowed(self) -> int:
         """How many messages may be given now, so that done ranges stay about DONE_RANGES_MAX however they are acked.
-        With nothing out and half of that free it is any number: a chunk is not taken apart. 0: only what closes a gap."""
+        With nothing out and half of that free it is any number: a chunk is not taken apart. 0: only what closes a
+        gap."""
         ranges = len(self.done) if self.done is not None else 0
         if not self.out_messages and 2 * ranges <= DONE_RANGES_MAX:
             return 1 << 62
