@@ -92,6 +92,8 @@ class FaultyFiles:
         self.free_bytes = 1 << 60
         self.sync_error = False
         self.write_error: int | None = None
+        self.open_errors: dict[str, int] = {}
+        """By operation, "create" or "open"."""
         self.links = True
 
     def step(self) -> None:
@@ -125,6 +127,7 @@ class FaultyFiles:
         return bytes(self._seen[path].seen)
 
     def create(self, path: Path) -> File:
+        self._check_open("create")
         if path in self._seen:
             raise FileExistsError(path)
         node = Node()
@@ -132,7 +135,12 @@ class FaultyFiles:
         return FaultyFile(self, node)
 
     def open(self, path: Path) -> File:
+        self._check_open("open")
         return FaultyFile(self, self._seen[path])
+
+    def _check_open(self, operation: str) -> None:
+        if operation in self.open_errors:
+            raise OSError(self.open_errors[operation], f"faulty {operation}")
 
     def rename(self, path: Path, to: Path) -> None:
         self._change(lambda names: names.__setitem__(to, names.pop(path)))

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from shoal_contract import grpc_server
 from shoal_contract.errors import InvalidName, Malformed, NoSuchQueue, ShoalError, TooLarge
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_contract.wire import slice_pb2
-from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub, add_AdminServiceServicer_to_server
+from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
 from shoal_contract.wire.common_pb2 import Chunk
-from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub, add_SliceServiceServicer_to_server
-from shoal_slice_node.adapters.admin_service import AdminService
-from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.figures import Figures, resident_bytes
-from shoal_slice_node.adapters.slice_service import SliceService
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters.mapped_memory import resident_bytes
+
+from .brokers import connected, running
 
 if TYPE_CHECKING:
     from shoal_contract.wire.admin_pb2_grpc import AdminServiceAsyncStub
@@ -31,20 +29,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def channel(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
-    failures: list[BaseException] = []
-    broker = await Broker.open(tmp_path, 3, lambda _, error: failures.append(error))
-    broker.start()
-    await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
-    server = grpc_server.new_server(calls_max=2000)
-    address = grpc_server.listen(server, "127.0.0.1:0")
-    add_SliceServiceServicer_to_server(SliceService(broker), server)
-    add_AdminServiceServicer_to_server(AdminService(broker, Figures(broker, "s01", "n01")), server)
-    await server.start()
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with running(tmp_path, epoch=3) as broker, connected(broker, tmp_path) as channel:
         yield channel
-    await server.stop(0)
-    await broker.stop(checkpoint=False)
-    assert not failures
 
 
 async def refused(call: Awaitable[Any]) -> ShoalError:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.errors import Corrupt, Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.ack_flush import AckFlush
-from shoal_slice_node.adapters.commit_loop import CommitLoop, Item
+from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks, Item
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.reading import describe_queue
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
@@ -24,10 +25,15 @@ class Disk:
 
     def __init__(self) -> None:
         self.failure: ShoalError | None = None
+        self.hold: threading.Event | None = None
+        """The next append waits for it."""
         self.appended: list[tuple[int, int]] = []
 
     def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
         assert data
+        hold, self.hold = self.hold, None
+        if hold is not None:
+            assert hold.wait(10)
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
@@ -35,28 +41,30 @@ class Disk:
 
 
 class Looped:
+    """`leads`: what the loop is told when it asks whether it may answer."""
+
     def __init__(self, core: CoreDriver) -> None:
         self.core = core
         self.disk = Disk()
-        self.loop = CommitLoop(
-            core.engine,
-            self.disk,
-            lambda work: asyncio.get_running_loop().run_in_executor(None, work),
-            core.state.lsn,
-            1,
-            on_effects=core.dispatcher.applied,
-            on_turn=lambda: None,
-            throttle=lambda: None,
-        )
+        self.leads = True
+        hooks = Hooks(core.dispatcher.applied, lambda: None, lambda: None, lambda: self.leads)
+        self.loop = CommitLoop(core.engine, self.disk, self._in_thread, core.state.lsn, 1, hooks)
+
+    def _in_thread(self, work: Callable[[], object]) -> asyncio.Future[object]:
+        return asyncio.get_running_loop().run_in_executor(None, work)
 
     async def submit(self, kind: int, payload: bytes | None) -> Effects | ShoalError:
+        """What the loop answered: once, or a future refuses the second answer and the loop fails."""
         done: asyncio.Future[Effects | ShoalError] = asyncio.get_running_loop().create_future()
         self.loop.submit(Item(kind, payload, done.set_result, done.set_result))
         return await asyncio.wait_for(done, 10)
 
     async def change(self, *steps: wire.Step) -> Effects | ShoalError:
-        data = wire.Change(steps=steps).SerializeToString()
-        return await self.submit(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), data))
+        return await self.submit(Kind.CHANGE, change_of(*steps))
+
+
+def change_of(*steps: wire.Step) -> bytes:
+    return encode_change(ChangeHead(NO_PRODUCER, 0, 0), wire.Change(steps=steps).SerializeToString())
 
 
 @asynccontextmanager
@@ -106,23 +114,87 @@ async def test_acks_that_found_the_disk_full_are_journaled_later() -> None:
         core.ack(session, "k", 1, 2)
         core.ack(session, "k", 3, 4)
         node.disk.failure = full()
-        assert isinstance(await acks.settled(), ResourceExhausted)
+        waiting = asyncio.create_task(acks.settled())
+        await asyncio.sleep(0.05)
+        assert not waiting.done(), "nothing is told before it is durable"
         core.ack(session, "k", 2, 3)
         assert await acks.settled() is None
+        assert await waiting is None
         core.dispatcher.close(session)
         assert not core.dispatcher.feeds
         assert describe_queue(core.state, b"q", 0, 0).messages == 0
 
 
-async def test_readers_wait_while_too_much_is_pending() -> None:
-    async with looped() as (node, _):
-        payload = bytes(1 << 20)
-        refused: list[ShoalError] = []
-        fail: Callable[[ShoalError], None] = refused.append
-        node.disk.failure = full()
-        for _ in range(20):
-            node.loop.submit(Item(Kind.CHANGE, payload, lambda _: None, fail))
-        room = asyncio.create_task(node.loop.room())
+async def test_a_record_that_cannot_be_applied_stops_the_loop_with_its_lsn() -> None:
+    async with looped() as (node, task):
+        lsn = node.loop.applied_lsn + 1
+        good, bad, after = await asyncio.gather(
+            node.change(declare("q")), node.submit(99, b"unknown kind"), node.change(declare("r"))
+        )
+        assert isinstance(good, Effects) and good.refused is None
+        for found in (bad, after):
+            assert isinstance(found, Corrupt) and found.value == lsn + 1
+        with pytest.raises(Corrupt, match=f"journal record {lsn + 1} .*kind 99"):
+            await task
+
+
+async def test_once_the_lease_may_be_over_nothing_is_answered() -> None:
+    async with looped() as (node, task):
+        assert isinstance(await node.change(declare("q")), Effects)
+        node.leads = False
+        changed, read = await asyncio.gather(node.change(declare("r")), node.submit(0, None))
+        assert isinstance(changed, Fenced) and isinstance(read, Fenced)
+        with pytest.raises(Fenced):
+            await task
+        assert isinstance(await node.change(declare("r")), Unavailable)
+
+
+async def test_what_waits_when_the_loop_is_stopped_is_told_once() -> None:
+    async with looped() as (node, task):
+        held = threading.Event()
+        node.disk.hold = held
+        asked = [asyncio.create_task(node.change(declare(f"q{number}"))) for number in range(5)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        asked += [asyncio.create_task(node.change(declare("late")))]
         await asyncio.sleep(0)
-        assert not room.done()
-        room.cancel()
+        task.cancel()
+        held.set()
+        assert {type(found) for found in await asyncio.gather(*asked)} == {Unavailable}
+
+
+async def test_a_source_that_floods_waits_for_room_and_the_others_do_not() -> None:
+    async with looped() as (node, _):
+        payload = change_of(*(publish("k", bytes(1 << 20)) for _ in range(7)))
+        held = threading.Event()
+        node.disk.hold = held
+        answered: list[object] = []
+        for _ in range(20):
+            node.loop.submit(Item(Kind.CHANGE, payload, answered.append, answered.append), "flood")
+        flood = asyncio.create_task(node.loop.room("flood"))
+        await asyncio.wait_for(node.loop.room("other"), 10)
+        await asyncio.sleep(0)
+        assert not flood.done()
+        held.set()
+        await asyncio.wait_for(flood, 10)
+
+
+async def test_a_flood_of_one_source_is_not_before_the_next_of_another() -> None:
+    async with looped() as (node, _):
+        order: list[str] = []
+        for source, count in (("flood", 500), ("other", 1)):
+            for number in range(count):
+                item = Item(Kind.CHANGE, change_of(declare(f"{source}{number}")), _note(order, source), _fail)
+                item.operations = 100
+                node.loop.submit(item, source)
+        while len(order) < 501:  # noqa: ASYNC110 - the loop tells each item
+            await asyncio.sleep(0.001)
+        assert order.index("other") <= 2
+
+
+def _note(order: list[str], source: str) -> Callable[[Effects], None]:
+    return lambda _: order.append(source)
+
+
+def _fail(error: ShoalError) -> None:
+    raise error

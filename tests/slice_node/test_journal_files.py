@@ -15,6 +15,7 @@ from shoal_contract.journal_record import encode_record
 from shoal_slice_node.adapters.files import DiskFiles, Files
 from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.journal_reader import inspect_journal
+from shoal_slice_node.adapters.journal_segment import MARK_BYTES, NONCE_BYTES, batch_mark, read_head
 
 from .faulty_files import FaultyFiles, PowerLoss
 
@@ -122,7 +123,7 @@ def test_a_flipped_bit_in_the_last_batch_is_cut_after_a_crash_and_damage_after_a
         append(journal, 2)
         if clean:
             journal.close()
-        end = len(files.read(files.paths()[0]).rstrip(b"\0")) - (40 if clean else 0)
+        end = len(files.read(files.paths()[0]).rstrip(b"\0")) - (MARK_BYTES if clean else 0)
         files.flip(files.paths()[0], end - 3)
         if clean:
             with pytest.raises(Corrupt):
@@ -199,15 +200,96 @@ def test_a_failed_sync_is_never_tried_again() -> None:
 
 def test_a_journal_that_misses_the_checkpoint_is_refused() -> None:
     files = FaultyFiles()
-    journal = open_journal(files, checkpoint_lsn=10)
-    assert journal.next_lsn == 11
+    journal = open_journal(files)
     append(journal, 5)
-    with pytest.raises(Corrupt, match="ends at LSN 15"):
-        open_journal(files, checkpoint_lsn=16)
-    with pytest.raises(Corrupt, match="begins at LSN 11"):
-        open_journal(files, checkpoint_lsn=9)
+    with pytest.raises(Corrupt, match="ends at LSN 5, but the checkpoint is at 6"):
+        open_journal(files, checkpoint_lsn=6)
+    while len(files.paths()) < 3:
+        append(journal, 5)
+    first = journal.closed(journal.next_lsn)[0][1]
+    assert journal.release(first) == 1
+    with pytest.raises(Corrupt, match=f"begins at LSN {first}, but the checkpoint is at {first - 2}"):
+        open_journal(files, checkpoint_lsn=first - 2)
+    assert open_journal(files, checkpoint_lsn=first - 1).first_lsn == first
     with pytest.raises(OutOfRange):
-        list(journal.records(10))
+        list(journal.records(first - 1))
+
+
+def test_a_journal_folder_that_is_gone_is_not_taken_for_an_empty_one() -> None:
+    with pytest.raises(Corrupt, match="has no segments, but the checkpoint is at 10.*volume not mounted"):
+        open_journal(FaultyFiles(), checkpoint_lsn=10)
+
+
+def test_what_a_message_says_is_never_taken_for_a_mark() -> None:
+    """A torn batch whose payload holds a mark that says more was synced: it is cut, as any torn batch."""
+    for nonce in (bytes(NONCE_BYTES), b"guessed!"):
+        files = FaultyFiles()
+        journal = open_journal(files)
+        append(journal, 2)
+        forged = batch_mark(1 << 40, (1 << 40) - 1, nonce)
+        end = len(files.read(files.paths()[0]).rstrip(b"\0"))
+        journal.append(encode_record(KIND, 3, 1, 1000, bytes(600) + forged), 3, 3)
+        files.flip(files.paths()[0], end + MARK_BYTES + 60)
+        reopened = open_journal(files)
+        assert reopened.next_lsn == 3
+        check(reopened, 1, 2, 0)
+
+
+def test_damage_that_only_the_checkpoint_needs_is_passed_over() -> None:
+    files = FaultyFiles()
+    journal = open_journal(files)
+    for _ in range(4):
+        append(journal, 3)
+    path = files.paths()[0]
+    files.flip(path, 200)
+    with pytest.raises(Corrupt) as caught:
+        open_journal(files)
+    damaged_lsn = int(caught.value.value or 0)
+    assert damaged_lsn < 10
+    reopened = open_journal(files, checkpoint_lsn=9)
+    check(reopened, 10, 12, 0)
+    append(reopened, 2)
+    assert open_journal(files, checkpoint_lsn=9).next_lsn == 15
+
+
+def test_after_a_failed_sync_a_restart_writes_the_last_batch_again() -> None:
+    """The kernel calls dropped pages clean: what a restart reads from its cache, and only syncs, may not be on disk."""
+    files = FaultyFiles()
+    journal = open_journal(files)
+    append(journal, 2)
+    files.sync_error = True
+    with pytest.raises(Corrupt):
+        append(journal, 2)
+    believed = open_journal(files).next_lsn
+    after = open_journal(files.after_power_loss(Random(3)), believed - 1)
+    assert after.next_lsn == believed
+    check(after, 1, believed - 1, 0)
+
+
+@pytest.mark.parametrize("operation", ["create", "open"])
+def test_a_limit_of_open_files_is_no_damage_and_passes(operation: str) -> None:
+    files = FaultyFiles()
+    journal = open_journal(files)
+    files.open_errors[operation] = errno.EMFILE
+    with pytest.raises(ResourceExhausted, match="open files"):
+        for _ in range(200):
+            append(journal, 4)
+    refused_lsn = journal.next_lsn
+    files.open_errors.clear()
+    append(journal, 4)
+    assert open_journal(files).next_lsn == refused_lsn + 4
+    check(open_journal(files), 1, refused_lsn + 3, 0)
+
+
+def test_heads_say_whose_data_it_is() -> None:
+    files = FaultyFiles()
+    journal = Journal.open(FOLDER, 0, files, SEGMENT_BYTES, Inline(), identity=b"of s01")
+    while len(files.paths()) < 3:
+        append(journal, 5)
+    heads = [read_head(files.read(path)) for path in files.paths()]
+    assert [head.identity for head in heads if head is not None] == [b"of s01"] * 3
+    assert len({head.nonce for head in heads if head is not None}) == 3
+    assert Journal.open(FOLDER, 0, files, SEGMENT_BYTES, Inline(), identity=b"of s02").identity == b"of s01"
 
 
 def test_released_segments_go_and_the_rest_reads_on(tmp_path: Path) -> None:

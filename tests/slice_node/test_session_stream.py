@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 
-from shoal_contract import grpc_server
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import Malformed, NoSuchQueue, ShoalError, Unroutable, from_wire
 from shoal_contract.grpc_errors import from_rpc_error
-from shoal_contract.limits import FRAME_BYTES_MAX, PARTITIONS_DEFAULT
+from shoal_contract.limits import FRAME_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
-from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub, add_SliceServiceServicer_to_server
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.commit_loop import NODE, Item
 from shoal_slice_node.adapters.limits import ANSWERS_PENDING_MAX, LARGE_ANSWER_WEIGHT
-from shoal_slice_node.adapters.slice_service import SliceService
 
+from .brokers import connected, running
 from .core_driver import bind, declare
 
 if TYPE_CHECKING:
@@ -34,24 +34,14 @@ WAIT_S = 20
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    failures: list[BaseException] = []
-    broker = await Broker.open(tmp_path, 1, lambda _, error: failures.append(error))
-    broker.start()
-    await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
-    yield broker
-    await broker.stop(checkpoint=False)
-    assert not failures
+    async with running(tmp_path) as broker:
+        yield broker
 
 
 @pytest.fixture
-async def stub(broker: Broker) -> AsyncIterator[SliceServiceAsyncStub]:
-    server = grpc_server.new_server(calls_max=100)
-    address = grpc_server.listen(server, "127.0.0.1:0")
-    add_SliceServiceServicer_to_server(SliceService(broker), server)
-    await server.start()
-    async with grpc.aio.insecure_channel(address) as channel:
+async def stub(broker: Broker, tmp_path: Path) -> AsyncIterator[SliceServiceAsyncStub]:
+    async with connected(broker, tmp_path) as channel:
         yield SliceServiceStub(channel)
-    await server.stop(0)
 
 
 async def opened(stub: SliceServiceAsyncStub) -> Call:
@@ -152,10 +142,10 @@ async def test_a_client_that_never_reads_is_not_read_either(stub: SliceServiceAs
     peek = wire.Pull(queue=b"q", messages_max=10, peek=True)
     applied = broker.commit.submit
 
-    def counted(item: object) -> None:
+    def counted(item: Item, source: Hashable = NODE) -> None:
         nonlocal pulls
         pulls += 1
-        applied(item)  # type: ignore[arg-type]
+        applied(item, source)
 
     broker.commit.submit = counted  # type: ignore[method-assign]
 

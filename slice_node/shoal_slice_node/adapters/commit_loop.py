@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -102,6 +103,9 @@ class CommitLoop:
         self._waiting_for_room: dict[Hashable, asyncio.Event] = {}
         self._time_ms = 0
         self._in_journal_thread = in_journal_thread
+        self._taken: deque[Item] = deque()
+        """Out of `_pending` and not answered: those that are written, then those that are being written."""
+        self._stopped = Unavailable("the slice is stopping; the outcome is unknown", subject="slice")
         self._failure: ShoalError | None = None
 
     @property
@@ -131,6 +135,7 @@ class CommitLoop:
         """Until cancelled. Raises Corrupt: the journal failed, or a record cannot be applied; Fenced: the lease may be
         over. Nothing more may be acknowledged then."""
         written: list[Entry] = []
+        sync: asyncio.Future[object] | None = None
         try:
             while True:
                 if not self._pending and not written:
@@ -138,21 +143,23 @@ class CommitLoop:
                     await self._wake.wait()
                 batch, data = self._gather()
                 sync = self._write(batch, data) if data else None
-                try:
-                    await self._apply(written)
-                except BaseException:
-                    if sync is not None:
-                        await asyncio.wait([sync])
-                    self._fail_all(batch)
-                    raise
+                await self._apply(written)
                 written = batch if sync is None else await self._synced(sync, batch)
+        except ShoalError as error:
+            self._end(error)
+            raise
         finally:
-            self._fail_all(written)
+            self._end(self._stopped)
+            if sync is not None:
+                await asyncio.gather(sync, return_exceptions=True)
 
-    def _fail_all(self, batch: Sequence[Entry]) -> None:
-        self._failure = Unavailable("the slice is stopping; the outcome is unknown", subject="slice")
-        for item in [*(item for item, _ in batch), *self._pending.clear()]:
-            item.failed(self._failure)
+    def _end(self, error: ShoalError) -> None:
+        """Whatever is not answered yet never will be; nor what comes after."""
+        self._failure = self._stopped
+        items = [*self._taken, *self._pending.clear()]
+        self._taken.clear()
+        for item in items:
+            item.failed(error)
         for waiting in self._waiting_for_room.values():
             waiting.set()
 
@@ -165,6 +172,7 @@ class CommitLoop:
         while pending and size < BATCH_BYTES_MAX and operations < BATCH_OPERATIONS_MAX:
             source, item = pending.take()
             taken.add(source)
+            self._taken.append(item)
             if item.payload is None:
                 batch.append((item, None))
                 continue
@@ -193,13 +201,11 @@ class CommitLoop:
             self._hooks.on_full(True)
             refused = [item for item, record in batch if record is not None]
             self._next_lsn -= len(refused)
+            reads = [entry for entry in batch if entry[1] is None]
+            self._taken = deque(item for item, _ in reads)
             for item in refused:
                 item.failed(error)
-            return [entry for entry in batch if entry[1] is None]
-        except ShoalError as error:
-            for item, _ in batch:
-                item.failed(error)
-            raise
+            return reads
         self._hooks.on_full(False)
         return batch
 
@@ -211,22 +217,15 @@ class CommitLoop:
         if waiting is not None:
             await waiting
         began = time.perf_counter()
-        ended = 0
-        try:
-            for item, record in written:
-                spent_ms = (time.perf_counter() - began) * 1000
-                if spent_ms > 0.5 and spent_ms + item.operations * OPERATION_US / 1000 > LOOP_SLICE_MS:
-                    self._hooks.on_turn()
-                    self._steps.done(began)
-                    await asyncio.sleep(0)
-                    began = time.perf_counter()
-                self._check_fence()
-                self._apply_one(item, record)
-                ended += 1
-        except ShoalError as error:
-            for item, _ in written[ended:]:
-                item.failed(error)
-            raise
+        for item, record in written:
+            spent_ms = (time.perf_counter() - began) * 1000
+            if spent_ms > 0.5 and spent_ms + item.operations * OPERATION_US / 1000 > LOOP_SLICE_MS:
+                self._hooks.on_turn()
+                self._steps.done(began)
+                await asyncio.sleep(0)
+                began = time.perf_counter()
+            self._check_fence()
+            self._apply_one(item, record)
         self._hooks.on_turn()
         self._steps.done(began)
 
@@ -245,6 +244,7 @@ class CommitLoop:
             self.applied_lsn = record.lsn
             self.journal_bytes += len(record.payload)
             self._hooks.on_effects(effects)
+        self._taken.popleft()
         try:
             item.applied(effects)
         except Exception:
