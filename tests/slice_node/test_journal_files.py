@@ -216,7 +216,7 @@ def test_a_journal_that_misses_the_checkpoint_is_refused() -> None:
 
 
 def test_a_journal_folder_that_is_gone_is_not_taken_for_an_empty_one() -> None:
-    with pytest.raises(Corrupt, match="has no segments, but the checkpoint is at 10.*volume not mounted"):
+    with pytest.raises(Corrupt, match=r"has no segments, but the checkpoint is at 10.*volume not mounted"):
         open_journal(FaultyFiles(), checkpoint_lsn=10)
 
 
