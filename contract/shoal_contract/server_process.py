@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 from shoal_contract.errors import ShoalError
+from shoal_contract.version import version
 
 Serve = Callable[[asyncio.Event], Awaitable[None]]
 
@@ -28,6 +29,7 @@ def run(serve: Serve, name: str) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger(__name__).info("shoal %s starts", version())
     try:
         uvloop.run(_until_signalled(serve))
     except (ShoalError, OSError) as error:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from shoal_ops import cli_admin, exits
-from shoal_ops.arguments import AT_DEFAULT, At, Folder, Json, Key, Keys, Queue, Queues
+from shoal_contract.version import version
+from shoal_ops import cli_admin, cli_verbs, exits
+from shoal_ops.arguments import AT_DEFAULT, At, Folder, Json, with_ports
 from shoal_ops.limits import CLIENTS_MAX
 
 # gRPC's handlers around fork would only complain: nothing here forks without exec.
@@ -21,7 +22,6 @@ EPILOG = (
 )
 app = typer.Typer(
     name="shoal",
-    help="Partitioned routing broker for massive queue counts.",
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -29,11 +29,27 @@ app = typer.Typer(
 )
 inspection = typer.Typer(help="Show what a node's files hold.", no_args_is_help=True)
 app.add_typer(inspection, name="inspect")
+app.add_typer(cli_verbs.commands)
 app.add_typer(cli_admin.commands)
 
 
 def main() -> None:
     app()
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"shoal {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def shoal(
+    _: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Partitioned routing broker for massive queue counts."""
 
 
 @app.command()
@@ -52,15 +68,23 @@ def up(
     """Run a local cluster until Ctrl-C: etcd, a redirector, slice nodes."""
     from shoal_ops.commands.cluster import run_cluster
 
-    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin))
+    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin), away="")
 
 
 @app.command()
 def replay(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", show_default=False)],
-    at: Annotated[str, typer.Option("--redirector", "--at", envvar="SHOAL_REDIRECTOR", metavar="HOST:PORT")] = (
-        AT_DEFAULT
-    ),
+    at: Annotated[
+        str,
+        typer.Option(
+            "--redirector",
+            "--at",
+            envvar="SHOAL_REDIRECTOR",
+            metavar="HOST[:PORT]",
+            callback=with_ports,
+            help="The redirector; several with commas.",
+        ),
+    ] = AT_DEFAULT,
     clients: Annotated[int, typer.Option(min=1, max=CLIENTS_MAX, help="Connections.")] = 4,
     publish_after_churn: Annotated[
         bool, typer.Option("--publish-after-churn", help="In churn logs, a message to the group after each change.")
@@ -83,7 +107,7 @@ def demo(
     """A local cluster replays real chat and churn, loses a node, and every message is checked."""
     from shoal_ops.commands.demo import run_demo
 
-    raise typer.Exit(exits.run(run_demo(data, slices, as_json)))
+    raise typer.Exit(exits.run(run_demo(data, slices, as_json), away=""))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
@@ -91,7 +115,7 @@ def bench(context: typer.Context) -> None:
     """Measure: churn, publish, fanout, restart, idle, latency, or all. `shoal bench --help` lists the options."""
     from shoal_ops.commands.benching import run_bench
 
-    raise typer.Exit(exits.run(run_bench(context.args)))
+    raise typer.Exit(exits.run(run_bench(context.args), away=""))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
@@ -102,129 +126,6 @@ def pipeline(context: typer.Context) -> None:
     with exits.told():
         code = run_job(context.args)
     raise typer.Exit(code)
-
-
-@app.command()
-def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """The map's version, and whether every slice answers."""
-    from shoal_ops.commands import places
-
-    raise typer.Exit(exits.run(places.status(at, as_json)))
-
-
-@app.command()
-def locate(keys: Keys, at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """Which slice owns a key."""
-    from shoal_ops.commands import places
-
-    exits.run(places.locate(at, keys, as_json))
-
-
-@app.command()
-def declare(
-    queues: Queues,
-    expires_after_s: Annotated[
-        int, typer.Option("--expires-after-s", min=0, help="Seconds without a consumer until dropped; 0: durable.")
-    ] = 0,
-    at: At = AT_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """Make queues exist."""
-    from shoal_ops.commands import verbs
-
-    exits.run(verbs.declare(at, queues, expires_after_s, as_json))
-
-
-@app.command()
-def bind(
-    queue: Queue,
-    keys: Keys,
-    earliest: Annotated[bool, typer.Option("--earliest", help="From all that is still kept.")] = False,
-    at: At = AT_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """Bind a queue to keys."""
-    from shoal import EARLIEST, NOW
-    from shoal_ops.commands import verbs
-
-    exits.run(verbs.bind(at, queue, keys, EARLIEST if earliest else NOW, as_json))
-
-
-@app.command()
-def unbind(
-    queue: Queue,
-    keys: Keys,
-    discard: Annotated[bool, typer.Option("--discard", help="Drop their backlog too.")] = False,
-    at: At = AT_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """End bindings; what was published before stays until consumed."""
-    from shoal_ops.commands import verbs
-
-    exits.run(verbs.unbind(at, queue, keys, discard, as_json))
-
-
-@app.command()
-def publish(
-    key: Key,
-    body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="Left out: standard input.")] = None,
-    mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail where no queue is bound.")] = False,
-    at: At = AT_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """Publish one message; durable when this returns."""
-    from shoal_ops.commands import verbs
-
-    exits.run(verbs.publish(at, key, body, mandatory, as_json))
-
-
-@app.command()
-def pull(
-    queue: Queue,
-    messages: Annotated[int, typer.Option("--messages", "-n", min=1, max=10_000)] = 10,
-    peek: Annotated[bool, typer.Option("--peek", help="Look, don't take.")] = False,
-    at: At = AT_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """Take messages of a queue, print and ack them."""
-    from shoal_ops.commands import verbs
-
-    exits.run(verbs.pull(at, queue, messages, peek, as_json))
-
-
-@app.command()
-def tail(
-    queues: Queues,
-    messages: Annotated[int, typer.Option("--messages", "-n", min=0, help="Stop after so many; 0: never.")] = 0,
-    ack: Annotated[bool, typer.Option("--ack/--no-ack", help="Take them, or only watch.")] = True,
-    at: At = AT_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """Print messages of queues as they come."""
-    from shoal_ops.commands import verbs
-
-    exits.run(verbs.tail(at, queues, messages, ack, as_json))
-
-
-@app.command()
-def describe(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
-    key: Annotated[bool, typer.Option("--key", help="It is a key, not a queue.")] = False,
-    at: At = AT_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """A queue's bindings and exact backlog, or a key."""
-    from shoal_ops.commands import verbs
-
-    exits.run((verbs.describe_key if key else verbs.describe)(at, name, as_json))
-
-
-@app.command()
-def drop(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """End queues with their bindings and backlog."""
-    from shoal_ops.commands import verbs
-
-    exits.run(verbs.drop(at, queues, as_json))
 
 
 @app.command()
@@ -247,7 +148,7 @@ def check(path: Folder, as_json: Json = False) -> None:
     """Walk every invariant of a stopped node's files, or of all of a local cluster."""
     from shoal_ops.commands import offline
 
-    with exits.told():
+    with exits.told(exits.OFFLINE):
         code = offline.check(path, as_json)
     raise typer.Exit(code)
 
@@ -257,7 +158,7 @@ def inspect_journal(path: Folder, as_json: Json = False) -> None:
     """Segments, their records and state."""
     from shoal_ops.commands import offline
 
-    with exits.told():
+    with exits.told(exits.OFFLINE):
         code = offline.journal(path, as_json)
     raise typer.Exit(code)
 
@@ -267,5 +168,5 @@ def inspect_store(path: Folder, as_json: Json = False) -> None:
     """Tables, their rows and pages."""
     from shoal_ops.commands import offline
 
-    with exits.told():
+    with exits.told(exits.OFFLINE):
         offline.store(path, as_json)

@@ -7,25 +7,37 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from shoal_contract.names import Name, show
+from shoal_ops.printable import printable
 
 PIPE_COLUMNS = 400
 """Where there is no terminal, rows are not folded."""
 
 
 def say_json(value: object) -> None:
-    """One line on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """Writes one line of JSON to stdout; to a terminal in ASCII, so that no name or body can control it."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=sys.stdout.isatty()) + "\n")
     sys.stdout.flush()
 
 
 def say(text: str) -> None:
+    """Writes one line to stdout; what a terminal would act on is escaped."""
+    say_exactly(printable(text))
+
+
+def say_exactly(text: str) -> None:
+    """Writes `text` as it is, and the end of a line: for bodies that go to a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def remark(sentence: str) -> None:
-    """On stderr: beside the result, and not a part of it."""
-    sys.stderr.write(sentence + "\n")
+    """Writes one line to stderr: beside the result, and not a part of it."""
+    sys.stderr.write(printable(sentence) + "\n")
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun: 1 queue, 2 queues."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def facts(pairs: Mapping[str, object]) -> None:
@@ -44,7 +56,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         numeric = all(isinstance(row[index], int | float) for row in rows)
         shown.add_column(column, justify="right" if rows and numeric else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*map(text, row))
+        shown.add_row(*(printable(text(cell)) for cell in row))
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
     Console(highlight=False, markup=False, width=width).print(shown, crop=False, soft_wrap=False)
 
@@ -58,6 +70,7 @@ def body_json(body: bytes) -> dict[str, str]:
 
 
 def shown(name: Name) -> str:
+    """Returns a name as text; `say`, `table` and `remark` escape it, JSON holds it as it is."""
     return show(name) if isinstance(name, bytes) else name
 
 

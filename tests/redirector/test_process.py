@@ -71,7 +71,7 @@ async def test_metrics_count_what_was_asked(redirector: Redirector) -> None:
     assert (watched["shoal_redirector_map_version"], watched["shoal_redirector_map_age_seconds"]) == (1, 0)
     assert watched["shoal_redirector_slices"] == len(SLICES)
     text = (Path(__file__).parents[2] / "docs" / "administration.md").read_text(encoding="utf-8")
-    explained = set(re.findall(r"^\| `(shoal_redirector_\w+)`", text, re.MULTILINE))
+    explained = set(re.findall(r"^\| `(shoal_(?:redirector|build)_\w+)`", text, re.MULTILINE))
     assert explained == {name for name in before if name.startswith("shoal_")}
 
 

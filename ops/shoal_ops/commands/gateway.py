@@ -9,6 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
+from shoal_contract.version import version
 from shoal_ops import output
 from shoal_ops.http.serving import Settings, serve
 from shoal_ops.http.token import TOKEN_VARIABLE, read_token
@@ -23,9 +24,12 @@ async def run_admin(at: str, listen: str, token_file: Path | None, as_json: bool
 
     def say_ready(address: str) -> None:
         if as_json:
-            output.say_json({"ready": True, "http": address})
+            output.say_json({"ready": True, "http": address, "version": version()})
         else:
             wants = "with the token" if settings.token else "without a token, as it is loopback"
-            output.say(f"ready at http://{address}, {wants}; OpenAPI at http://{address}/openapi.json; Ctrl-C stops it")
+            output.say(
+                f"shoal {version()} ready at http://{address}, {wants}; OpenAPI at http://{address}/openapi.json;"
+                " Ctrl-C stops it"
+            )
 
     await serve(settings, stop, say_ready)

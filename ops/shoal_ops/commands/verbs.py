@@ -10,6 +10,7 @@ from dataclasses import asdict
 import shoal
 from shoal_ops import output
 from shoal_ops.limits import TAIL_QUEUES_MAX, VERB_DEADLINE_S
+from shoal_ops.printable import for_stdout, printable
 
 
 def connect(at: str) -> shoal.Broker:
@@ -18,6 +19,8 @@ def connect(at: str) -> shoal.Broker:
 
 
 async def declare(at: str, queues: Sequence[str], expires_after_s: int, as_json: bool) -> None:
+    if expires_after_s:
+        output.remark("warning: --expires-after-s is stored, not acted on yet: these queues stay until dropped")
     async with connect(at) as broker:
         await broker.declare(queues, expires_after_s=expires_after_s)
     if as_json:
@@ -43,8 +46,10 @@ async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json:
         receipt = await broker.publish(key, data, mandatory=mandatory)
     if as_json:
         output.say_json(receipt._asdict())
+    elif receipt.offset:
+        output.say(f"offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}, {receipt.live} live now")
     else:
-        output.say(f"offset {receipt.offset}, to {receipt.queues} queues, {receipt.live} live now")
+        output.say(f"no queue is bound to {key}: the message is not kept")
 
 
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
@@ -58,8 +63,8 @@ async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) ->
             await broker.flush()
 
 
-async def tail(at: str, queues: Sequence[str], messages: int, ack: bool, as_json: bool) -> None:
-    """Until `messages` came (0: for ever)."""
+async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, as_json: bool) -> None:
+    """Prints messages until `messages` came; None: for ever."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
     async with connect(at) as broker, broker.consume(queues) as inbox:
@@ -77,7 +82,8 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     async with connect(at) as broker:
         found = await broker.describe(queue, bindings=True)
     if not found.exists:
-        raise shoal.NoSuchQueue(f"there is no queue {queue}; declare it first", subject=queue)
+        text = f"queue {queue} does not exist; declare it first (--key describes a key)"
+        raise shoal.NoSuchQueue(text, subject=queue)
     if as_json:
         output.say_json(asdict(found))
         return
@@ -87,7 +93,7 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
         | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}
         | {"attached sessions": found.attached_sessions, "bindings": found.binding_count}
     )
-    rows = [(one.key, one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
+    rows = [(output.shown(one.key), one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
     if rows:
         output.table(("key", "start", "cursor", "end", "backlog"), rows)
 
@@ -121,7 +127,8 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
 
 def _tell_message(message: shoal.Message, as_json: bool) -> None:
     if not as_json:
-        output.say(f"{message.queue} {message.key} {message.offset} {message.body.decode(errors='backslashreplace')}")
+        head = f"{output.shown(message.queue)} {output.shown(message.key)} {message.offset}"
+        output.say_exactly(f"{printable(head)} {for_stdout(message.body)}")
         return
     found = {"queue": message.queue, "key": message.key, "offset": message.offset, "time_ms": message.time_ms}
     output.say_json(found | {"redelivered": message.redelivered} | output.body_json(message.body))

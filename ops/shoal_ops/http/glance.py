@@ -122,7 +122,11 @@ FIGURES_EXAMPLE: Final = {
     "attached_queues": 3000,
     "journal": {"lsn": 1000000, "applied_lsn": 1000000, "segments": 2, "bytes": 50000000},
     "checkpoint": {"lsn": 998500, "age_s": 21.0, "lag_records": 1500, "delta_rows": 9000, "delta_bytes": 900000},
-    "memory": {"resident_bytes": 90000000, "checkpointer_resident_bytes": 30000000},
+    "memory": {
+        "resident_bytes": 90000000,
+        "checkpointer_resident_bytes": 30000000,
+        "shares": [{"name": "input", "used_bytes": 100000, "limit_bytes": 67108864}],
+    },
     "disk_bytes": 400000000,
     "counters": {
         "declares": 68000,
@@ -136,4 +140,13 @@ FIGURES_EXAMPLE: Final = {
         "purges": 0,
         "refusals": 12,
     },
+    "trouble": "",
+    "version": "0.1.0",
+    "incarnation": "5f0c3a9d1e2b4c68",
+    "loop_longest_step_us": 3200,
+    "lease_remaining_ms": 7400,
+    "disk_free_bytes": 180000000000,
+    "silent_bindings": 0,
+    "refused": {"NO_SUCH_QUEUE": 12},
+    "checkpointer_restarts": 0,
 }

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from shoal_contract.build_info import BuildInfo
 from shoal_redirector.adapters.board import Board
 
 
@@ -35,6 +36,7 @@ class RedirectorMetrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
+        BuildInfo("redirector", self._registry)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
