@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from shoal_contract.errors import BadCall, Corrupt, NoRights, OutcomeUnknown, ResourceExhausted, ShoalError
+from shoal_contract.names import printable
 
 DONE: Final = 0
 FOUND: Final = 1
@@ -57,7 +58,7 @@ def told() -> Iterator[None]:
         sys.exit(INTERRUPTED)
     except (ShoalError, OSError) as error:
         code, advice = next((code, advice) for kind, code, advice in _ADVICE if isinstance(error, kind))
-        sys.stderr.write(f"shoal: {error}{f' ({advice})' if advice else ''}\n")
+        sys.stderr.write(f"shoal: {printable(str(error))}{f' ({advice})' if advice else ''}\n")
         sys.exit(code)
 
 

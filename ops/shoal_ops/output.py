@@ -6,7 +6,8 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from shoal_contract.names import Name, show
+from shoal_contract.names import Name, printable, show
+from shoal_contract.names import text as text_of
 
 PIPE_COLUMNS = 400
 """Where there is no terminal, rows are not folded."""
@@ -57,8 +58,14 @@ def body_json(body: bytes) -> dict[str, str]:
         return {"body_hex": body.hex()}
 
 
+def plain(name: Name) -> str:
+    """Returns a name as data, for JSON."""
+    return text_of(name) if isinstance(name, bytes) else name
+
+
 def shown(name: Name) -> str:
-    return show(name) if isinstance(name, bytes) else name
+    """Returns a name for people: what would steer a terminal is escaped."""
+    return show(name if isinstance(name, bytes) else name.encode("utf-8", "backslashreplace"))
 
 
 def size(count_bytes: int) -> str:
@@ -76,4 +83,4 @@ def text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    return f"{value:.1f}" if isinstance(value, float) else printable(str(value))

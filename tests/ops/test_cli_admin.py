@@ -121,3 +121,31 @@ async def test_completion_knows_the_commands() -> None:
     assert out.decode().split() == ["queues"]
     code, script, _ = await shoal("--show-completion", "bash")
     assert code == 0 and "complete_bash" in script
+
+
+async def test_names_cannot_steer_the_terminal(cluster: LocalCluster) -> None:
+    """Names are their users': an operator's terminal shows them, and does nothing else (security M4)."""
+    at = cluster.redirector
+    queue, key = "esc\x1b]0;pwned\x07\x1b[2J\nfake-queue\u202e", "room\x9b1m\r"
+    for arguments in (
+        ("declare", queue),
+        ("bind", queue, key),
+        ("publish", key, "hello"),
+        ("queues", "--prefix", "esc"),
+        ("keys", "--prefix", "room"),
+        ("members", key),
+        ("bindings", queue),
+        ("locate", key),
+        ("describe", queue),
+        ("describe", key, "--key"),
+        ("peek", queue),
+        ("purge", queue),
+        ("unbind", queue, key),
+        ("drop", queue),
+        ("describe", queue),
+        ("drop", queue),
+    ):
+        _, out, error = await shoal(*arguments, at=at)
+        assert all(char.isprintable() or char == "\n" for char in out + error), arguments
+        assert "fake-queue" not in (out + error).splitlines(), arguments
+    assert (await shoal_json("queues", "--prefix", "esc", at=at))["queues"] == []
