@@ -14,8 +14,9 @@ PIPE_COLUMNS = 400
 
 
 def say_json(value: object) -> None:
-    """One line on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """Writes one line to stdout; what is not printable is escaped, as JSON allows."""
+    line = json.dumps(value, ensure_ascii=False)
+    sys.stdout.write((line if line.isprintable() else json.dumps(value)) + "\n")
     sys.stdout.flush()
 
 
