@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from shoal_contract.errors import Corrupt, NoRights, OutcomeUnknown, ResourceExhausted, ShoalError
-from shoal_ops.printable import printable
+from shoal_contract.names import printable
 
 DONE: Final = 0
 FOUND: Final = 1

@@ -6,16 +6,17 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from shoal_contract.names import Name, show
-from shoal_ops.printable import printable
+from shoal_contract.names import Name, printable, show
+from shoal_contract.names import text as text_of
 
 PIPE_COLUMNS = 400
 """Where there is no terminal, rows are not folded."""
 
 
 def say_json(value: object) -> None:
-    """Writes one line of JSON to stdout; to a terminal in ASCII, so that no name or body can control it."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=sys.stdout.isatty()) + "\n")
+    """Writes one line to stdout; what is not printable is escaped, as JSON allows."""
+    line = json.dumps(value, ensure_ascii=False)
+    sys.stdout.write((line if line.isprintable() else json.dumps(value)) + "\n")
     sys.stdout.flush()
 
 
@@ -69,9 +70,20 @@ def body_json(body: bytes) -> dict[str, str]:
         return {"body_hex": body.hex()}
 
 
+def body_text(body: bytes) -> str:
+    """Returns a body as it may be written to stdout: as it is to a pipe or file, escaped to a terminal."""
+    text = body.decode("utf-8", "backslashreplace")
+    return printable(text) if sys.stdout.isatty() else text
+
+
+def plain(name: Name) -> str:
+    """Returns a name as data, for JSON."""
+    return text_of(name) if isinstance(name, bytes) else name
+
+
 def shown(name: Name) -> str:
-    """Returns a name as text; `say`, `table` and `remark` escape it, JSON holds it as it is."""
-    return show(name) if isinstance(name, bytes) else name
+    """Returns a name for people: what would steer a terminal is escaped."""
+    return show(name if isinstance(name, bytes) else name.encode("utf-8", "backslashreplace"))
 
 
 def size(count_bytes: int) -> str:
@@ -89,4 +101,4 @@ def text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    return f"{value:.1f}" if isinstance(value, float) else printable(str(value))

@@ -1,34 +1,46 @@
-"""Addresses that users type: the redirector's port where they leave it out, and what is none is refused by name."""
+"""Addresses of redirectors: a host alone means port 7400; what is none says what to write."""
 
 from __future__ import annotations
 
 import pytest
 
-from shoal_contract.addresses import REDIRECTOR_PORT, redirector_addresses
+from shoal_contract.addresses import redirector_address, redirector_addresses
 from shoal_contract.errors import Malformed
 
 
 @pytest.mark.parametrize(
-    ("text", "addresses"),
+    ("written", "meant"),
     [
-        ("localhost", ("localhost:7400",)),
-        ("localhost:7410", ("localhost:7410",)),
-        ("a, b:1 ,c", ("a:7400", "b:1", "c:7400")),
-        ("127.0.0.1", ("127.0.0.1:7400",)),
-        ("::1", ("[::1]:7400",)),
-        ("[::1]", ("[::1]:7400",)),
-        ("[::1]:65535", ("[::1]:65535",)),
-        ("dns:///shoal.example", ("dns:///shoal.example",)),
-        ("unix:/run/shoal", ("unix:/run/shoal",)),
+        ("localhost", "localhost:7400"),
+        ("localhost:7900", "localhost:7900"),
+        ("10.0.0.1", "10.0.0.1:7400"),
+        ("[::1]", "[::1]:7400"),
+        ("[::1]:80", "[::1]:80"),
+        (" shoal.example.org ", "shoal.example.org:7400"),
     ],
 )
-def test_the_port_may_be_left_out(text: str, addresses: tuple[str, ...]) -> None:
-    assert REDIRECTOR_PORT == 7400
-    assert redirector_addresses(text) == addresses
+def test_a_host_alone_means_the_redirectors_port(written: str, meant: str) -> None:
+    assert redirector_address(written) == meant
 
 
-@pytest.mark.parametrize("text", ["", ",", "localhost:", "localhost:http", ":7400", "host:0", "host:65536", "[::1]:"])
-def test_what_is_no_address_is_refused_by_name(text: str) -> None:
-    with pytest.raises(Malformed) as refused:
-        redirector_addresses(text)
-    assert text in str(refused.value)
+@pytest.mark.parametrize(
+    "written", ["", ":7400", "host:", "host:0", "host:65536", "host:x", "::1", "a b:1", "http://host:7400", "h:\u0663"]
+)
+def test_what_is_no_address_says_what_to_write(written: str) -> None:
+    with pytest.raises(Malformed, match=r"is not host:port .*as localhost:7400"):
+        redirector_address(written)
+
+
+def test_several_stand_with_commas_between_them() -> None:
+    assert redirector_addresses("a, b:1 ,c,") == ("a:7400", "b:1", "c:7400")
+    for none in ("", ","):
+        with pytest.raises(Malformed, match="is not host:port"):
+            redirector_addresses(none)
+    with pytest.raises(Malformed, match="b:x"):
+        redirector_addresses("a,b:x")
+
+
+@pytest.mark.parametrize("written", [None, 7400, b"localhost"])
+def test_another_type_is_the_callers_slip(written: object) -> None:
+    with pytest.raises(TypeError, match="must be str, host:port"):
+        redirector_address(written)

@@ -110,15 +110,6 @@ async def test_numbers_and_nouns_agree(cluster: LocalCluster) -> None:
     assert out.endswith(", to 6 queues, 0 live now\n")
 
 
-async def test_names_of_others_cannot_control_a_terminal(cluster: LocalCluster) -> None:
-    at, name = cluster.redirector, "esc\x1b]0;pwned\x07\nfake-queue"
-    async with client.connect(at) as broker:
-        await broker.declare(name)
-    code, out, _ = await shoal("queues", "--prefix", "esc", at=at)
-    assert (code, out) == (0, "esc\\x1b]0;pwned\\x07\\x0afake-queue\n")
-    assert (await shoal_json("queues", "--prefix", "esc", at=at))["queues"] == [name]
-
-
 async def test_top_shows_every_slice_and_its_rates(cluster: LocalCluster) -> None:
     at = cluster.redirector
     code, out, error = await shoal("top", "--once", "--interval-s", "0.2", at=at)
@@ -167,3 +158,33 @@ async def test_completion_knows_the_commands() -> None:
     assert out.decode().split() == ["queues"]
     code, script, _ = await shoal("--show-completion", "bash")
     assert code == 0 and "complete_bash" in script
+
+
+async def test_names_cannot_steer_the_terminal(cluster: LocalCluster) -> None:
+    """Names are their users': an operator's terminal shows them, and does nothing else (security M4)."""
+    at = cluster.redirector
+    queue, key = "esc\x1b]0;pwned\x07\x1b[2J\nfake-queue\u202e", "room\x9b1m\r"
+    for arguments in (
+        ("declare", queue),
+        ("bind", queue, key),
+        ("publish", key, "hello"),
+        ("queues", "--prefix", "esc"),
+        ("keys", "--prefix", "room"),
+        ("members", key),
+        ("bindings", queue),
+        ("locate", key),
+        ("describe", queue),
+        ("describe", key, "--key"),
+        ("peek", queue),
+        ("purge", queue),
+        ("unbind", queue, key),
+        ("drop", queue),
+        ("describe", queue),
+        ("drop", queue),
+    ):
+        _, out, error = await shoal(*arguments, at=at)
+        if arguments[0] in ("queues", "keys", "peek", "locate"):
+            out += (await shoal(*arguments, "--json", at=at))[1]
+        assert all(char.isprintable() or char == "\n" for char in out + error), arguments
+        assert "fake-queue" not in (out + error).splitlines(), arguments
+    assert (await shoal_json("queues", "--prefix", "esc", at=at))["queues"] == []

@@ -23,7 +23,7 @@ async def keys(at: str, prefix: str, after: str, limit: int, as_json: bool) -> N
     async with connect(at) as broker:
         page = await shoal.Admin(broker).keys(prefix, after, limit)
     if as_json:
-        found = [{"key": output.shown(entry.key), "queues": entry.queues} for entry in page.items]
+        found = [{"key": output.plain(entry.key), "queues": entry.queues} for entry in page.items]
         output.say_json({"keys": found, "next": page.next})
         return
     _tell_rows(("key", "queues"), page, lambda entry: (output.shown(entry.key), entry.queues))
@@ -41,7 +41,7 @@ async def bindings(at: str, queue: str, after: str, limit: int, as_json: bool) -
     async with connect(at) as broker:
         page = await shoal.Admin(broker).bindings(queue, after, limit)
     if as_json:
-        found = [asdict(entry) | {"key": output.shown(entry.key)} for entry in page.items]
+        found = [asdict(entry) | {"key": output.plain(entry.key)} for entry in page.items]
         output.say_json({"bindings": found, "next": page.next})
         return
     columns = ("key", "slice", "start", "cursor", "end", "head", "backlog")
@@ -57,7 +57,7 @@ async def bindings(at: str, queue: str, after: str, limit: int, as_json: bool) -
 
 def _tell_names(what: str, page: shoal.Page[str | bytes], as_json: bool) -> None:
     if as_json:
-        output.say_json({what: [output.shown(name) for name in page.items], "next": page.next})
+        output.say_json({what: [output.plain(name) for name in page.items], "next": page.next})
         return
     for name in page.items:
         output.say(output.shown(name))

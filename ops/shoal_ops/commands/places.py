@@ -40,5 +40,7 @@ async def locate(at: str, keys: Sequence[str], as_json: bool) -> None:
         keys_found = [asdict(place) for place in places]
         output.say_json({"map_version": found.map_version, "age_ms": found.age_ms, "keys": keys_found})
     else:
-        rows = [(one.key, one.partition, one.slice, one.address or "(no leader)", one.epoch) for one in places]
+        rows = [
+            (output.shown(one.key), one.partition, one.slice, one.address or "(no leader)", one.epoch) for one in places
+        ]
         output.table(("key", "partition", "slice", "address", "epoch"), rows)

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 import shoal
+from shoal_contract.names import printable
 from shoal_ops import output
 from shoal_ops.exits import DONE, UNKNOWN
 from shoal_ops.limits import TOP_DEADLINE_S
-from shoal_ops.printable import printable
 
 RATES = ("binds", "unbinds", "publishes", "deliveries", "acks")
 COLUMNS = (

@@ -10,7 +10,6 @@ from dataclasses import asdict
 import shoal
 from shoal_ops import output
 from shoal_ops.limits import TAIL_QUEUES_MAX, VERB_DEADLINE_S
-from shoal_ops.printable import for_stdout, printable
 
 
 def connect(at: str) -> shoal.Broker:
@@ -30,13 +29,13 @@ async def declare(at: str, queues: Sequence[str], expires_after_s: int, as_json:
 async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_json: bool) -> None:
     async with connect(at) as broker:
         offsets = await broker.bind(queue, keys, start=start)
-    _tell_offsets(queue, {output.shown(key): offset for key, offset in offsets.items()}, "from offset", as_json)
+    _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)
 
 
 async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_json: bool) -> None:
     async with connect(at) as broker:
         offsets = await broker.unbind(queue, keys, discard=discard)
-    _tell_offsets(queue, {output.shown(key): offset for key, offset in offsets.items()}, "up to offset", as_json)
+    _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "up to offset", as_json)
 
 
 async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json: bool) -> None:
@@ -82,12 +81,16 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     async with connect(at) as broker:
         found = await broker.describe(queue, bindings=True)
     if not found.exists:
-        text = f"queue {queue} does not exist; declare it first (--key describes a key)"
-        raise shoal.NoSuchQueue(text, subject=queue)
+        shown = output.shown(queue)
+        text = f"queue {shown} does not exist; declare it first (--key describes a key)"
+        raise shoal.NoSuchQueue(text, subject=shown)
     if as_json:
         output.say_json(asdict(found))
         return
-    told = {"queue": queue, "expires after": f"{found.expires_after_s} s" if found.expires_after_s else "never"}
+    told = {
+        "queue": output.shown(queue),
+        "expires after": f"{found.expires_after_s} s" if found.expires_after_s else "never",
+    }
     output.facts(
         told
         | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}
@@ -104,9 +107,9 @@ async def describe_key(at: str, key: str, as_json: bool) -> None:
     if as_json:
         output.say_json(asdict(found))
     elif not found.exists:
-        output.say(f"key {key} keeps nothing")
+        output.say(f"key {output.shown(key)} keeps nothing")
     else:
-        output.facts(asdict(found))
+        output.facts(asdict(found) | {"key": output.shown(key)})
 
 
 async def drop(at: str, queues: Sequence[str], as_json: bool) -> None:
@@ -122,13 +125,14 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
         output.say_json({"queue": queue, "offsets": offsets})
         return
     for key, offset in offsets.items():
-        output.say(f"{key}: {what} {offset}" if offset else f"{key}: was not bound")
+        shown = output.shown(key)
+        output.say(f"{shown}: {what} {offset}" if offset else f"{shown}: was not bound")
 
 
 def _tell_message(message: shoal.Message, as_json: bool) -> None:
     if not as_json:
-        head = f"{output.shown(message.queue)} {output.shown(message.key)} {message.offset}"
-        output.say_exactly(f"{printable(head)} {for_stdout(message.body)}")
+        head = f"{output.shown(message.queue_bytes)} {output.shown(message.key_bytes)} {message.offset}"
+        output.say_exactly(f"{head} {output.body_text(message.body)}")
         return
     found = {"queue": message.queue, "key": message.key, "offset": message.offset, "time_ms": message.time_ms}
     output.say_json(found | {"redelivered": message.redelivered} | output.body_json(message.body))

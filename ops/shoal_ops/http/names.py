@@ -8,7 +8,8 @@ from __future__ import annotations
 from urllib.parse import quote, unquote_to_bytes
 
 from shoal_contract.errors import Malformed
-from shoal_contract.names import check_name, encode_name, show
+from shoal_contract.names import check_name, encode_name
+from shoal_contract.names import text as text_of
 
 
 def encoded(name: bytes) -> str:
@@ -28,7 +29,7 @@ def fields(what: str, name: bytes) -> dict[str, str]:
     try:
         return {what: name.decode()}
     except UnicodeDecodeError:
-        return {what: show(name), f"{what}_encoded": encoded(name)}
+        return {what: text_of(name), f"{what}_encoded": encoded(name)}
 
 
 def given(what: str, text: str | None, percent: str | None) -> bytes:

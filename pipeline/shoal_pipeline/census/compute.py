@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from shoal_contract.limits import NAME_BYTES_MAX
-from shoal_contract.names import show
+from shoal_contract.names import text
 from shoal_pipeline.census.interval import Grid, make_grid
 from shoal_pipeline.census.notes import notes_of
 from shoal_pipeline.census.outcome import Census, HotKey, IntervalFigures, PlaceFigures
@@ -174,7 +174,7 @@ def _hottest(found: Counted) -> list[HotKey]:
     )
     keys = keys.persist()
     hottest = [
-        HotKey(by, rank, show(bytes(row.key)), row.members_max, row.members, row.churn, row.messages, row.message_bytes)
+        HotKey(by, rank, text(bytes(row.key)), row.members_max, row.members, row.churn, row.messages, row.message_bytes)
         for by, column in (("members", "members_max"), ("churn", "churn"), ("messages", "messages"))
         for rank, row in enumerate(_top(keys, column), 1)
     ]

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal_contract.errors import Malformed, ShoalError
-from shoal_contract.names import show
+from shoal_contract.names import text
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.problem import answer_error, answer_http_exception
@@ -34,7 +34,7 @@ def new_application(board: Board, tally: Tally) -> Starlette:
         for key, partition, owner in zip(keys, *locate(directory, keys), strict=True):
             at = directory.slices[owner]
             place = {"partition": partition, "slice": at.slice, "address": at.address, "epoch": at.epoch}
-            found.append({"key": show(key), **place})
+            found.append({"key": text(key), **place})
         return JSONResponse({"map_version": directory.map.version, "age_ms": board.age_ms, "keys": found})
 
     async def healthz(request: Request) -> JSONResponse:
