@@ -87,11 +87,6 @@ class EtcdClient:
         found = tuple(entries_from_wire(read.kvs) for read in reads)
         return Transaction(answer.succeeded, answer.header.revision, found)
 
-    async def compact(self, revision: int) -> None:
-        """Forgets all history below `revision`."""
-        request = wire.CompactionRequest(revision=revision, physical=True)
-        await self._write(lambda at: at.kv.Compact, request)
-
     async def grant_lease(self, ttl_s: int) -> int:
         """A new lease's id. Whoever keeps it: lease.py."""
         request = wire.LeaseGrantRequest(TTL=ttl_s)

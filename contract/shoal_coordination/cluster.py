@@ -1,4 +1,4 @@
-"""Making a cluster, and changing its partition map: one value each, by compare-and-swap."""
+"""Makes a cluster: its config and its partition map, one value each, in one transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal_contract.errors import Conflict, OutOfRange
 from shoal_contract.limits import PARTITIONS_DEFAULT, PARTITIONS_MAX
 from shoal_contract.partition_map import PartitionMap
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.entries import Get, Put, absent, mod_revision_is
+from shoal_coordination.entries import Get, Put, absent
 from shoal_coordination.keys import ClusterKeys, check_record_name
 from shoal_coordination.records import ClusterConfig, decode_record, encode_record
 
@@ -52,23 +52,6 @@ async def create_cluster(
     if exactly and (others := sorted(set(held.slices) - set(slices))):
         raise Conflict(f"cluster {cluster} exists with slices {', '.join(others)} too", subject=cluster)
     return existing
-
-
-async def replace_map(client: EtcdClient, cluster: str, current: PartitionMap, following: PartitionMap) -> None:
-    """Stores `following` (see PartitionMap.moved) if the map is still at `current`'s version; else raises Conflict."""
-    assert following.version == current.version + 1
-    assert following.partitions == current.partitions
-    key = ClusterKeys(cluster).map
-    entry = await client.get(key)
-    held = PartitionMap.decode(entry.value).version if entry else 0
-    if entry is not None and held == current.version:
-        done = await client.transact([mod_revision_is(key, entry.mod_revision)], [Put(key, following.encode())])
-        if done.succeeded:
-            return
-    raise Conflict(
-        f"the map of cluster {cluster} has changed since version {current.version}",
-        subject=cluster, map_version=max(held, current.version),
-    )  # fmt: skip
 
 
 def _check(slices: Sequence[str], partitions: int) -> None:

@@ -10,12 +10,13 @@ import pytest
 from shoal_contract.errors import Conflict, Fenced, InvalidName, Malformed, OutOfRange, Unavailable
 from shoal_contract.partition_map import PartitionMap
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.cluster import create_cluster, replace_map
+from shoal_coordination.cluster import create_cluster
 from shoal_coordination.cluster_view import ClusterView
-from shoal_coordination.cluster_watch import read_cluster, watch_cluster
+from shoal_coordination.cluster_watch import watch_cluster
 from shoal_coordination.leadership import claim_slice_leadership
 from shoal_coordination.nodes import Registration, register_node
 from shoal_coordination.records import NodeRecord
+from tests.coordination.cluster_records import read_cluster, replace_map
 
 WAIT_S = 30
 

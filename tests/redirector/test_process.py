@@ -17,11 +17,12 @@ from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.cluster import create_cluster, replace_map
+from shoal_coordination.cluster import create_cluster
 from shoal_coordination.leadership import claim_slice_leadership
 from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.nodes import register_node
 from shoal_coordination.records import NodeRecord
+from tests.coordination.cluster_records import replace_map
 from tests.redirector.conftest import CLUSTER, PARTITIONS, SLICES, WAIT_S, Redirector, end, launch, until_ready
 
 EVEN = PartitionMap.even(SLICES, PARTITIONS)
