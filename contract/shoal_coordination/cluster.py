@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ from shoal_contract.limits import PARTITIONS_DEFAULT, PARTITIONS_MAX
 from shoal_contract.partition_map import PartitionMap
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.entries import Get, Put, absent
-from shoal_coordination.keys import ClusterKeys, check_record_name
+from shoal_coordination.keys import ClusterKeys, check_identity, check_record_name
 from shoal_coordination.records import ClusterConfig, decode_record, encode_record
 
 
@@ -21,16 +22,20 @@ async def create_cluster(
     partitions: int = PARTITIONS_DEFAULT,
     *,
     exactly: bool = False,
+    cluster_id: str = "",
 ) -> ClusterConfig:
     """Writes the config and an even map over `slices`, unless the cluster exists. Returns the config that holds.
 
-    Repeating it changes nothing, also after partitions moved. Raises Conflict if the cluster exists with another P or
-    without one of these slices, or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then
+    `cluster_id`: of a cluster whose records were lost, so that its slices know it again; empty: a new one, at random.
+    Repeating it changes nothing, also after partitions moved. Raises Conflict if the cluster exists with another id, P
+    or without one of these slices, or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then
     repeat it).
     """
     keys = ClusterKeys(cluster)
     _check(slices, partitions)
-    config = ClusterConfig(cluster, partitions, time.time_ns() // 1_000_000)
+    if cluster_id:
+        check_identity(cluster_id, "cluster id")
+    config = ClusterConfig(cluster, partitions, time.time_ns() // 1_000_000, cluster_id or secrets.token_hex(16))
     even = PartitionMap.even(slices, partitions)
     done = await client.transact(
         [absent(keys.config), absent(keys.map)],
@@ -42,6 +47,8 @@ async def create_cluster(
     if not all(done.reads):
         raise Conflict(f"cluster {cluster} has only one of config and map: its records are damaged", subject=cluster)
     existing, held = decode_record(done.reads[0][0], ClusterConfig), PartitionMap.decode(done.reads[1][0].value)
+    if cluster_id and existing.id != cluster_id:
+        raise Conflict(f"cluster {cluster} exists with id {existing.id}, not {cluster_id}", subject=cluster)
     if existing.partitions != partitions:
         raise Conflict(
             f"cluster {cluster} exists with {existing.partitions} partitions, not {partitions}",
