@@ -1,7 +1,8 @@
-"""Making a cluster, and changing its partition map: one value each, by compare-and-swap."""
+"""Makes a cluster: its config and its partition map, one value each, in one transaction."""
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 
@@ -9,8 +10,8 @@ from shoal_contract.errors import Conflict, OutOfRange
 from shoal_contract.limits import PARTITIONS_DEFAULT, PARTITIONS_MAX
 from shoal_contract.partition_map import PartitionMap
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.entries import Get, Put, absent, mod_revision_is
-from shoal_coordination.keys import ClusterKeys, check_record_name
+from shoal_coordination.entries import Get, Put, absent
+from shoal_coordination.keys import ClusterKeys, check_identity, check_record_name
 from shoal_coordination.records import ClusterConfig, decode_record, encode_record
 
 
@@ -21,16 +22,20 @@ async def create_cluster(
     partitions: int = PARTITIONS_DEFAULT,
     *,
     exactly: bool = False,
+    cluster_id: str = "",
 ) -> ClusterConfig:
     """Writes the config and an even map over `slices`, unless the cluster exists. Returns the config that holds.
 
-    Repeating it changes nothing, also after partitions moved. Raises Conflict if the cluster exists with another P or
-    without one of these slices, or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then
+    `cluster_id`: of a cluster whose records were lost, so that its slices know it again; empty: a new one, at random.
+    Repeating it changes nothing, also after partitions moved. Raises Conflict if the cluster exists with another id, P
+    or without one of these slices, or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then
     repeat it).
     """
     keys = ClusterKeys(cluster)
     _check(slices, partitions)
-    config = ClusterConfig(cluster, partitions, time.time_ns() // 1_000_000)
+    if cluster_id:
+        check_identity(cluster_id, "cluster id")
+    config = ClusterConfig(cluster, partitions, time.time_ns() // 1_000_000, cluster_id or secrets.token_hex(16))
     even = PartitionMap.even(slices, partitions)
     done = await client.transact(
         [absent(keys.config), absent(keys.map)],
@@ -42,6 +47,8 @@ async def create_cluster(
     if not all(done.reads):
         raise Conflict(f"cluster {cluster} has only one of config and map: its records are damaged", subject=cluster)
     existing, held = decode_record(done.reads[0][0], ClusterConfig), PartitionMap.decode(done.reads[1][0].value)
+    if cluster_id and existing.id != cluster_id:
+        raise Conflict(f"cluster {cluster} exists with id {existing.id}, not {cluster_id}", subject=cluster)
     if existing.partitions != partitions:
         raise Conflict(
             f"cluster {cluster} exists with {existing.partitions} partitions, not {partitions}",
@@ -52,23 +59,6 @@ async def create_cluster(
     if exactly and (others := sorted(set(held.slices) - set(slices))):
         raise Conflict(f"cluster {cluster} exists with slices {', '.join(others)} too", subject=cluster)
     return existing
-
-
-async def replace_map(client: EtcdClient, cluster: str, current: PartitionMap, following: PartitionMap) -> None:
-    """Stores `following` (see PartitionMap.moved) if the map is still at `current`'s version; else raises Conflict."""
-    assert following.version == current.version + 1
-    assert following.partitions == current.partitions
-    key = ClusterKeys(cluster).map
-    entry = await client.get(key)
-    held = PartitionMap.decode(entry.value).version if entry else 0
-    if entry is not None and held == current.version:
-        done = await client.transact([mod_revision_is(key, entry.mod_revision)], [Put(key, following.encode())])
-        if done.succeeded:
-            return
-    raise Conflict(
-        f"the map of cluster {cluster} has changed since version {current.version}",
-        subject=cluster, map_version=max(held, current.version),
-    )  # fmt: skip
 
 
 def _check(slices: Sequence[str], partitions: int) -> None:

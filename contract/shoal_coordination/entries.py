@@ -85,10 +85,6 @@ def version_is(key: bytes, version: int) -> wire.Compare:
     return wire.Compare(key=key, target=wire.Compare.VERSION, result=wire.Compare.EQUAL, version=version)
 
 
-def value_is(key: bytes, value: bytes) -> wire.Compare:
-    return wire.Compare(key=key, target=wire.Compare.VALUE, result=wire.Compare.EQUAL, value=value)
-
-
 def absent(key: bytes) -> wire.Compare:
     return version_is(key, 0)
 

@@ -43,6 +43,13 @@ LEASE_TTL_S_MIN: Final = 2
 LEASE_BEATS: Final = 3
 """Keepalives in one time to live: two may be lost."""
 
+LEASE_PAUSE_S_MAX: Final = 0.5
+"""Between two rounds over all endpoints for a lease that is not renewed: an etcd that is back is found in time even by
+the shortest lease."""
+
+LEASE_END_S: Final = 2.0
+"""How long the end of a lease's thread is waited for: its call is cancelled, so it ends at once."""
+
 KEEPALIVE_S: Final = 10.0
 """Between two pings of an idle connection; etcd closes connections that ping more often than every 5 s."""
 
@@ -82,4 +89,5 @@ LOCAL_START_ATTEMPTS_MAX: Final = 3
 assert ENDPOINT_CONNECT_S < CONNECT_S
 assert PAUSE_S_MIN < PAUSE_S_MAX < SILENCE_S_MAX
 assert HEARTBEAT_S * 2 < SILENCE_S_MAX
+assert LEASE_PAUSE_S_MAX < LEASE_TTL_S_MIN / LEASE_BEATS
 assert KEEPALIVE_S > 5

@@ -17,11 +17,13 @@ from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.cluster import create_cluster, replace_map
+from shoal_coordination.cluster import create_cluster
 from shoal_coordination.leadership import claim_slice_leadership
 from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.nodes import register_node
 from shoal_coordination.records import NodeRecord
+from shoal_coordination.slice_data import ClaimedData
+from tests.coordination.cluster_records import replace_map
 from tests.redirector.conftest import CLUSTER, PARTITIONS, SLICES, WAIT_S, Redirector, end, launch, until_ready
 
 EVEN = PartitionMap.even(SLICES, PARTITIONS)
@@ -147,7 +149,7 @@ async def test_a_watcher_learns_a_leaders_address(redirector: Redirector, client
         await next_of(call)
         node = NodeRecord("n1", "127.0.0.1:7001", "s1")
         registration = await register_node(client, CLUSTER, node, ttl_s=10, on_loss=lambda: None)
-        await claim_slice_leadership(client, CLUSTER, "s1", registration)
+        await claim_slice_leadership(client, CLUSTER, "s1", registration, ClaimedData("d" * 32, 0))
         change = await next_of(call)
         assert (change.map_version, list(change.moved)) == (1, [])
         assert change.slices[0] == wire.SliceAddress(slice="s1", address="127.0.0.1:7001", epoch=1)
