@@ -132,15 +132,28 @@ def pipeline(context: typer.Context) -> None:
 def admin(
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where HTTP is served.")] = "127.0.0.1:7402",
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="File with the bearer token; else SHOAL_ADMIN_TOKEN.")
+        Path | None,
+        typer.Option(
+            "--token-file", help="File with the bearer token, read again when it changes; else SHOAL_ADMIN_TOKEN."
+        ),
     ] = None,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Health and metrics there too, without the token: for probes and Prometheus."
+        ),
+    ] = "",
+    drain_s: Annotated[
+        float,
+        typer.Option("--drain-s", min=0, help="On SIGTERM: seconds to serve on, not ready, before the port closes."),
+    ] = 0.0,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Serve the broker over HTTP, its administration and a page, until Ctrl-C."""
     from shoal_ops.commands.gateway import run_admin
 
-    exits.run(run_admin(at, listen, token_file, as_json))
+    exits.run(run_admin(at, listen, token_file, as_json, metrics, drain_s))
 
 
 @app.command()

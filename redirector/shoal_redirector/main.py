@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from shoal_contract import grpc_server, server_process
 from shoal_contract.errors import ShoalError
-from shoal_contract.http_server import HttpServer
+from shoal_contract.http.guard import guarded
+from shoal_contract.http.server import HttpServer
+from shoal_contract.stopping import Stopping
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire.redirector_pb2_grpc import add_RedirectorServiceServicer_to_server
 from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
@@ -43,16 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return server_process.run(lambda stop: serve(settings, stop), "redirector")
 
 
-async def serve(settings: Settings, stop: asyncio.Event) -> None:
+async def serve(settings: Settings, stop: Stopping) -> None:
     """Serves until `stop`. Raises OSError if an address cannot be bound."""
     board, tally = Board(), Tally()
     server = grpc_server.new_server(calls_max=limits.CALLS_MAX)
     add_RedirectorServiceServicer_to_server(RedirectorService(board, tally), server)
     grpc_address = grpc_server.listen(server, settings.listen)
-    http = HttpServer(new_application(board, tally), settings.http, limits.HTTP)
+    http = HttpServer(settings.http, limits.HTTP)
+    application = guarded(new_application(board, tally, lambda: stop.asked), settings.http, limits.HTTP)
     async with EtcdClient(settings.etcd) as client, Tasks("redirector", lambda name, error: stop.set()) as tasks:
         tasks.start("etcd", follow(client, settings.cluster, board))
-        serving = tasks.start("http", http.run_until_stopped())
+        serving = tasks.start("http", http.run_until_stopped(application))
         await server.start()
         tasks.start("ready", _say_ready(board, grpc_address, http))
         await stop.wait()
