@@ -9,7 +9,7 @@ ETCD_DEBIAN := .tools/etcd-debian/etcd
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-etcd etcd etcd-if-go chromium check chart bench loadtest proto publish-contract upgrade
+.PHONY: help setup demo test test-etcd etcd etcd-if-go chromium check chart bench loadtest proto lock publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -86,12 +86,16 @@ proto: setup  ## generated code and hash vectors, from contract/proto and contra
 publish-contract: $(BUF)  ## with a release: what the next ones must stay compatible with
 	$(BUF) build contract --exclude-source-info --output contract/published.binpb
 
+lock: setup  ## what the image installs, with hashes, from constraints.txt: helm/requirements*.txt
+	$(BIN)/python helm/tools/lock_image.py
+
 upgrade:  ## renews constraints.txt with the newest allowed versions
 	$(PYTHON) -m venv --clear .venv
-	$(INSTALL) --upgrade pip
+	$(INSTALL) --upgrade pip setuptools
 	$(INSTALL) --editable '.[dev]'
-	{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --all --exclude-editable | grep -v '^setuptools='; } > .venv/constraints.txt
+	{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --all --exclude-editable; } > .venv/constraints.txt
 	mv .venv/constraints.txt constraints.txt
+	$(BIN)/python helm/tools/lock_image.py
 	@touch .venv/.ready
 
 $(BUF):
