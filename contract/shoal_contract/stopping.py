@@ -1,7 +1,7 @@
 """How a server process is asked to stop: at once, or after a time in which it serves on and says it is not ready.
 
-What sends it requests (a Service of Kubernetes, a load balancer) learns of the end a little later than the process does:
-until then new requests still come, and a port that is closed already would answer them with an error.
+What sends it requests (a Service of Kubernetes, a load balancer) learns of the end a little later. Until then new
+requests still come, and would find a port that is closed already.
 """
 
 from __future__ import annotations
