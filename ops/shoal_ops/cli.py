@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from shoal_ops import cli_admin, exits
-from shoal_ops.arguments import AT_DEFAULT, At, Folder, Json, Key, Keys, Queue, Queues
+from shoal_ops.addresses import host_port, loopback, optional_host_port
+from shoal_ops.arguments import AT_DEFAULT, At, Etcd, Folder, Json, Key, Keys, Queue, Queues
 from shoal_ops.limits import CLIENTS_MAX
 
 # gRPC's handlers around fork would only complain: nothing here forks without exec.
@@ -40,19 +41,30 @@ def main() -> None:
 def up(
     slices: Annotated[int | None, typer.Option(help="Slice nodes to run; as before, or 3.", show_default=False)] = None,
     data: Annotated[Path, typer.Option(help="Folder for all data and logs.")] = Path(".shoal"),
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = AT_DEFAULT,
-    http: Annotated[str, typer.Option(metavar="HOST:PORT", help="The redirector's HTTP.")] = "127.0.0.1:7401",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", callback=loopback, help="Where clients connect.")
+    ] = AT_DEFAULT,
+    http: Annotated[
+        str, typer.Option(metavar="HOST:PORT", callback=loopback, help="The redirector's HTTP.")
+    ] = "127.0.0.1:7401",
     fresh: Annotated[bool, typer.Option("--fresh", help="Wipe the folder's earlier cluster first.")] = False,
     archive: Annotated[Path | None, typer.Option(help="Folder for all changes ever made.", show_default=False)] = None,
     admin: Annotated[
         str | None,
-        typer.Option("--admin", metavar="HOST:PORT", help="Serve HTTP and the page there, too.", show_default=False),
+        typer.Option(
+            "--admin",
+            metavar="HOST:PORT",
+            callback=optional_host_port,
+            help="Serve HTTP and the page there, too.",
+            show_default=False,
+        ),
     ] = None,
+    etcd: Etcd = None,
 ) -> None:
     """Run a local cluster until Ctrl-C: etcd, a redirector, slice nodes."""
     from shoal_ops.commands.cluster import run_cluster
 
-    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin))
+    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin, etcd))
 
 
 @app.command()
@@ -78,12 +90,13 @@ def replay(
 def demo(
     data: Annotated[Path | None, typer.Option(help="Folder of the event logs.", show_default=False)] = None,
     slices: Annotated[int, typer.Option(min=1, max=64)] = 3,
+    etcd: Etcd = None,
     as_json: Json = False,
 ) -> None:
     """A local cluster replays real chat and churn, loses a node, and every message is checked."""
     from shoal_ops.commands.demo import run_demo
 
-    raise typer.Exit(exits.run(run_demo(data, slices, as_json)))
+    raise typer.Exit(exits.run(run_demo(data, slices, as_json, etcd)))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
@@ -229,7 +242,9 @@ def drop(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
 
 @app.command()
 def admin(
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where HTTP is served.")] = "127.0.0.1:7402",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", callback=host_port, help="Where HTTP is served.")
+    ] = "127.0.0.1:7402",
     token_file: Annotated[
         Path | None, typer.Option("--token-file", help="File with the bearer token; else SHOAL_ADMIN_TOKEN.")
     ] = None,
