@@ -16,7 +16,7 @@ from shoal_contract.errors import Conflict, ShoalError
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.local_child import Facts
-from shoal_coordination.local_etcd import LocalEtcd, find_etcd
+from shoal_coordination.local_etcd import LocalEtcd, find_etcd, version_of
 from shoal_coordination.local_files import make_folder
 from shoal_coordination.local_folder import LocalFolder
 from shoal_coordination.local_log import LogFile
@@ -124,6 +124,7 @@ class LocalCluster:
         self._folder.check(self._slices)
         self._choose_fixed()
         program = self._program or find_etcd()
+        version_of(program)
         self._record = self._folder.open(self._slices, self._fresh)
         try:
             self._record.choose_ports(self._fixed_ports())

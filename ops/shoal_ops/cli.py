@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_ops import cli_admin, exits
 from shoal_ops.addresses import host_port, loopback, optional_host_port
 from shoal_ops.arguments import AT_DEFAULT, At, Etcd, Folder, Json, Key, Keys, Queue, Queues
 from shoal_ops.limits import CLIENTS_MAX
-
-# gRPC's handlers around fork would only complain: nothing here forks without exec.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 EPILOG = (
     "Exit codes: 0 done; 1 a comparison or check found something; 2 bad arguments; 3 fix the call; 4 outcome unknown,"
