@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -13,8 +14,11 @@ import pytest
 
 import shoal
 from shoal_contract.errors import Conflict, ShoalError
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.cluster_watch import first_view
 from shoal_coordination.local_cluster import LocalCluster
 from shoal_coordination.local_record import RECORD, http_of, read_record
+from shoal_coordination.options import EtcdOptions
 from tests.coordination.said import Said
 
 WAIT_S = 30
@@ -68,6 +72,19 @@ async def test_every_address_is_known_told_and_kept(tmp_path: Path) -> None:
 async def _answers(url: str) -> int:
     async with httpx.AsyncClient(trust_env=False) as client:
         return (await client.get(url)).status_code
+
+
+async def test_a_cluster_whose_etcd_was_lost_is_the_same_cluster(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, slices=1) as cluster, shoal.connect(cluster.redirector) as broker:
+        await broker.declare("inbox")
+        await broker.bind("inbox", "room")
+        await broker.publish("room", b"kept")
+    cluster_id = read_record(tmp_path).id
+    shutil.rmtree(tmp_path / "etcd")
+    async with LocalCluster(tmp_path) as cluster, shoal.connect(cluster.redirector) as broker:
+        assert [message.body for message in await broker.peek("inbox", 10)] == [b"kept"]
+        async with EtcdClient(EtcdOptions((read_record(tmp_path).address("etcd"),))) as client:
+            assert (await first_view(client, "local")).config.id == cluster_id
 
 
 async def test_the_supervisors_own_lines_are_kept_with_their_time(tmp_path: Path) -> None:
