@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shoal_contract.errors import Conflict, OutOfRange
 from shoal_contract.limits import PARTITIONS_DEFAULT, PARTITIONS_MAX
 from shoal_contract.partition_map import PartitionMap
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.entries import Get, Put, absent
+from shoal_coordination.entries import Entry, Get, Put, absent, mod_revision_is, prefix_end
 from shoal_coordination.keys import ClusterKeys, check_identity, check_record_name
 from shoal_coordination.records import ClusterConfig, decode_record, encode_record
 
@@ -26,10 +27,10 @@ async def create_cluster(
 ) -> ClusterConfig:
     """Writes the config and an even map over `slices`, unless the cluster exists. Returns the config that holds.
 
-    `cluster_id`: of a cluster whose records were lost, so that its slices know it again; empty: a new one, at random.
-    Repeating it changes nothing, also after partitions moved. Raises Conflict if the cluster exists with another id, P
-    or without one of these slices, or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then
-    repeat it).
+    `cluster_id`: of a cluster whose records were lost, so that its slices know it again; it takes the place of another
+    id as long as no slice was led under that. Empty: a new one, at random. Repeating it changes nothing, also after
+    partitions moved. Raises Conflict if the cluster exists with another id, another P or without one of these slices,
+    or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then repeat it).
     """
     keys = ClusterKeys(cluster)
     _check(slices, partitions)
@@ -47,8 +48,6 @@ async def create_cluster(
     if not all(done.reads):
         raise Conflict(f"cluster {cluster} has only one of config and map: its records are damaged", subject=cluster)
     existing, held = decode_record(done.reads[0][0], ClusterConfig), PartitionMap.decode(done.reads[1][0].value)
-    if cluster_id and existing.id != cluster_id:
-        raise Conflict(f"cluster {cluster} exists with id {existing.id}, not {cluster_id}", subject=cluster)
     if existing.partitions != partitions:
         raise Conflict(
             f"cluster {cluster} exists with {existing.partitions} partitions, not {partitions}",
@@ -58,7 +57,22 @@ async def create_cluster(
         raise Conflict(f"cluster {cluster} exists without slices {', '.join(missing)}", subject=cluster)
     if exactly and (others := sorted(set(held.slices) - set(slices))):
         raise Conflict(f"cluster {cluster} exists with slices {', '.join(others)} too", subject=cluster)
+    if cluster_id and existing.id != cluster_id:
+        return await _replace_id(client, keys, done.reads[0][0], replace(existing, id=cluster_id))
     return existing
+
+
+async def _replace_id(client: EtcdClient, keys: ClusterKeys, held: Entry, config: ClusterConfig) -> ClusterConfig:
+    """The id of a cluster that was made anew, and whose slices then turned out to hold data of before."""
+    unused = [mod_revision_is(keys.config, held.mod_revision), absent(keys.slices, prefix_end(keys.slices))]
+    if (await client.transact(unused, [Put(keys.config, encode_record(config))])).succeeded:
+        return config
+    was = decode_record(held, ClusterConfig).id
+    raise Conflict(
+        f"cluster {config.name} exists with id {was}, not {config.id}, and slices have been led in it: it has data of"
+        f" its own",
+        subject=config.name,
+    )
 
 
 def _check(slices: Sequence[str], partitions: int) -> None:

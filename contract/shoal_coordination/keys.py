@@ -59,9 +59,14 @@ class ClusterKeys:
     def map(self) -> bytes:
         return self.prefix + b"map"
 
+    @property
+    def slices(self) -> bytes:
+        """The prefix of all slices' records."""
+        return self.prefix + b"slices/"
+
     def slice(self, name: str) -> bytes:
         check_record_name(name, "slice")
-        return self.prefix + b"slices/" + name.encode()
+        return self.slices + name.encode()
 
     def node(self, name: str) -> bytes:
         check_record_name(name, "node")

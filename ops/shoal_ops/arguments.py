@@ -35,6 +35,13 @@ Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", show_default=Fa
 Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False)]
 Keys = Annotated[list[str], typer.Argument(metavar="KEY...", show_default=False)]
 Folder = Annotated[Path, typer.Argument(metavar="PATH", show_default=False)]
+Etcd = Annotated[
+    Path | None,
+    typer.Option(
+        "--etcd", metavar="PROGRAM", dir_okay=False, help="The etcd to run; else that on PATH, else the wheel's.",
+        show_default=False, exists=True,
+    ),
+]  # fmt: skip
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")]
 After = Annotated[str, typer.Option("--after", metavar="CURSOR", help="Go on behind a page: its `next`.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Items of the page.")]

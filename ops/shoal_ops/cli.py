@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_contract.version import version
 from shoal_ops import cli_admin, cli_verbs, exits
-from shoal_ops.arguments import AT_DEFAULT, At, Folder, Json, with_ports
+from shoal_ops.addresses import host_port, loopback, optional_host_port
+from shoal_ops.arguments import AT_DEFAULT, At, Etcd, Folder, Json, with_ports
 from shoal_ops.limits import CLIENTS_MAX
-
-# gRPC's handlers around fork would only complain: nothing here forks without exec.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 EPILOG = (
     "Exit codes: 0 done; 1 a comparison or check found something; 2 bad arguments; 3 fix the call; 4 outcome unknown,"
@@ -56,19 +54,30 @@ def shoal(
 def up(
     slices: Annotated[int | None, typer.Option(help="Slice nodes to run; as before, or 3.", show_default=False)] = None,
     data: Annotated[Path, typer.Option(help="Folder for all data and logs.")] = Path(".shoal"),
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = AT_DEFAULT,
-    http: Annotated[str, typer.Option(metavar="HOST:PORT", help="The redirector's HTTP.")] = "127.0.0.1:7401",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", callback=loopback, help="Where clients connect.")
+    ] = AT_DEFAULT,
+    http: Annotated[
+        str, typer.Option(metavar="HOST:PORT", callback=loopback, help="The redirector's HTTP.")
+    ] = "127.0.0.1:7401",
     fresh: Annotated[bool, typer.Option("--fresh", help="Wipe the folder's earlier cluster first.")] = False,
     archive: Annotated[Path | None, typer.Option(help="Folder for all changes ever made.", show_default=False)] = None,
     admin: Annotated[
         str | None,
-        typer.Option("--admin", metavar="HOST:PORT", help="Serve HTTP and the page there, too.", show_default=False),
+        typer.Option(
+            "--admin",
+            metavar="HOST:PORT",
+            callback=optional_host_port,
+            help="Serve HTTP and the page there, too.",
+            show_default=False,
+        ),
     ] = None,
+    etcd: Etcd = None,
 ) -> None:
     """Run a local cluster until Ctrl-C: etcd, a redirector, slice nodes."""
     from shoal_ops.commands.cluster import run_cluster
 
-    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin), away="")
+    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin, etcd), away="")
 
 
 @app.command()
@@ -102,12 +111,13 @@ def replay(
 def demo(
     data: Annotated[Path | None, typer.Option(help="Folder of the event logs.", show_default=False)] = None,
     slices: Annotated[int, typer.Option(min=1, max=64)] = 3,
+    etcd: Etcd = None,
     as_json: Json = False,
 ) -> None:
     """A local cluster replays real chat and churn, loses a node, and every message is checked."""
     from shoal_ops.commands.demo import run_demo
 
-    raise typer.Exit(exits.run(run_demo(data, slices, as_json), away=""))
+    raise typer.Exit(exits.run(run_demo(data, slices, as_json, etcd), away=""))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
@@ -130,7 +140,9 @@ def pipeline(context: typer.Context) -> None:
 
 @app.command()
 def admin(
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where HTTP is served.")] = "127.0.0.1:7402",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", callback=host_port, help="Where HTTP is served.")
+    ] = "127.0.0.1:7402",
     token_file: Annotated[
         Path | None,
         typer.Option(

@@ -83,13 +83,14 @@ async def test_work_that_ends_before_the_stop_gives_its_result_or_its_error() ->
 async def test_work_that_is_stopped_is_cancelled_and_waited_for() -> None:
     stop, cleaned = asyncio.Event(), asyncio.Event()
 
-    async def waits() -> None:
+    async def waits() -> int:
         stop.set()
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
             cleaned.set()
+        return 7
 
     assert await run_until(stop, waits()) is None
     assert cleaned.is_set()

@@ -63,6 +63,7 @@ async def test_each_comparison_holds_and_fails(client: EtcdClient, prefix: bytes
         (mod_revision_is(prefix, revision), mod_revision_is(prefix, revision - 1)),
         (version_is(prefix, 1), version_is(prefix, 2)),
         (absent(prefix + b"other"), absent(prefix)),
+        (absent(prefix + b"o", prefix + b"p"), absent(prefix, prefix_end(prefix))),
     ):
         assert (await client.transact([holds], [])).succeeded
         assert not (await client.transact([fails], [])).succeeded

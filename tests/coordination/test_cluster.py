@@ -192,8 +192,14 @@ async def test_every_cluster_has_an_id_of_its_own_and_keeps_it(client: EtcdClien
     assert re.fullmatch("[0-9a-f]{32}", made.id)
     assert other.id != made.id
     assert (await create_cluster(client, cluster, ["s1"], 8, cluster_id=made.id)).id == made.id
-    with pytest.raises(Conflict, match=f"exists with id {made.id}, not {other.id}"):
-        await create_cluster(client, cluster, ["s1"], 8, cluster_id=other.id)
+    assert (await create_cluster(client, cluster, ["s1"], 8, cluster_id=other.id)).id == other.id, (
+        "nothing has data yet"
+    )
+    assert (await create_cluster(client, cluster, ["s1"], 8)).id == other.id
+    async with registered(client, cluster, "n1") as n1:
+        await claim_slice_leadership(client, cluster, "s1", n1, DATA)
+    with pytest.raises(Conflict, match=f"exists with id {other.id}, not {made.id}, and slices have been led in it"):
+        await create_cluster(client, cluster, ["s1"], 8, cluster_id=made.id)
     with pytest.raises(InvalidName, match="cluster id 'ABC' is not 32 digits"):
         await create_cluster(client, cluster, ["s1"], 8, cluster_id="ABC")
 

@@ -52,7 +52,6 @@ async def test_it_makes_a_cluster_once(shared_etcd: LocalEtcd, client: EtcdClien
         ("s0,s1,s2", ("--partitions", "64"), "exists without slices s2"),
         ("s0", ("--partitions", "64"), "exists with slices s1 too"),
         ("s0,s1", ("--partitions", "128"), "exists with 64 partitions, not 128"),
-        ("s0,s1", ("--partitions", "64", "--id", "f" * 32), f"not {'f' * 32}"),
     ],
 )
 async def test_a_cluster_that_exists_otherwise_is_left_as_it_is(

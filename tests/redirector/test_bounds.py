@@ -16,9 +16,10 @@ from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.cluster import create_cluster, replace_map
+from shoal_coordination.cluster import create_cluster
 from shoal_coordination.local_etcd import LocalEtcd
 from shoal_redirector import limits
+from tests.coordination.cluster_records import replace_map
 from tests.redirector.conftest import CLUSTER, SLICES, WAIT_S, Redirector, end, launch, until_ready
 
 PARTITIONS = 4096

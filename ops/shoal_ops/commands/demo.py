@@ -22,14 +22,14 @@ CHURN = ("k8s-org.churn.tsv.gz", "rust-team.churn.tsv.gz")
 CHECKOUT = Path(__file__).parents[3]
 
 
-async def run_demo(data: Path | None, slices: int, as_json: bool) -> int:
+async def run_demo(data: Path | None, slices: int, as_json: bool, etcd: Path | None = None) -> int:
     """`data`: the folder of the three files; None: the checkout's tests/data. Returns the exit code."""
     sources = _sources(data or CHECKOUT / "tests" / "data")
     events = await asyncio.to_thread(lambda: sum(count_events(source.path) for source in sources))
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="shoal-demo-") as folder:
         console.print(f"starting a cluster of {slices} slices in {folder}")
-        async with LocalCluster(Path(folder), slices=slices) as cluster, Tasks("demo") as tasks:
+        async with LocalCluster(Path(folder), slices=slices, etcd=etcd) as cluster, Tasks("demo") as tasks:
             console.print(f"replaying {events:,} real events from {', '.join(source.path.name for source in sources)}")
             replay = Replay(cluster.redirector, sources)
             middle = asyncio.Event()
