@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.messages import BindingDescription, KeyDescription, QueueDescription
-from shoal_contract.names import Name, show
+from shoal_contract.names import Name, text
 from shoal_contract.wire import slice_pb2 as wire
 
 
@@ -26,7 +26,7 @@ def merge_descriptions(name: Name, parts: Sequence[wire.QueueDescription]) -> Qu
 
 
 def _binding(binding: wire.BindingDescription) -> BindingDescription:
-    return BindingDescription(show(binding.key), binding.start, binding.cursor, binding.end, binding.messages)
+    return BindingDescription(text(binding.key), binding.start, binding.cursor, binding.end, binding.messages)
 
 
 def key_description(name: Name, key: wire.KeyDescription) -> KeyDescription:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
-from shoal_contract.names import Name, show
+from shoal_contract.names import Name, text
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
@@ -102,7 +102,7 @@ class Delivery:
 
     @property
     def key(self) -> str:
-        return show(self.key_bytes)
+        return text(self.key_bytes)
 
     @property
     def bodies(self) -> list[bytes]:
@@ -116,7 +116,7 @@ class Delivery:
     @property
     def queues(self) -> list[str]:
         """Names of the queues that get these messages."""
-        return [show(queue) for queue in self.queues_bytes]
+        return [text(queue) for queue in self.queues_bytes]
 
     @property
     def queues_bytes(self) -> list[bytes]:
@@ -162,7 +162,7 @@ class Message:
 
     @property
     def queue(self) -> str:
-        return show(self.queue_bytes)
+        return text(self.queue_bytes)
 
     @property
     def queue_bytes(self) -> bytes:
@@ -170,7 +170,7 @@ class Message:
 
     @property
     def key(self) -> str:
-        return show(self._delivery.key_bytes)
+        return text(self._delivery.key_bytes)
 
     @property
     def key_bytes(self) -> bytes:

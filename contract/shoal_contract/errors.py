@@ -80,7 +80,9 @@ class Fenced(OutcomeUnknown):
     code = wire.ERROR_CODE_FENCED
 
 
-class DeadlineExceeded(OutcomeUnknown):
+class DeadlineExceeded(OutcomeUnknown, TimeoutError):
+    """Also a TimeoutError, so that `except TimeoutError` meets it as it meets asyncio's own."""
+
     code = wire.ERROR_CODE_DEADLINE_EXCEEDED
 
 

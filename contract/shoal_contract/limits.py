@@ -49,6 +49,23 @@ STATUS_TEXT_BYTES_MAX: Final = 500
 """gRPC's own status text, percent-encoded on the wire. It and both error texts stay below the 8 KiB of trailers that
 every gRPC peer takes."""
 
+WINDOW_MESSAGES_DEFAULT: Final = 1_000
+WINDOW_MESSAGES_MAX: Final = 100_000
+"""Messages that a consumed queue may have unacked on a slice; each costs the slice memory until it is acked."""
+
+WINDOW_BYTES_MAX: Final = 64 << 20
+"""The same in bytes of bodies."""
+
+PULL_LEASE_MS_MAX: Final = 3_600_000
+"""How long a pull may keep its messages from others, milliseconds: an hour. Longer work acks first, or consumes: a
+lease ends with nothing but its time, so a consumer that died would hold its messages for all of it."""
+
+DEADLINE_S_MAX: Final = 604_800
+"""The longest that a call may wait, seconds: a week, which no outage should last and which every timer can hold."""
+
+NAMES_PER_CALL_MAX: Final = 1_000_000
+"""Names in one call of a library: bounds what one wrong argument (an endless iterator) can take."""
+
 FIRST_OFFSET: Final = 1
 """Offsets begin at 1, so that 0 can mean none."""
 
@@ -58,3 +75,4 @@ assert 2 * ERROR_TEXT_BYTES_MAX * 4 // 3 + 3 * STATUS_TEXT_BYTES_MAX < 7 << 10
 assert IMPORT_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert RUN_BYTES == PRODUCER_BYTES
 assert PARTITIONS_DEFAULT <= PARTITIONS_MAX
+assert WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX

@@ -9,9 +9,32 @@ Name = str | bytes
 DIRECT_PREFIX = b"@"
 
 
-def show(name: bytes) -> str:
-    """A name as a person reads it; bytes that are not UTF-8 are escaped."""
+def text(name: bytes) -> str:
+    """Returns a name as data: its UTF-8 text, unchanged; bytes that are not UTF-8 become `\\xff`."""
     return name.decode("utf-8", "backslashreplace")
+
+
+def show(name: bytes) -> str:
+    """Returns a name as a person may safely read it on a terminal or in a log.
+
+    What is not printable (control characters, line separators, direction marks) and the backslash itself are escaped,
+    so that no two names look alike for it: `\\x1b` is a character, `\\xff` a byte that is not UTF-8; `\\u202e`, `\\\\`.
+    """
+    return printable(name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace"))
+
+
+def printable(sentence: str) -> str:
+    """Returns text with what is not printable escaped as in `show`. Backslashes stay as they are."""
+    if sentence.isprintable():
+        return sentence
+    return "".join(char if char.isprintable() else _escaped(ord(char)) for char in sentence)
+
+
+def _escaped(code: int) -> str:
+    # \x80 to \xff stand for bytes that are not UTF-8, so characters from there on have four digits.
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def encode_name(name: Name, what: str) -> bytes:

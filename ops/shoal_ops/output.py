@@ -6,26 +6,39 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from shoal_contract.names import Name, show
+from shoal_contract.names import Name, printable, show
+from shoal_contract.names import text as text_of
 
 PIPE_COLUMNS = 400
 """Where there is no terminal, rows are not folded."""
 
 
 def say_json(value: object) -> None:
-    """One line on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """Writes one line to stdout; what is not printable is escaped, as JSON allows."""
+    line = json.dumps(value, ensure_ascii=False)
+    sys.stdout.write((line if line.isprintable() else json.dumps(value)) + "\n")
     sys.stdout.flush()
 
 
 def say(text: str) -> None:
+    """Writes one line to stdout; what a terminal would act on is escaped."""
+    say_exactly(printable(text))
+
+
+def say_exactly(text: str) -> None:
+    """Writes `text` as it is, and the end of a line: for bodies that go to a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def remark(sentence: str) -> None:
-    """On stderr: beside the result, and not a part of it."""
-    sys.stderr.write(sentence + "\n")
+    """Writes one line to stderr: beside the result, and not a part of it."""
+    sys.stderr.write(printable(sentence) + "\n")
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun: 1 queue, 2 queues."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def facts(pairs: Mapping[str, object]) -> None:
@@ -44,7 +57,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         numeric = all(isinstance(row[index], int | float) for row in rows)
         shown.add_column(column, justify="right" if rows and numeric else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*map(text, row))
+        shown.add_row(*(printable(text(cell)) for cell in row))
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
     Console(highlight=False, markup=False, width=width).print(shown, crop=False, soft_wrap=False)
 
@@ -57,8 +70,20 @@ def body_json(body: bytes) -> dict[str, str]:
         return {"body_hex": body.hex()}
 
 
+def body_text(body: bytes) -> str:
+    """Returns a body as it may be written to stdout: as it is to a pipe or file, escaped to a terminal."""
+    text = body.decode("utf-8", "backslashreplace")
+    return printable(text) if sys.stdout.isatty() else text
+
+
+def plain(name: Name) -> str:
+    """Returns a name as data, for JSON."""
+    return text_of(name) if isinstance(name, bytes) else name
+
+
 def shown(name: Name) -> str:
-    return show(name) if isinstance(name, bytes) else name
+    """Returns a name for people: what would steer a terminal is escaped."""
+    return show(name if isinstance(name, bytes) else name.encode("utf-8", "backslashreplace"))
 
 
 def size(count_bytes: int) -> str:
@@ -76,4 +101,4 @@ def text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    return f"{value:.1f}" if isinstance(value, float) else printable(str(value))

@@ -1,11 +1,15 @@
 """`python -m shoal_slice_node`."""
 
+import logging
 import os
 import sys
 
-# The one child, the checkpointer, is spawned: gRPC need not prepare for forks, nor say so in the log.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
+import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_slice_node.main import main
 
-sys.exit(main())
+code = main()
+# All is on disk and every port is closed. Freeing what a large slice had in memory, object by object, would take
+# seconds, and a supervisor waits.
+logging.shutdown()
+sys.stdout.flush()
+os._exit(code)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_contract import errors
-from shoal_contract.errors import ShoalError, from_wire, from_wire_bytes
+from shoal_contract.errors import DeadlineExceeded, OutcomeUnknown, ShoalError, from_wire, from_wire_bytes
 from shoal_contract.wire.common_pb2 import Error, ErrorCode
 
 CODES = [value for value in ErrorCode.values() if value != ErrorCode.ERROR_CODE_UNSPECIFIED]
@@ -60,3 +60,10 @@ def test_unknown_code_is_a_plain_shoal_error_with_its_message(code: int) -> None
     raised = from_wire(newer)
     assert type(raised) is ShoalError
     assert raised.message == "from a newer server"
+
+
+def test_a_deadline_is_met_by_whoever_expects_a_timeout() -> None:
+    with pytest.raises(TimeoutError, match="no answer") as caught:
+        raise from_wire(DeadlineExceeded("no answer", subject="slice s01").to_wire())
+    assert isinstance(caught.value, OutcomeUnknown)
+    assert caught.value.subject == "slice s01"

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from shoal_contract.errors import InvalidName
 from shoal_contract.limits import NAME_BYTES_MAX
-from shoal_contract.names import check_name, direct_key, encode_name, show
+from shoal_contract.names import check_name, direct_key, encode_name, printable, show, text
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
 def test_text_becomes_its_utf8(name: str) -> None:
     assert encode_name(name, "key") == name.encode()
-    assert show(name.encode()) == name
+    assert text(name.encode()) == name
 
 
 @given(st.binary(min_size=1, max_size=NAME_BYTES_MAX))
@@ -50,7 +50,30 @@ def test_other_types_are_the_callers_bug(name: object) -> None:
 
 
 def test_bytes_that_are_no_utf8_are_shown_escaped() -> None:
-    assert show(b"room-\xff") == "room-\\xff"
+    assert show(b"room-\xff") == text(b"room-\xff") == "room-\\xff"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("esc\x1b]0;pwned\x07\x1b[2J\nfake", r"esc\x1b]0;pwned\x07\x1b[2J\x0afake"),
+        ("\x7f\x85\x9b", r"\x7f\u0085\u009b"),
+        ("\u202eabc\u2066\u2028", r"\u202eabc\u2066\u2028"),
+        ("\U000e0041", r"\U000e0041"),
+        (r"\x1b", r"\\x1b"),
+        ("Zürich 東京", "Zürich 東京"),
+    ],
+)
+def test_names_reach_people_without_control_over_their_terminal(name: str, shown: str) -> None:
+    assert show(name.encode()) == shown
+    assert printable(name) == shown.replace("\\\\", "\\")
+
+
+@given(st.lists(st.binary(min_size=1, max_size=12), min_size=2, max_size=2, unique=True))
+def test_no_two_names_are_shown_alike_and_none_with_what_is_not_printable(names: list[bytes]) -> None:
+    first, second = map(show, names)
+    assert first != second
+    assert (first + second).isprintable()
 
 
 def test_subject_of_a_refusal_can_go_on_the_wire() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from shoal_contract.journal_record import encode_record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.journal_segment import batch_mark, segment_name
+from shoal_slice_node.adapters.journal_segment import NONCE_BYTES, batch_mark, encode_head, segment_name
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
+
+NONCE = b"n" * NONCE_BYTES
 
 
 class SliceArchive:
@@ -37,11 +39,12 @@ class SliceArchive:
         return self.add(Kind.CHANGE, time_ms, encode_change(ChangeHead(producer, sequence, 0), data))
 
     def cut(self) -> Path:
-        """The segment's file: a mark before each record, one at the end, zeros."""
+        """The segment's file: a head, a mark before each record, one at the end, zeros."""
         path = self.folder / segment_name(self._first_lsn)
         first = self._first_lsn
-        data = b"".join(batch_mark(first + n, first + n - 1) + record for n, record in enumerate(self._records))
-        path.write_bytes(data + batch_mark(self.next_lsn, self.next_lsn - 1) + bytes(1000))
+        data = b"".join(batch_mark(first + n, first + n - 1, NONCE) + record for n, record in enumerate(self._records))
+        end = batch_mark(self.next_lsn, self.next_lsn - 1, NONCE)
+        path.write_bytes(encode_head(NONCE, b"") + data + end + bytes(1000))
         self._first_lsn, self._records = self.next_lsn, []
         return path
 

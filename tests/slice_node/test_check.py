@@ -9,8 +9,9 @@ import pytest
 
 from shoal_contract.errors import Conflict, Corrupt
 from shoal_contract.journal_record import encode_record
+from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.adapters.journal_files import Journal
-from shoal_slice_node.adapters.offline import JOURNAL_FOLDER, STORE_FOLDER, check_path
+from shoal_slice_node.adapters.offline import check_path
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.check import check_tables
 from shoal_slice_node.core.engine import Engine

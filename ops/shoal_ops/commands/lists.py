@@ -1,4 +1,4 @@
-"""`shoal queues`, `keys`, `members`, `bindings`: a page each; and `shoal purge`."""
+"""`shoal queues`, `keys`, `members`, `bindings`: a page each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def keys(at: str, prefix: str, after: str, limit: int, as_json: bool) -> N
     async with connect(at) as broker:
         page = await shoal.Admin(broker).keys(prefix, after, limit)
     if as_json:
-        found = [{"key": output.shown(entry.key), "queues": entry.queues} for entry in page.items]
+        found = [{"key": output.plain(entry.key), "queues": entry.queues} for entry in page.items]
         output.say_json({"keys": found, "next": page.next})
         return
     _tell_rows(("key", "queues"), page, lambda entry: (output.shown(entry.key), entry.queues))
@@ -33,13 +33,15 @@ async def members(at: str, key: str, after: str, limit: int, as_json: bool) -> N
     async with connect(at) as broker:
         page = await shoal.Admin(broker).members(key, after, limit)
     _tell_names("members", page, as_json)
+    if not page.items and not after and not as_json:
+        output.remark(f"no queue is bound to {key}")
 
 
 async def bindings(at: str, queue: str, after: str, limit: int, as_json: bool) -> None:
     async with connect(at) as broker:
         page = await shoal.Admin(broker).bindings(queue, after, limit)
     if as_json:
-        found = [asdict(entry) | {"key": output.shown(entry.key)} for entry in page.items]
+        found = [asdict(entry) | {"key": output.plain(entry.key)} for entry in page.items]
         output.say_json({"bindings": found, "next": page.next})
         return
     columns = ("key", "slice", "start", "cursor", "end", "head", "backlog")
@@ -53,21 +55,9 @@ async def bindings(at: str, queue: str, after: str, limit: int, as_json: bool) -
     )
 
 
-async def purge(at: str, queues: Sequence[str], as_json: bool) -> None:
-    dropped: dict[str, int] = {}
-    async with connect(at) as broker:
-        for queue in queues:
-            dropped[queue] = await broker.purge(queue)
-    if as_json:
-        output.say_json({"purged": dropped})
-        return
-    for queue, messages in dropped.items():
-        output.say(f"{queue}: {messages:,} messages dropped")
-
-
 def _tell_names(what: str, page: shoal.Page[str | bytes], as_json: bool) -> None:
     if as_json:
-        output.say_json({what: [output.shown(name) for name in page.items], "next": page.next})
+        output.say_json({what: [output.plain(name) for name in page.items], "next": page.next})
         return
     for name in page.items:
         output.say(output.shown(name))

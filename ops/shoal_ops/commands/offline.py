@@ -9,9 +9,10 @@ from shoal_contract.errors import BadCall, Conflict
 from shoal_ops import output
 from shoal_ops.commands.phases import shown_phases
 from shoal_ops.exits import DONE, FOUND
+from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.adapters.journal_reader import inspect_journal
 from shoal_slice_node.adapters.journal_segment import SUFFIX
-from shoal_slice_node.adapters.offline import JOURNAL_FOLDER, STORE_FOLDER, check_path
+from shoal_slice_node.adapters.offline import check_path
 from shoal_slice_node.adapters.store_inspection import inspect_store
 
 

@@ -18,6 +18,8 @@ def connect(at: str) -> shoal.Broker:
 
 
 async def declare(at: str, queues: Sequence[str], expires_after_s: int, as_json: bool) -> None:
+    if expires_after_s:
+        output.remark("warning: --expires-after-s is stored, not acted on yet: these queues stay until dropped")
     async with connect(at) as broker:
         await broker.declare(queues, expires_after_s=expires_after_s)
     if as_json:
@@ -27,13 +29,13 @@ async def declare(at: str, queues: Sequence[str], expires_after_s: int, as_json:
 async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_json: bool) -> None:
     async with connect(at) as broker:
         offsets = await broker.bind(queue, keys, start=start)
-    _tell_offsets(queue, {output.shown(key): offset for key, offset in offsets.items()}, "from offset", as_json)
+    _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)
 
 
 async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_json: bool) -> None:
     async with connect(at) as broker:
         offsets = await broker.unbind(queue, keys, discard=discard)
-    _tell_offsets(queue, {output.shown(key): offset for key, offset in offsets.items()}, "up to offset", as_json)
+    _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "up to offset", as_json)
 
 
 async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json: bool) -> None:
@@ -43,8 +45,10 @@ async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json:
         receipt = await broker.publish(key, data, mandatory=mandatory)
     if as_json:
         output.say_json(receipt._asdict())
+    elif receipt.offset:
+        output.say(f"offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}, {receipt.live} live now")
     else:
-        output.say(f"offset {receipt.offset}, to {receipt.queues} queues, {receipt.live} live now")
+        output.say(f"no queue is bound to {key}: the message is not kept")
 
 
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
@@ -58,8 +62,8 @@ async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) ->
             await broker.flush()
 
 
-async def tail(at: str, queues: Sequence[str], messages: int, ack: bool, as_json: bool) -> None:
-    """Until `messages` came (0: for ever)."""
+async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, as_json: bool) -> None:
+    """Prints messages until `messages` came; None: for ever."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
     async with connect(at) as broker, broker.consume(queues) as inbox:
@@ -77,17 +81,22 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     async with connect(at) as broker:
         found = await broker.describe(queue, bindings=True)
     if not found.exists:
-        raise shoal.NoSuchQueue(f"there is no queue {queue}; declare it first", subject=queue)
+        shown = output.shown(queue)
+        text = f"queue {shown} does not exist; declare it first (--key describes a key)"
+        raise shoal.NoSuchQueue(text, subject=shown)
     if as_json:
         output.say_json(asdict(found))
         return
-    told = {"queue": queue, "expires after": f"{found.expires_after_s} s" if found.expires_after_s else "never"}
+    told = {
+        "queue": output.shown(queue),
+        "expires after": f"{found.expires_after_s} s" if found.expires_after_s else "never",
+    }
     output.facts(
         told
         | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}
         | {"attached sessions": found.attached_sessions, "bindings": found.binding_count}
     )
-    rows = [(one.key, one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
+    rows = [(output.shown(one.key), one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
     if rows:
         output.table(("key", "start", "cursor", "end", "backlog"), rows)
 
@@ -98,9 +107,9 @@ async def describe_key(at: str, key: str, as_json: bool) -> None:
     if as_json:
         output.say_json(asdict(found))
     elif not found.exists:
-        output.say(f"key {key} keeps nothing")
+        output.say(f"key {output.shown(key)} keeps nothing")
     else:
-        output.facts(asdict(found))
+        output.facts(asdict(found) | {"key": output.shown(key)})
 
 
 async def drop(at: str, queues: Sequence[str], as_json: bool) -> None:
@@ -116,12 +125,14 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
         output.say_json({"queue": queue, "offsets": offsets})
         return
     for key, offset in offsets.items():
-        output.say(f"{key}: {what} {offset}" if offset else f"{key}: was not bound")
+        shown = output.shown(key)
+        output.say(f"{shown}: {what} {offset}" if offset else f"{shown}: was not bound")
 
 
 def _tell_message(message: shoal.Message, as_json: bool) -> None:
     if not as_json:
-        output.say(f"{message.queue} {message.key} {message.offset} {message.body.decode(errors='backslashreplace')}")
+        head = f"{output.shown(message.queue_bytes)} {output.shown(message.key_bytes)} {message.offset}"
+        output.say_exactly(f"{head} {output.body_text(message.body)}")
         return
     found = {"queue": message.queue, "key": message.key, "offset": message.offset, "time_ms": message.time_ms}
     output.say_json(found | {"redelivered": message.redelivered} | output.body_json(message.body))

@@ -7,11 +7,13 @@ what was not acked is sent again to the next stream, so Last-Event-ID is not nee
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -88,6 +90,7 @@ def event(message: shoal.Message) -> bytes:
 
 
 async def until_gone(receive: Receive) -> None:
-    """Until the caller has closed the connection. The request's body was read before."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    """Waits until the caller has closed the connection, or its body, which is not used, was given up."""
+    with contextlib.suppress(HTTPException):
+        while (await receive())["type"] != "http.disconnect":
+            pass

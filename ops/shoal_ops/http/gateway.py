@@ -5,7 +5,7 @@ Belongs here: opening and closing in order. Not here: HTTP.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import Request
@@ -33,6 +33,8 @@ class Gateway:
         self.push = Push(broker, tasks)
         self.sampler = Sampler(self.admin)
         self.stopping = False
+        self.is_leaving: Callable[[], bool] = lambda: False
+        """Whether the process was asked to stop: then it is not ready, and serves on until `stop`."""
         self._owners: tuple[int, tuple[str, ...]] = (0, ())
         """Map version, and the owner of each of its partitions."""
         tasks.start("arrivals", self.arrivals.look())
@@ -52,6 +54,12 @@ class Gateway:
         owners = self._owners[1]
         partition = partition_of(key, len(owners))
         return partition, owners[partition]
+
+    def check_ready(self) -> None:
+        """Raises Unavailable."""
+        self.check_running()
+        if self.is_leaving():
+            raise Unavailable("this gateway is stopping; use another", subject="gateway")
 
     def check_running(self) -> None:
         """Raises Unavailable."""

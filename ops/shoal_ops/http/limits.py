@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from shoal_contract.http.limits import HttpLimits
 from shoal_contract.limits import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, NAME_BYTES_MAX
 
 # Requests
@@ -23,6 +24,32 @@ IDLE_S: Final = 60
 
 STOP_S: Final = 5
 """How long requests under way may take once the process is asked to stop."""
+
+HTTP: Final = HttpLimits(CONNECTIONS_MAX, REQUESTS_MAX, HEAD_BYTES_MAX, BODY_BYTES_MAX, IDLE_S, STOP_S)
+"""The same as the HTTP server takes them."""
+
+METRICS_HTTP: Final = HttpLimits(200, 100, HEAD_BYTES_MAX, 64 << 10, 2 * IDLE_S, STOP_S)
+"""The port of `--metrics`, as a slice node's: a few probe and scrape. Scrapes are up to a minute apart."""
+
+# The token
+
+TOKEN_BYTES_MIN: Final = 16
+"""Characters of a token: 16 random letters and digits are 95 bits, beyond guessing."""
+
+TOKENS_MAX: Final = 2
+"""Tokens valid at a time: one, and while it is changed another."""
+
+TOKEN_FILE_BYTES_MAX: Final = 64 << 10
+"""So much of a token file is read: it is some other file if it is longer."""
+
+TOKEN_LOOK_S: Final = 1.0
+"""Between two looks whether the token file has changed."""
+
+REFUSAL_S: Final = 1.0
+REFUSALS_HELD_MAX: Final = 200
+"""A wrong token is answered after so long, for so many requests at a time: a guess costs its connection a second."""
+
+# Parts of requests
 
 NAME_CHARACTERS_MAX: Final = 3 * NAME_BYTES_MAX
 """A percent-encoded name: three characters a byte."""
@@ -128,4 +155,6 @@ assert HEAD_BYTES_MAX > LOCATE_KEYS_MAX * 100
 assert PAGE_DEFAULT <= PAGE_MAX
 assert PULL_MESSAGES_DEFAULT <= PULL_MESSAGES_MAX
 assert WAITING_PULLS_MAX < REQUESTS_MAX
+# So among as many connections as may be there is one that waits for its peer, and makes place for a newcomer.
+assert REQUESTS_MAX + STREAMS_MAX + REFUSALS_HELD_MAX < CONNECTIONS_MAX
 assert AUTO_ACK_HOLD_S < HEARTBEAT_S < STALL_S

@@ -8,7 +8,8 @@ from __future__ import annotations
 from urllib.parse import quote, unquote_to_bytes
 
 from shoal_contract.errors import Malformed
-from shoal_contract.names import check_name, encode_name, show
+from shoal_contract.names import check_name, encode_name
+from shoal_contract.names import text as text_of
 
 
 def encoded(name: bytes) -> str:
@@ -28,7 +29,7 @@ def fields(what: str, name: bytes) -> dict[str, str]:
     try:
         return {what: name.decode()}
     except UnicodeDecodeError:
-        return {what: show(name), f"{what}_encoded": encoded(name)}
+        return {what: text_of(name), f"{what}_encoded": encoded(name)}
 
 
 def given(what: str, text: str | None, percent: str | None) -> bytes:
@@ -57,9 +58,3 @@ def from_message_id(text: str) -> tuple[bytes, int]:
     if not plus or not offset.isascii() or not offset.isdigit() or len(offset) > 19 or int(offset) >= 1 << 63:
         raise Malformed(f"{text[:300]!r} is not the id of a message: key+offset", subject="id")
     return decoded(key, "key"), int(offset)
-
-
-def from_query(query: bytes, name: str) -> list[bytes]:
-    """Values of a query parameter, percent-decoded to bytes."""
-    pairs = [field.partition(b"=") for field in query.split(b"&")]
-    return [unquote_to_bytes(value.replace(b"+", b" ")) for found, _, value in pairs if found == name.encode()]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 import shoal
-from shoal_contract.errors import OutOfRange, ShoalError, Unavailable
+from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable
+from shoal_contract.http import problem
 from shoal_contract.names import encode_name
 from shoal_contract.tasks import Tasks
-from shoal_ops.http import events, limits, messages, models, names, problem
+from shoal_ops.http import events, limits, messages, models, names
 from shoal_ops.http.gateway import Gateway
 from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
 
@@ -134,10 +135,18 @@ async def stream(
     queue: QueueName,
     ack: Annotated[
         Literal["explicit", "auto"],
-        Query(description="explicit: by POST .../acks; auto: once written", examples=["auto"]),
+        Query(description="explicit: by POST .../acks; auto: once written, with X-Shoal", examples=["auto"]),
     ] = "explicit",
+    x_shoal: Annotated[
+        Literal["1"] | None, Header(description="needed for ack=auto: no page of others can send it", examples=["1"])
+    ] = None,
 ) -> Response:
-    """Server-sent events: messages as they come. What was not acked when the stream ends goes to the next one."""
+    """Server-sent events: messages as they come. What was not acked when the stream ends goes to the next one.
+
+    With `ack=auto` a GET changes what the queue has; so it needs the header `X-Shoal: 1`, which a browser sends for no
+    link, image or form, and for a script of another origin only after asking, which is refused."""
+    if ack == "auto" and x_shoal is None:
+        raise Malformed("ack=auto acks what it writes: it needs the header X-Shoal: 1", subject="x-shoal")
     gateway.check_running()
     opened = await gateway.push.open(queue)
     return events.EventResponse(gateway.push, opened, gateway.metrics, ack == "auto")

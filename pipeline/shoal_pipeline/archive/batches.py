@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from shoal_contract.errors import BadCall
-from shoal_contract.names import show
+from shoal_contract.names import text
 from shoal_pipeline.archive.folder import Span
 from shoal_pipeline.archive.records import Damage, read_span
 from shoal_pipeline.archive.rows import Names, Rows
@@ -95,4 +95,4 @@ def _names(names: Names, kind: pa.DataType) -> pa.Array:
     try:
         return data.cast(kind)
     except pa.ArrowInvalid:  # a name that is no UTF-8
-        return pa.array([None if name is None else show(name) for name in names], kind)
+        return pa.array([None if name is None else text(name) for name in names], kind)

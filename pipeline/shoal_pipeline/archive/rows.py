@@ -181,7 +181,7 @@ class Rows:
         )
 
     def _acks(self, record: Record) -> None:
-        acks = list(decode_acks(record.payload))
+        _, acks = decode_acks(record.payload)
         self._append(
             _plain(record, "ack", len(acks)),
             partitions=[partition_of_id(ack.key_id) for ack in acks],

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal_contract.errors import BadCall, Conflict
+from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.adapters.files import DiskFiles
 from shoal_slice_node.adapters.journal_reader import find_tail, list_segments
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
-from shoal_slice_node.adapters.offline import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.tables import Tables
 
@@ -47,7 +47,7 @@ def _check_journal(node: Path, lsn: int) -> None:
     segments = list_segments(files, folder) if folder.is_dir() else []
     if not segments:
         return
-    last = find_tail(files, segments).next_lsn - 1
+    last = find_tail(files, segments, lsn).next_lsn - 1
     if last > lsn:
         raise Conflict(
             f"the journal of {node} goes to LSN {last}, its checkpoint to {lsn}: stop the node cleanly first, or read"

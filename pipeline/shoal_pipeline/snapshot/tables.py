@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import takewhile
 
-from shoal_contract.names import show
+from shoal_contract.names import text
 from shoal_pipeline.limits import KEY_NAMES_CACHED
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.reading import describe_queue
@@ -46,7 +46,7 @@ def _queues_between(tables: Tables, first: int, end: int) -> Iterator[Queue]:
 
 def _queues(tables: Tables, first: int, end: int) -> Iterator[Row]:
     for queue in _queues_between(tables, first, end):
-        yield show(queue.name), queue.bindings, queue.expires_after_s
+        yield text(queue.name), queue.bindings, queue.expires_after_s
 
 
 def _keys(tables: Tables, first: int, end: int) -> Iterator[Row]:
@@ -56,7 +56,7 @@ def _keys(tables: Tables, first: int, end: int) -> Iterator[Row]:
             return
         key = decode_key(row)
         partition = int.from_bytes(full_name[:2], "big")
-        yield show(full_name[2:]), partition, tables.binding.count(key.id), key.head, key.low
+        yield text(full_name[2:]), partition, tables.binding.count(key.id), key.head, key.low
 
 
 def _bindings(tables: Tables, first: int, end: int) -> Iterator[Row]:
@@ -66,7 +66,7 @@ def _bindings(tables: Tables, first: int, end: int) -> Iterator[Row]:
     def key_of(key_id: bytes) -> tuple[str, int, KeyRow]:
         found = state.key_by_id(key_id)
         assert found is not None, f"bound to key {key_id.hex()}, which is not there"
-        return show(found[0][2:]), int.from_bytes(found[0][:2], "big"), found[1]
+        return text(found[0][2:]), int.from_bytes(found[0][:2], "big"), found[1]
 
     def row_of(queue: str, key_id: bytes, start: int, cursor: int, ended_at: int, detail: Detail | None) -> Row:
         name, partition, key = key_of(key_id)
@@ -74,7 +74,7 @@ def _bindings(tables: Tables, first: int, end: int) -> Iterator[Row]:
         return queue, name, partition, start, cursor, ended_at or None, (ended_at or key.head) - cursor - done
 
     for queue in _queues_between(tables, first, end):
-        shown = show(queue.name)
+        shown = text(queue.name)
         details = {}
         if queue.details:
             details = {row_key[8:]: decode_detail(row) for row_key, row in tables.detail.scan(queue.id)}
@@ -91,7 +91,7 @@ def _backlog(tables: Tables, first: int, end: int) -> Iterator[Row]:
         found = describe_queue(state, queue.name, 0, 0)
         if found.messages:
             oldest = datetime.fromtimestamp(found.oldest_ms / 1000, UTC)
-            yield show(queue.name), found.messages, found.body_bytes, oldest
+            yield text(queue.name), found.messages, found.body_bytes, oldest
 
 
 _TABLES: dict[str, Callable[[Tables, int, int], Iterator[Row]]] = {

@@ -85,17 +85,17 @@ def batch_mark(first_lsn: int, synced_lsn: int, nonce: bytes) -> bytes:
 
 
 def synced_lsn_of(mark: Record, nonce: bytes) -> int | None:
-    """What a mark says had been synced; None: it is no mark of this segment."""
+    """What a mark says had been synced; None: it is no mark of this segment. `nonce` b"": that is not known."""
     if mark.kind != BATCH or len(mark.payload) != _SYNCED.size:
         return None
     synced_lsn, found = _SYNCED.unpack(mark.payload)
-    return int(synced_lsn) if found == nonce else None
+    return int(synced_lsn) if nonce in (found, b"") else None
 
 
 class SegmentScan:
     """The sound beginning of a segment's bytes. While and after iterating: `position` is where the next record would
     begin, `expected_lsn` the one it would have, `marks` how many batches there were, `last_mark` where the last of them
-    begins. `head` None: the segment is damaged at its very beginning.
+    begins. `head` None: the segment is damaged at its very beginning; who sets `position` behind that reads on.
 
     `needed_lsn`: damage below it is passed over, where a later mark tells how many records it took, and noted in
     `skipped`: nothing needs them.
@@ -118,9 +118,9 @@ class SegmentScan:
         return self.position == self.begin
 
     def __iter__(self) -> Iterator[Record]:
-        if self.head is None:
+        if self.head is None and not self.position:
             return
-        data, position, nonce = self._data, self.position, self.head.nonce
+        data, position, nonce = self._data, self.position, b"" if self.head is None else self.head.nonce
         expected = self.expected_lsn
         while True:
             found = decode_record(data, position)

@@ -53,6 +53,11 @@ class Recovered:
     moved: Iterable[bytes]
     replayed: int
 
+    async def close(self) -> None:
+        """Where no broker comes to take it over."""
+        await asyncio.to_thread(self.journal.close)
+        await self.store.close()
+
 
 def look(folder: Path) -> Found | None:
     """Whose data a node's folder holds; None: there is none. Changes nothing.

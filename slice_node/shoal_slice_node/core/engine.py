@@ -55,7 +55,9 @@ class Engine:
             effects.set_aside = True
             return effects
         try:
-            state.lsn, state.epoch, state.time_ms = record.lsn, record.epoch, record.time_ms
+            state.lsn, state.time_ms = record.lsn, record.time_ms
+            if record.epoch != state.epoch:
+                state.begin_epoch(record.epoch)
             self._apply(record, checked)
         except Exception as error:
             raise unappliable(record, error) from error

@@ -17,6 +17,7 @@ from shoal_slice_node.core.rows.small_rows import (
     BOUND_BACK,
     BOUND_BACK_LSN,
     CANDIDATE,
+    EPOCH,
     NEXT_QUEUE,
     OWNED,
     RECLAIM_KEY,
@@ -49,7 +50,7 @@ class State:
         self.counters = Counters()
         self.effects = Effects()
         self.lsn = 0
-        self.epoch = 0
+        self.epoch = int.from_bytes(tables.meta.get(EPOCH) or b"", "big")
         self.time_ms = 0
         self.map_version = 0
         self.owned = b"\x00"
@@ -67,6 +68,11 @@ class State:
     def set_owned(self, map_version: int, owned: bytes) -> None:
         self.tables.meta.put(OWNED, encode_owned(map_version, owned))
         self._take_owned(map_version, owned)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The first record of a new leader."""
+        self.tables.meta.put(EPOCH, epoch.to_bytes(8, "big"))
+        self.epoch = epoch
 
     # Keys.
 

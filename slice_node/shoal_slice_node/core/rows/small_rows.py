@@ -4,6 +4,7 @@ partition   u16                ->  next key number u64 | floor u64: the highest 
 meta        "next_queue"       ->  u64, number of the next queue
             "owned"            ->  map version u64 | one byte a partition: 1 owned
             "kept"             ->  messages u64 | body bytes u64, of all logs: as of the checkpoint
+            "epoch"              ->  u64, of the newest record
             "bound_back"       ->  u64, LSN of the last bind of any key that began below its head
 reclaim     "k" | key id       ->  0x01: the key may have nothing left
             "q" | queue id     ->  the row of a dropped queue whose bindings are not yet all gone
@@ -19,6 +20,7 @@ from typing import NamedTuple
 NEXT_QUEUE = b"next_queue"
 OWNED = b"owned"
 KEPT = b"kept"
+EPOCH = b"epoch"
 BOUND_BACK_LSN = b"bound_back"
 
 RECLAIM_KEY = b"k"

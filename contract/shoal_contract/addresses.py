@@ -1,0 +1,37 @@
+"""Addresses of redirectors as people write them: `host`, `host:port`, `[::1]:port`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shoal_contract.errors import Malformed
+
+REDIRECTOR_PORT: Final = 7400
+
+
+def redirector_addresses(text: str) -> tuple[str, ...]:
+    """Returns the redirectors that `text` names with commas between them, each as host:port. Raises Malformed."""
+    found = tuple(redirector_address(part) for part in text.split(",") if part.strip())
+    return found or (redirector_address(text),)
+
+
+def redirector_address(address: object) -> str:
+    """Returns host:port, with the redirector's own port where none is given. Raises TypeError, Malformed."""
+    if not isinstance(address, str):
+        raise TypeError(f"a redirector's address must be str, host:port, not {type(address).__name__}")
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or "]" in port:
+        host, port = address.strip(), str(REDIRECTOR_PORT)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or (":" in bare and bare == host) or not bare.isprintable() or set(bare) & set(" /[]@,"):
+        raise _malformed(address, "write an IPv6 address in brackets" if bare.count(":") > 1 else "the host is missing")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise _malformed(address, f"its port is {port!r}; it needs 1 to 65535")
+    return f"{host}:{port}"
+
+
+def _malformed(address: str, problem: str) -> Malformed:
+    return Malformed(
+        f"{address[:100]!r} is not host:port ({problem}): give the redirector's gRPC address, as localhost:7400",
+        subject="redirector",
+    )

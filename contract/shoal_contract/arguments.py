@@ -1,0 +1,208 @@
+"""What calls take: one table of arguments with their types and bounds, for client, HTTP gateway and command line alike.
+
+Belongs here: checks that need no slice, made where the call is made, so that a wrong argument harms its own call only.
+Each raises TypeError for a wrong type; OutOfRange for a number, TooLarge for a size or a count, InvalidName for a name
+that is not allowed. The message names the argument. Not here: what a slice decides (is there such a queue?).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from shoal_contract.errors import Malformed, OutOfRange, TooLarge
+from shoal_contract.limits import (
+    BODY_BYTES_MAX,
+    CHUNK_MESSAGES_MAX,
+    DEADLINE_S_MAX,
+    LIST_ITEMS_MAX,
+    NAMES_PER_CALL_MAX,
+    PULL_LEASE_MS_MAX,
+    WINDOW_BYTES_MAX,
+    WINDOW_MESSAGES_MAX,
+)
+from shoal_contract.names import Name, encode_name
+
+_U32_MAX: Final = (1 << 32) - 1
+_MEMORY_MAX: Final = 1 << 40
+"""More bytes than a process will have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number, `low` to `high`. Whatever counts as an index of a list does; True and False do not."""
+
+    name: str
+    low: int
+    high: int
+
+    def check(self, value: object) -> int:
+        """Returns it as an int. Raises TypeError, OutOfRange."""
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]  # that is the question
+        except TypeError:
+            number = None
+        if number is None or isinstance(value, bool):
+            raise TypeError(f"{self.name} must be a whole number, not {_kind(value)}")
+        if not self.low <= number <= self.high:
+            shown = number if abs(number) < 1 << 64 else f"a number of {number.bit_length()} bits"
+            limit = self.low if number < self.low else self.high
+            problem = f"{self.name} is {shown}; it needs {self.low} to {self.high}"
+            raise OutOfRange(problem, subject=self.name, limit=limit, value=min(max(number, 0), (1 << 63) - 1))
+        return number
+
+    def within(self, low: int, high: int) -> Whole:
+        """Returns the same argument where only a part of its range is allowed."""
+        assert self.low <= low <= high <= self.high, f"{low} to {high} is not within {self}"
+        return Whole(self.name, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """A time above 0, up to `high`; whole or not."""
+
+    name: str
+    high: float
+
+    def check(self, value: object) -> float:
+        """Returns it as a float. Raises TypeError, OutOfRange (for NaN and infinity too)."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{self.name} must be a number of seconds, not {_kind(value)}")
+        if not 0 < value <= self.high:  # NaN is neither.
+            shown = value if isinstance(value, float) or abs(value) < 1 << 64 else "a number beyond all bounds"
+            problem = f"{self.name} is {shown}; it needs more than 0, up to {self.high} seconds"
+            raise OutOfRange(problem, subject=self.name, limit=int(self.high))
+        return float(value)
+
+
+# The table. 0 means: durable, or the slice's default, or no lease.
+EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, _U32_MAX)
+WINDOW_MESSAGES: Final = Whole("window_messages", 0, WINDOW_MESSAGES_MAX)
+WINDOW_BYTES: Final = Whole("window_bytes", 0, WINDOW_BYTES_MAX)
+BUFFER_BYTES: Final = Whole("buffer_bytes", 1, _MEMORY_MAX)
+LEASE_MS: Final = Whole("lease_ms", 0, PULL_LEASE_MS_MAX)
+PULL_MESSAGES: Final = Whole("messages", 1, _U32_MAX)
+PULL_BYTES: Final = Whole("bytes_max", 1, _MEMORY_MAX)
+OFFSET: Final = Whole("offset", 0, (1 << 63) - 1)
+LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)
+PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
+DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Returns `value`. Raises TypeError unless it is True or False."""
+    if value is True or value is False:
+        return value
+    raise TypeError(f"{name} must be True or False, not {_kind(value)}")
+
+
+def check_text(name: str, value: object) -> str:
+    """Returns `value`. Raises TypeError unless it is str, Malformed unless it is valid Unicode."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be str, not {_kind(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise Malformed(f"{name} {value[:40]!r} is not valid Unicode: {error.reason}", subject=name) from None
+    return value
+
+
+def check_names(what: str, value: object) -> dict[bytes, Name]:
+    """Returns the bytes of one name or of each of an iterable's, once, with the name as it was given.
+
+    `what` ("key", "queue"): one of them. Raises TypeError, InvalidName, TooLarge.
+    """
+    if isinstance(value, str | bytes):
+        return {encode_name(value, what): value}
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{what}s must be a name (str or bytes) or an iterable of names, not {_kind(value)}")
+    names: dict[bytes, Name] = {}
+    for count, name in enumerate(value):
+        if count >= NAMES_PER_CALL_MAX:
+            raise _too_large(f"{what}s in one call", NAMES_PER_CALL_MAX, count + 1, "or more")
+        names[encode_name(name, what)] = name
+    return names
+
+
+def check_prefix(value: object) -> bytes:
+    """Returns the bytes that names begin with; may be empty. Raises TypeError, InvalidName."""
+    if not isinstance(value, str | bytes):
+        raise TypeError(f"prefix must be str or bytes, not {_kind(value)}")
+    return encode_name(value, "prefix") if value else b""
+
+
+def check_body(value: object, name: str = "body") -> bytes:
+    """Returns a body as bytes; what is not bytes yet is copied. Raises TypeError, TooLarge."""
+    if type(value) is bytes:
+        size = len(value)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        size = value.nbytes if isinstance(value, memoryview) else len(value)
+    else:
+        raise TypeError(f"{name} must be bytes, bytearray or memoryview, not {_not_bytes(value)}")
+    if size > BODY_BYTES_MAX:
+        raise _too_large(name, BODY_BYTES_MAX, size, "bytes")
+    return value if type(value) is bytes else bytes(value)
+
+
+def check_bodies(value: object) -> list[bytes]:
+    """Returns the bodies of a chunk. Raises TypeError, TooLarge."""
+    if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):
+        raise TypeError(f"bodies must be an iterable of bytes, not {_kind(value)}")
+    bodies: list[bytes] = []
+    for count, body in enumerate(value):
+        if count >= CHUNK_MESSAGES_MAX:
+            raise _too_large("chunk messages", CHUNK_MESSAGES_MAX, count + 1, "or more")
+        bodies.append(check_body(body, f"body {count}"))
+    return bodies
+
+
+def check_headers(value: object) -> dict[str, bytes] | None:
+    """Returns one message's headers, None where there are none. Raises TypeError, Malformed."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise TypeError(f"headers must be a mapping of str to bytes, not {_kind(value)}")
+    return {_header_name(name): _header_value(name, field) for name, field in value.items()} or None
+
+
+def check_headers_of_each(value: object, bodies: int) -> list[dict[str, bytes] | None]:
+    """Returns headers of a chunk: none, or one (or None) for each body. Raises TypeError, Malformed."""
+    if isinstance(value, Mapping | str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"headers must be an iterable with one mapping (or None) for each body, not {_kind(value)}")
+    found = []
+    for count, headers in enumerate(value):
+        if count >= bodies:
+            raise Malformed(f"there are more headers than the {bodies} bodies", subject="headers")
+        found.append(check_headers(headers))
+    if found and len(found) != bodies:
+        raise Malformed(f"there are {len(found)} headers for {bodies} bodies: none, or one for each", subject="headers")
+    return found
+
+
+def _header_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"header name must be str, not {_kind(name)}")
+    return check_text("header name", name)
+
+
+def _header_value(name: object, value: object) -> bytes:
+    if type(value) is bytes:
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"header {str(name)[:40]!r} must be bytes, bytearray or memoryview, not {_not_bytes(value)}")
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _not_bytes(value: object) -> str:
+    """Returns the type, and what to do about the usual slip."""
+    return "str: encode it first" if isinstance(value, str) else _kind(value)
+
+
+def _too_large(what: str, limit: int, value: int, unit: str) -> TooLarge:
+    return TooLarge(f"{what}: {value} {unit}; the limit is {limit}", subject=what, limit=limit, value=value)

@@ -1,0 +1,135 @@
+"""The slice node's arguments and environment, and what they come to. Nobody else reads either."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal_contract.errors import Malformed, ShoalError
+from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
+from shoal_coordination.keys import check_record_name
+from shoal_coordination.options import EtcdOptions
+from shoal_slice_node.adapters.limits import ARCHIVE_EVERY_S_DEFAULT, CHECKPOINT_STOP_S, DELTA_ROWS_MAX
+from shoal_slice_node.adapters.mapped_memory import memory_mib_default
+from shoal_slice_node.core.memory import MemoryPlan, plan_memory
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`etcd` None: standalone. `advertise` empty: the address that is listened on; `admin_listen` and its advertised
+    form likewise, for AdminService and BulkService. `archive`: of this node alone. `http` empty: none."""
+
+    slice: str
+    node: str
+    listen: str
+    advertise: str
+    admin_listen: str
+    admin_advertise: str
+    data: Path
+    accept_empty: bool
+    cluster: str
+    etcd: EtcdOptions | None
+    delta_rows: int
+    memory: MemoryPlan
+    archive: Path | None
+    archive_every_s: float
+    http: str
+    stop_s: float
+
+
+def settings_of(arguments: Sequence[str] | None) -> Settings:
+    parser = argparse.ArgumentParser(prog="shoal_slice_node", description=__doc__)
+    parser.add_argument("--slice", required=True, metavar="NAME")
+    parser.add_argument("--node", required=True, metavar="NAME")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 takes a free one")
+    parser.add_argument(
+        "--advertise", default="", metavar="HOST:PORT", help="where clients reach this node, if not where it listens"
+    )
+    parser.add_argument(
+        "--admin-listen", default="", metavar="HOST:PORT",
+        help="where AdminService and BulkService listen, if not with the rest",
+    )  # fmt: skip
+    parser.add_argument("--admin-advertise", default="", metavar="HOST:PORT", help="where they are reached")
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="journal and store")
+    parser.add_argument(
+        "--accept-empty", action="store_true",
+        help="begin without the data that etcd's record names, or with an old copy of it: what is missing is then gone",
+    )  # fmt: skip
+    parser.add_argument("--cluster", default="", metavar="NAME")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--etcd", metavar=ENDPOINTS_METAVAR, help="etcd's endpoints")
+    where.add_argument("--standalone", action="store_true", help="no cluster: own every partition")
+    add_etcd_arguments(parser)
+    parser.add_argument(
+        "--delta-rows",
+        type=int,
+        default=DELTA_ROWS_MAX,
+        metavar="N",
+        help="rows changed before a checkpoint begins (default %(default)s)",
+    )
+    parser.add_argument(
+        "--memory-mib", type=int, default=0, metavar="N",
+        help="what this process may use, besides its checkpointer; 0: a quarter of the machine's memory",
+    )  # fmt: skip
+    parser.add_argument(
+        "--stop-s", type=float, default=CHECKPOINT_STOP_S, metavar="S",
+        help="how long a clean stop may take before it leaves the rest to the journal (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--archive",
+        type=Path,
+        metavar="DIR",
+        help="closed journal segments go to DIR/SLICE/NODE before they are deleted",
+    )
+    parser.add_argument(
+        "--archive-every", type=float, default=ARCHIVE_EVERY_S_DEFAULT, metavar="S",
+        help="a segment older than this is archived though it is not full; 0: none (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--http", default="", metavar="HOST:PORT", help="health and metrics; port 0 takes a free one")
+    given = parser.parse_args(arguments)
+    try:
+        for name, what in ((given.slice, "slice"), (given.node, "node")):
+            check_record_name(name, what)
+        etcd = None if given.standalone else _etcd(given)
+        _check_advertised("--advertise", given.advertise or given.listen, given.advertise, alone=given.standalone)
+        admin = given.admin_advertise or given.admin_listen
+        if admin:
+            _check_advertised("--admin-advertise", admin, given.admin_advertise, alone=given.standalone)
+        memory = plan_memory(given.memory_mib or memory_mib_default())
+    except (ShoalError, OSError) as error:
+        parser.error(str(error))
+    return Settings(
+        slice=given.slice,
+        node=given.node,
+        listen=given.listen,
+        advertise=given.advertise,
+        admin_listen=given.admin_listen,
+        admin_advertise=given.admin_advertise,
+        data=given.data,
+        accept_empty=given.accept_empty,
+        cluster=given.cluster,
+        etcd=etcd,
+        delta_rows=given.delta_rows,
+        memory=memory,
+        archive=given.archive and given.archive / given.slice / given.node,
+        archive_every_s=given.archive_every,
+        http=given.http,
+        stop_s=given.stop_s,
+    )
+
+
+def _check_advertised(option: str, address: str, advertised: str, *, alone: bool) -> None:
+    """Raises Malformed. A node that listens everywhere must say where it is, or no client would find it."""
+    host, _, port = address.rpartition(":")
+    if advertised and (not host or not port.isdecimal() or not 0 < int(port) < 1 << 16):
+        raise Malformed(f"{option} {address} is not host:port", subject=address)
+    if host in ("", "0.0.0.0", "[::]") and not alone:
+        raise Malformed(f"{address} is every interface: say with {option} where clients reach this node")
+
+
+def _etcd(given: argparse.Namespace) -> EtcdOptions:
+    check_record_name(given.cluster, "cluster")
+    return etcd_options(given, os.environ.get(PASSWORD_VARIABLE, ""))
