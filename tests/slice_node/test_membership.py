@@ -132,7 +132,7 @@ async def test_a_process_that_waits_for_its_slice_ends_when_it_is_told(
     await create_cluster(client, cluster, ["s1"], 8)
     (endpoint,) = client.options.endpoints
     command = ["-m", "shoal_slice_node", "--slice", "s1", "--node", "n2", "--listen", "127.0.0.1:0"]
-    command += ["--data", str(tmp_path / "s1"), "--etcd", endpoint, "--cluster", cluster]
+    command += ["--data", str(tmp_path / "s1"), "--accept-empty", "--etcd", endpoint, "--cluster", cluster]
     node = await asyncio.create_subprocess_exec(sys.executable, *command)
     try:
         async with asyncio.timeout(WAIT_S):
