@@ -1,4 +1,4 @@
-"""Addresses of redirectors as people write them: `host`, `host:port`, `[::1]:port`."""
+"""Addresses that users type: HOST:PORT, where the port may be left out. Pure."""
 
 from __future__ import annotations
 
@@ -7,25 +7,31 @@ from typing import Final
 from shoal_contract.errors import Malformed
 
 REDIRECTOR_PORT: Final = 7400
+"""The redirector's gRPC: what `shoal up` and the chart listen on. gRPC itself would take 443."""
+
+_PORTS: Final = range(1, 1 << 16)
 
 
-def redirector_address(address: object) -> str:
-    """Returns host:port, with the redirector's own port where none is given. Raises TypeError, Malformed."""
-    if not isinstance(address, str):
-        raise TypeError(f"a redirector's address must be str, host:port, not {type(address).__name__}")
-    host, colon, port = address.strip().rpartition(":")
-    if not colon or "]" in port:
-        host, port = address.strip(), str(REDIRECTOR_PORT)
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or (":" in bare and bare == host) or not bare.isprintable() or set(bare) & set(" /[]@,"):
-        raise _malformed(address, "write an IPv6 address in brackets" if bare.count(":") > 1 else "the host is missing")
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-        raise _malformed(address, f"its port is {port!r}; it needs 1 to 65535")
-    return f"{host}:{port}"
+def redirector_addresses(text: str) -> tuple[str, ...]:
+    """Returns the redirectors that `text` names, separated by commas, each with its port. Raises Malformed."""
+    found = tuple(with_port(part.strip(), REDIRECTOR_PORT) for part in text.split(",") if part.strip())
+    if not found:
+        raise Malformed(f"{text!r} names no redirector: it needs HOST or HOST:PORT, several with commas", subject=text)
+    return found
 
 
-def _malformed(address: str, problem: str) -> Malformed:
-    return Malformed(
-        f"{address[:100]!r} is not host:port ({problem}): give the redirector's gRPC address, as localhost:7400",
-        subject="redirector",
-    )
+def with_port(address: str, port: int) -> str:
+    """Returns `address` as host:port, with `port` where it has none. Raises Malformed.
+
+    IPv6 addresses may stand in brackets or bare. Names with a scheme (dns:///host, unix:/path) are gRPC's own and stay.
+    """
+    if "/" in address:
+        return address
+    if address.count(":") > 1 and not address.startswith("["):
+        return f"[{address}]:{port}"
+    host, colon, given = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        return f"{address}:{port}"
+    if not host or not given.isdecimal() or int(given) not in _PORTS:
+        raise Malformed(f"{address} is not HOST:PORT: the port is a number from 1 to 65535", subject=address)
+    return address
