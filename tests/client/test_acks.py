@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-from shoal.acks import AckGather, AckSender
+from shoal.acks import AckGather, AckSender, framed
 from shoal.frames import AcksFrame
 from shoal.limits import ACK_FRAMES_MAX, ACK_HANDLES_MAX
 from shoal.slice_session import SliceSession
@@ -17,8 +17,7 @@ Row = tuple[bytes, int, int, list[int | bytes]]
 
 
 def rows(gather: AckGather) -> list[list[Row]]:
-    frames = list(gather.take())
-    return [[(ack.key, ack.low, ack.to, [*ack.handles, *ack.queues]) for ack in acks] for acks in frames]
+    return [[(key, low, end, list(consumers)) for key, low, end, consumers in frame] for frame in framed(gather.take())]
 
 
 def gathered(*acks: tuple[bytes, int, int, Sequence[int | bytes]]) -> AckGather:
