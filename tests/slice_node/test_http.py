@@ -14,9 +14,13 @@ from shoal_contract.tasks import OnFailure
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_slice_node.adapters.http import watched_over
-from shoal_slice_node.adapters.metrics import COUNTERS, GAUGES, PREFIX
+from shoal_slice_node.adapters.metrics import COUNTERS, GAUGES, MEMORY_LIMIT, MEMORY_USED, PREFIX, REFUSALS
 
 from .node_process import NodeProcess
+
+_GAUGES = [*(name for name, _, _ in GAUGES), MEMORY_USED[0], MEMORY_LIMIT[0]]
+_COUNTERS = [*(name for name, _, _ in COUNTERS), REFUSALS[0]]
+NAMES = {PREFIX + name for name in _GAUGES} | {f"{PREFIX}{name}_total" for name in _COUNTERS}
 
 
 def never(what: str, error: BaseException) -> None:
@@ -51,7 +55,9 @@ async def test_a_node_says_that_it_is_ready_and_what_it_did(tmp_path: Path) -> N
         assert samples[PREFIX + name] == (value, labels)
     for name, value in (("declares", 1), ("binds", 2), ("publishes", 2), ("chunks", 1), ("deliveries", 0)):
         assert samples[f"{PREFIX}{name}_total"] == (value, labels)
-    assert len([name for name in samples if name.startswith(PREFIX)]) == len(GAUGES) + len(COUNTERS)
+    assert {name for name in samples if name.startswith(PREFIX)} == NAMES
+    assert samples[f"{PREFIX}refusals_total"][0] == 0
+    assert samples[f"{PREFIX}memory_limit_bytes"][1].keys() == {"slice", "node", "share"}
     assert samples["process_resident_memory_bytes"][0] > 1 << 20
 
 
@@ -68,8 +74,7 @@ async def test_a_node_that_does_not_serve_yet_is_healthy_and_not_ready() -> None
 def test_every_metric_is_explained_to_users_and_none_that_is_not_there() -> None:
     text = (Path(__file__).parents[2] / "docs" / "administration.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| `(shoal_slice_node_\w+)`", text, re.MULTILINE))
-    names = {PREFIX + name for name, _, _ in GAUGES} | {f"{PREFIX}{name}_total" for name, _, _ in COUNTERS}
-    assert explained == names
+    assert explained == NAMES
 
 
 async def test_silent_connections_do_not_close_the_port() -> None:

@@ -70,11 +70,13 @@ def new_application(watched: Watched) -> Starlette:
         return JSONResponse({"healthy": True})
 
     async def readyz(request: Request) -> JSONResponse:
-        """It leads its slice and serves; 503 before, and while it stops."""
+        """It leads its slice, serves and takes changes; else 503 with the reason."""
         figures = watched.metrics.figures
         if figures is None:
             raise Unavailable("this node does not serve its slice: not yet, or it is stopping", subject="slice")
         found = figures.now()
+        if found.trouble:
+            raise Unavailable(found.trouble, subject="slice")
         return JSONResponse({"ready": True, "slice": found.slice, "epoch": found.epoch, "lsn": found.journal.lsn})
 
     async def metrics(request: Request) -> Response:

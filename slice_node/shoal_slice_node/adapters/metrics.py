@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from shoal_contract.build_info import BuildInfo
 from shoal_contract.wire.admin_pb2 import FiguresResponse
+from shoal_contract.wire.common_pb2 import ErrorCode
 from shoal_slice_node.adapters.archiving import ArchiveFigures
 from shoal_slice_node.adapters.figures import Figures
 
@@ -20,6 +21,7 @@ Described = tuple[tuple[str, str, Callable[[Found], float]], ...]
 Value = Callable[[FiguresResponse], float]
 ArchiveValue = Callable[[ArchiveFigures], float]
 PREFIX = "shoal_slice_node_"
+_CODES = [code for code in ErrorCode.values() if code != ErrorCode.ERROR_CODE_UNSPECIFIED]
 
 GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("epoch", "Epoch by which this node leads its slice.", lambda f: f.epoch),
@@ -45,6 +47,10 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("resident_bytes", "Memory of the broker process.", lambda f: f.resident_bytes),
     ("checkpointer_resident_bytes", "Memory of the checkpointer.", lambda f: f.checkpointer_resident_bytes),
     ("disk_bytes", "Store and journal.", lambda f: f.disk_bytes),
+    ("disk_free_bytes", "Free on their file system.", lambda f: f.disk_free_bytes),
+    ("loop_longest_step_ms", "Longest step of work in the last minute.", lambda f: f.loop_longest_step_us / 1000),
+    ("lease_remaining_seconds", "How long it surely holds its lease.", lambda f: f.lease_remaining_ms / 1000),
+    ("refuses_changes", "1 while it takes no changes; the log says why.", lambda f: bool(f.trouble)),
 )
 
 COUNTERS: tuple[tuple[str, str, Value], ...] = (
@@ -57,8 +63,13 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("acks", "Messages acked, once for each queue.", lambda f: f.counters.acks),
     ("drops", "Queues dropped.", lambda f: f.counters.drops),
     ("purges", "Queues purged.", lambda f: f.counters.purges),
-    ("refusals", "Requests refused.", lambda f: f.counters.refusals),
+    ("silent_bindings", "Bindings found that nothing would have served: a defect.", lambda f: f.silent_bindings),
+    ("checkpointer_restarts", "How often the checkpointer died.", lambda f: f.checkpointer_restarts),
 )
+
+REFUSALS = ("refusals", "Requests refused, by error.")
+MEMORY_USED = ("memory_used_bytes", "Of a share of the memory budget.")
+MEMORY_LIMIT = ("memory_limit_bytes", "A share of the memory budget.")
 
 
 ARCHIVE_GAUGES: tuple[tuple[str, str, ArchiveValue], ...] = (
@@ -91,6 +102,8 @@ class SliceMetrics(Collector):
         found = self.figures.now()
         labels = (found.slice, found.node)
         yield from _metrics(labels, found, GAUGES, COUNTERS)
+        yield from _shares(labels, found)
+        yield _refusals(labels, found)
         archive = self.figures.archive
         if archive is not None:
             yield from _metrics(labels, archive, ARCHIVE_GAUGES, ARCHIVE_COUNTERS)
@@ -107,3 +120,23 @@ def _metrics(
         counter = CounterMetricFamily(PREFIX + name, text, labels=("slice", "node"))
         counter.add_metric(labels, value(found))
         yield counter
+
+
+def _shares(labels: tuple[str, str], found: FiguresResponse) -> Iterator[Metric]:
+    used = GaugeMetricFamily(PREFIX + MEMORY_USED[0], MEMORY_USED[1], labels=("slice", "node", "share"))
+    limit = GaugeMetricFamily(PREFIX + MEMORY_LIMIT[0], MEMORY_LIMIT[1], labels=("slice", "node", "share"))
+    for share in found.memory:
+        used.add_metric((*labels, share.name), share.used_bytes)
+        limit.add_metric((*labels, share.name), share.limit_bytes)
+    yield used
+    yield limit
+
+
+def _refusals(labels: tuple[str, str], found: FiguresResponse) -> Metric:
+    """Every code from the start, so that a rate begins at 0."""
+    counts = dict.fromkeys(_CODES, 0) | {entry.code: entry.count for entry in found.refused}
+    refusals = CounterMetricFamily(PREFIX + REFUSALS[0], REFUSALS[1], labels=("slice", "node", "error"))
+    for code, count in counts.items():
+        name = ErrorCode.Name(code).removeprefix("ERROR_CODE_").lower()
+        refusals.add_metric((*labels, name), count)
+    return refusals
