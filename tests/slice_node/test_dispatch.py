@@ -67,6 +67,24 @@ def test_an_attach_right_after_a_detach_is_not_left_waiting() -> None:
     assert core.take(second) == [("k", 1, b"a")]
 
 
+def test_what_is_given_back_goes_to_the_new_attachment_and_never_to_the_old_one() -> None:
+    core = CoreDriver()
+    session = core.session()
+    core.change(declare("q"), bind("q", "k"))
+    core.attach(session, "q", messages=4)
+    core.change(publish("k", b"1", b"2"), publish("k", b"3", b"4"))
+    assert len(core.take(session)) == 4
+    core.ack(session, "k", 1, 2)
+    core.attach(session, "q", messages=1)
+    assert core.take(session) == [("k", 2, b"2")], "its window is 1"
+    core.ack(session, "k", 2, 3)
+    assert core.take(session) == [("k", 3, b"3"), ("k", 4, b"4")]
+    core.ack(session, "k", 3, 5)
+    core.settle()
+    core.check()
+    assert not list(core.tables.log.scan())
+
+
 def test_what_a_session_asked_for_before_it_ended_is_not_done_after() -> None:
     core = CoreDriver()
     session = core.session()

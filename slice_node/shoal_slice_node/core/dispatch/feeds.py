@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 class Attachment:
     """One session's part in one queue. `handle` None: it pulls, in so many calls now as `pulling` says. Counts what it
-    has out and unacked. `lined`: it stands in its feed's line."""
+    has out and unacked. `lined`: it stands in its feed's line. `left`: it was detached, and gets nothing more."""
 
     __slots__ = (
         "body_bytes",
         "feed",
         "handle",
+        "left",
         "lined",
         "messages",
         "pulling",
@@ -38,6 +39,7 @@ class Attachment:
         self.messages = 0
         self.body_bytes = 0
         self.lined = False
+        self.left = False
         self.pulling = 0
 
     @property
@@ -111,6 +113,7 @@ class Feed:
     def remove(self, attachment: Attachment) -> None:
         del self.attachments[attachment.session.number]
         self.sole = next(iter(self.attachments.values())) if len(self.attachments) == 1 else None
+        attachment.left = True
         if attachment.lined:
             self.line.remove(attachment)
             attachment.lined = False
@@ -125,7 +128,7 @@ class Feed:
 
     def line_up(self, attachment: Attachment) -> None:
         """It may have room again."""
-        if not attachment.lined and attachment.handle is not None:
+        if not (attachment.lined or attachment.left) and attachment.handle is not None:
             attachment.lined = True
             self.line.append(attachment)
 
