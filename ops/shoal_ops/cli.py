@@ -169,12 +169,37 @@ def admin(
 
 
 @app.command()
-def check(path: Folder, as_json: Json = False) -> None:
+def check(
+    path: Folder,
+    checksum: Annotated[
+        bool, typer.Option("--checksum", help="Sum up all rows: the same for two copies of the same state.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Walk every invariant of a stopped node's files, or of all of a local cluster."""
     from shoal_ops.commands import offline
 
     with exits.told(exits.OFFLINE):
-        code = offline.check(path, as_json)
+        code = offline.check(path, checksum, as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
+def repair(
+    path: Folder,
+    skip: Annotated[
+        int, typer.Option("--skip", metavar="LSN", min=0, help="Set this record of the journal aside.")
+    ] = 0,
+    cut: Annotated[bool, typer.Option("--cut", help="Give up all of the journal from its first damage on.")] = False,
+    confirmed: Annotated[bool, typer.Option("--yes", help="Do it; else it only says what would be lost.")] = False,
+) -> None:
+    """Make a stopped node's journal readable again, at the price that it names first. A copy is kept."""
+    from shoal_ops.commands import repair as commands
+
+    if cut == bool(skip):
+        raise typer.BadParameter("say what to repair: --skip LSN, or --cut")
+    with exits.told(exits.OFFLINE):
+        code = commands.cut(path, confirmed) if cut else commands.skip(path, skip, confirmed)
     raise typer.Exit(code)
 
 

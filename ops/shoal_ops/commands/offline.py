@@ -5,39 +5,64 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from shoal_contract.errors import BadCall, Conflict
+from shoal_contract.errors import BadCall, Conflict, Corrupt
 from shoal_ops import output
 from shoal_ops.commands.phases import shown_phases
 from shoal_ops.exits import DONE, FOUND
 from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.adapters.journal_reader import inspect_journal
 from shoal_slice_node.adapters.journal_segment import SUFFIX
-from shoal_slice_node.adapters.offline import check_path
+from shoal_slice_node.adapters.offline import CheckReport, check_path
 from shoal_slice_node.adapters.store_inspection import inspect_store
 
+WRONG = "something is wrong: keep the files as they are; docs/administration.md says what to do"
 
-def check(path: Path, as_json: bool) -> int:
-    """A node's folder, or a local cluster's with all its nodes. Returns the exit code: FOUND if anything is wrong."""
-    try:
-        with shown_phases() as show:
-            reports = {str(node): check_path(node, show(node.name)) for node in _nodes(path)}
-    except Conflict as error:
-        raise Conflict(f"{error.message}: stop it first", subject=error.subject) from None
-    for name, report in reports.items():
-        if as_json:
-            output.say_json({"path": name, "sound": report.sound, **asdict(report)})
-            continue
-        rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items())
-        output.say(
-            f"{name}: checkpoint at LSN {report.checkpoint_lsn:,}, journal to {report.last_lsn:,}"
-            f" ({report.replayed:,} replayed); rows: {rows}"
-        )
-        for problem in report.problems:
-            output.say(f"{name}: PROBLEM {problem}")
-    sound = all(report.sound for report in reports.values())
+
+def check(path: Path, checksum: bool, as_json: bool) -> int:
+    """A node's folder, or a local cluster's with all its nodes. Returns the exit code: FOUND if anything is wrong.
+
+    Raises Conflict if a node runs on it.
+    """
+    sound = True
+    with shown_phases() as show:
+        for node in _nodes(path):
+            try:
+                report = check_path(node, show(node.name), checksum)
+            except Conflict as error:
+                raise Conflict(f"{error.message}: stop it first", subject=error.subject) from None
+            except Corrupt as error:
+                sound = False
+                _say_unreadable(node, error, as_json)
+                continue
+            sound &= report.sound
+            _say_report(node, report, as_json)
     if not as_json:
-        output.say("every invariant holds" if sound else "not every invariant holds: keep the files as they are")
+        output.say("every invariant holds" if sound else WRONG)
     return DONE if sound else FOUND
+
+
+def _say_report(node: Path, report: CheckReport, as_json: bool) -> None:
+    if as_json:
+        output.say_json({"path": str(node), "sound": report.sound, **asdict(report)})
+        return
+    rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items())
+    output.say(
+        f"{node}: {report.identity}; checkpoint at LSN {report.checkpoint_lsn:,}, journal to {report.last_lsn:,}"
+        f" ({report.replayed:,} replayed); rows: {rows}"
+    )
+    if report.set_aside:
+        output.say(f"{node}: set aside by an operator: records {', '.join(map(str, report.set_aside))}")
+    if report.checksum:
+        output.say(f"{node}: checksum {report.checksum}")
+    for problem in report.problems:
+        output.say(f"{node}: PROBLEM {problem}")
+
+
+def _say_unreadable(node: Path, error: Corrupt, as_json: bool) -> None:
+    if as_json:
+        output.say_json({"path": str(node), "sound": False, "problems": [["store", error.subject, error.message]]})
+    else:
+        output.say(f"{node}: PROBLEM {error}")
 
 
 def journal(path: Path, as_json: bool) -> int:
@@ -54,10 +79,21 @@ def journal(path: Path, as_json: bool) -> int:
         output.say_json({"segments": [asdict(segment) for segment in segments]})
     else:
         rows = [
-            (one.name, one.first_lsn, one.last_lsn, one.records, one.batches, one.end_position, one.state)
+            (
+                one.name,
+                one.first_lsn,
+                one.last_lsn,
+                one.records,
+                one.batches,
+                one.end_position,
+                one.set_aside,
+                one.state,
+            )
             for one in segments
         ]
-        output.table(("segment", "first LSN", "last LSN", "records", "batches", "bytes used", "state"), rows)
+        output.table(
+            ("segment", "first LSN", "last LSN", "records", "batches", "bytes used", "set aside", "state"), rows
+        )
     return FOUND if any(segment.state == "damaged" for segment in segments) else DONE
 
 

@@ -92,7 +92,9 @@ def find_tail(
         on_skipped(path, skipped)
     clean = scan.rest_is_zeros()
     lost = not clean and scan.proves_synced(scan.expected_lsn)
-    if lost or scan.head is None or any(other.proves_synced(scan.expected_lsn) for other in later):
+    if not lost and scan.head is not None and any(other.proves_synced(scan.expected_lsn) for other in later):
+        raise damaged(segments[index + 1].path, later[-1].position, scan.expected_lsn)
+    if lost or scan.head is None:
         raise damaged(path, scan.position, scan.expected_lsn)
     head = scan.head
     return Tail(index, scan.position, scan.expected_lsn, clean, scan.last_mark, head.nonce, head.identity)

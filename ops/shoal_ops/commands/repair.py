@@ -1,0 +1,56 @@
+"""`shoal repair`: what an operator may do with a stopped node's journal when the node does not start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shoal_ops import output
+from shoal_ops.exits import DONE, FOUND
+from shoal_slice_node.adapters.journal_repair import JournalRepair, Loss
+from shoal_slice_node.adapters.record_text import kind_name, record_text
+from shoal_slice_node.adapters.stopped_folder import stopped
+
+
+def skip(path: Path, lsn: int, confirmed: bool) -> int:
+    """Sets one record aside. Returns the exit code: FOUND where it only says what would be lost."""
+    with stopped(path) as store:
+        repair = JournalRepair(path, store)
+        place = repair.find(lsn)
+        output.say(f"record {lsn}: {record_text(place.record)}")
+        if not confirmed:
+            output.say("Once it is set aside, what it asked for is lost. Add --yes to do so.")
+            return FOUND
+        kept = repair.set_aside(place)
+    output.say(f"Record {lsn} is set aside. The segment as it was is kept in {kept}")
+    output.say(f"Next: shoal check {path}, then start the node; it warns of the record at each replay.")
+    return DONE
+
+
+def cut(path: Path, confirmed: bool) -> int:
+    """Gives up all from the first damage on. Returns the exit code: FOUND where it only says what would be lost."""
+    with stopped(path) as store:
+        repair = JournalRepair(path, store)
+        loss = repair.find_damage()
+        if loss is None:
+            output.say("Nothing is damaged: every record above the checkpoint can be read.")
+            return DONE
+        for line in _told(loss):
+            output.say(line)
+        if not confirmed:
+            output.say("What was acknowledged in them is lost. Add --yes to cut the journal there.")
+            return FOUND
+        kept = repair.cut(loss)
+    output.say(f"The journal ends at record {loss.first_lsn - 1} now. The segments as they were are kept in {kept}")
+    output.say(
+        f"Next: shoal check {path}, then start the node. If it is refused as an old copy, etcd knows that it had more:"
+        " start it once with --accept-empty."
+    )
+    return DONE
+
+
+def _told(loss: Loss) -> list[str]:
+    lines = [f"damaged: {loss.path}, byte {loss.position}, record {loss.first_lsn}"]
+    if not loss.records:
+        return [*lines, f"Given up is everything from record {loss.first_lsn} on; nothing of it can be read any more."]
+    counts = ", ".join(f"{count} {kind_name(kind)}" for kind, count in sorted(loss.records.items()))
+    return [*lines, f"Given up are records {loss.first_lsn} to {loss.last_lsn}; of them can still be read: {counts}"]

@@ -1,0 +1,77 @@
+"""`shoal check` and `shoal repair` on folders that are damaged: what they say, what they do, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from shoal_ops.exits import DAMAGED, DONE, FOUND
+from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from tests.ops.command_line import shoal
+from tests.slice_node.test_journal_repair import QUEUES, flip, node, queues
+
+BAD_ARGUMENTS = 2
+
+
+async def test_a_record_is_shown_before_it_is_set_aside(tmp_path: Path) -> None:
+    await node(tmp_path, checkpoint_lsn=5, bad_lsn=20)
+    code, out, _ = await shoal("check", str(tmp_path))
+    assert code == FOUND and "journal record 20 (kind 99) cannot be applied" in out
+    code, out, _ = await shoal("repair", str(tmp_path), "--skip", "20")
+    assert code == FOUND and "record 20: kind 99 of epoch 3, 1970-01-01T00:00:01Z" in out and "--yes" in out
+    code, out, _ = await shoal("repair", str(tmp_path), "--skip", "20", "--yes")
+    assert code == DONE and "Record 20 is set aside" in out
+    code, out, _ = await shoal("check", str(tmp_path))
+    assert code == DONE and "set aside by an operator: records 20" in out and "every invariant holds" in out
+    code, out, _ = await shoal("inspect", "journal", str(tmp_path), "--json")
+    assert code == DONE
+    assert sum(segment["set_aside"] for segment in json.loads(out)["segments"]) == 1
+
+
+async def test_a_cut_says_what_it_gives_up_and_keeps_a_copy(tmp_path: Path) -> None:
+    path = (await node(tmp_path, checkpoint_lsn=5))[1]
+    flip(path, 1000)
+    code, out, _ = await shoal("repair", str(tmp_path), "--cut")
+    assert code == FOUND and f"damaged: {path}, byte" in out and f"to {QUEUES + 1}; of them can still be read" in out
+    code, out, _ = await shoal("repair", str(tmp_path), "--cut", "--yes")
+    assert code == DONE and "--accept-empty" in out
+    code, out, _ = await shoal("repair", str(tmp_path), "--cut")
+    assert code == DONE and "Nothing is damaged" in out
+    assert 5 < max(queues(tmp_path)) < QUEUES + 1
+    assert len(list((tmp_path / "repair").iterdir())) == 1
+
+
+async def test_a_repair_that_is_not_named_or_not_possible_changes_nothing(tmp_path: Path) -> None:
+    await node(tmp_path, checkpoint_lsn=5)
+    before = {path: path.read_bytes() for path in (tmp_path / JOURNAL_FOLDER).iterdir()}
+    for arguments in ((), ("--skip", "9", "--cut"), ("--skip", "nine")):
+        code, _, error = await shoal("repair", str(tmp_path), *arguments)
+        assert code == BAD_ARGUMENTS and error
+    code, _, error = await shoal("repair", str(tmp_path), "--skip", "3", "--yes")
+    assert code != DONE and "it was applied already" in error
+    code, _, error = await shoal("repair", str(tmp_path / JOURNAL_FOLDER), "--cut", "--yes")
+    assert code == DAMAGED and "no slice node's data" in error
+    assert {path: path.read_bytes() for path in (tmp_path / JOURNAL_FOLDER).iterdir()} == before
+
+
+async def test_a_check_goes_on_after_a_damaged_node_and_needs_no_lock_file(tmp_path: Path) -> None:
+    """One exit code for whatever is wrong, and every node is looked at."""
+    names = ("s01", "s02", "s03")
+    for name in names:
+        await node(tmp_path / name, checkpoint_lsn=5)
+        (tmp_path / name / STORE_FOLDER / "owner").unlink()
+    data = tmp_path / "s01" / STORE_FOLDER / "data.mdb"
+    data.write_bytes(b"x" * data.stat().st_size)
+    flip(sorted((tmp_path / "s02" / JOURNAL_FOLDER).iterdir())[1], 1000)
+    code, out, _ = await shoal("check", str(tmp_path))
+    assert code == FOUND
+    assert f"{tmp_path / 's01'}: PROBLEM" in out and f"{tmp_path / 's02'}: PROBLEM" in out
+    assert f"{tmp_path / 's03'}: " in out and f"{tmp_path / 's03'}: PROBLEM" not in out
+    code, out, _ = await shoal("check", str(tmp_path), "--json")
+    assert code == FOUND and [json.loads(line)["sound"] for line in out.splitlines()] == [False, False, True]
+
+
+async def test_a_checksum_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
+    await node(tmp_path, checkpoint_lsn=5)
+    code, out, _ = await shoal("check", str(tmp_path), "--checksum", "--json")
+    assert code == DONE and len(json.loads(out)["checksum"]) == 32

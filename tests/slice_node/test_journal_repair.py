@@ -1,0 +1,191 @@
+"""An operator's repair of a stopped node's journal: what it gives up, what it keeps, and that the node starts again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal_contract.errors import Corrupt, OutOfRange
+from shoal_contract.journal_record import encode_record
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.adapters.journal_files import Journal
+from shoal_slice_node.adapters.journal_repair import JournalRepair, Loss
+from shoal_slice_node.adapters.journal_segment import SUFFIX, read_head
+from shoal_slice_node.adapters.lmdb_tables import LmdbBase
+from shoal_slice_node.adapters.offline import check_path
+from shoal_slice_node.adapters.stopped_folder import stopped
+from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.delta import Delta
+from shoal_slice_node.core.engine import Engine
+from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
+
+from .core_driver import declare
+
+SEGMENT_BYTES = 4096
+QUEUES = 60
+"""Each declared by a record of its own: LSN 2 and on, in several segments."""
+
+
+def change(*steps: wire.Step) -> bytes:
+    return encode_change(ChangeHead(NO_PRODUCER, 0, 0), wire.Change(steps=steps).SerializeToString())
+
+
+async def node(path: Path, checkpoint_lsn: int, bad_lsn: int = 0) -> list[Path]:
+    """A stopped node's folder. `bad_lsn`: a record of a kind that no version knows. Returns its segments."""
+    store = await Store.open(path / STORE_FOLDER, identity=b"of-s01")
+    journal = Journal.open(path / JOURNAL_FOLDER, segment_bytes=SEGMENT_BYTES, identity=b"of-s01")
+    engine = Engine(store.tables)
+    for lsn in range(1, QUEUES + 2):
+        kind, payload = Kind.CHANGE, change(declare(f"q{lsn:02}"))
+        if lsn == 1:
+            kind, payload = Kind.OWNERSHIP, encode_ownership(1, b"\x01" * 4)
+        data = encode_record(99 if lsn == bad_lsn else kind, lsn, 3, 1_000, payload)
+        journal.append(data, lsn, lsn)
+        if lsn <= checkpoint_lsn:
+            engine.apply(next(iter(journal.records(lsn))))
+    store.freeze(checkpoint_lsn)
+    await store.checkpoint()
+    await store.close()
+    journal.close()
+    return segments(path)
+
+
+def segments(path: Path) -> list[Path]:
+    return sorted((path / JOURNAL_FOLDER).glob(f"*{SUFFIX}"))
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def queues(path: Path) -> set[int]:
+    """The numbers of the queues that a start finds; the journal takes one record more. Raises as a start does."""
+    with stopped(path) as store:
+        base = LmdbBase(store)
+        try:
+            journal = Journal.open(path / JOURNAL_FOLDER, base.lsn, segment_bytes=SEGMENT_BYTES)
+            engine = Engine(Delta(base))
+            engine.state.lsn = base.lsn
+            for record in journal.records(base.lsn + 1):
+                engine.apply(record)
+            next_lsn = journal.next_lsn
+            assert next_lsn == engine.state.lsn + 1
+            journal.append(encode_record(Kind.CHANGE, next_lsn, 4, 1_000, change()), next_lsn, next_lsn)
+            journal.close()
+            return {int(name[1:]) for name, _ in engine.state.tables.queue_by_name.scan()}
+        finally:
+            base.close()
+
+
+def refused(path: Path) -> Corrupt:
+    with pytest.raises(Corrupt) as caught:
+        queues(path)
+    return caught.value
+
+
+def repaired(path: Path) -> Loss | None:
+    with stopped(path) as store:
+        repair = JournalRepair(path, store)
+        loss = repair.find_damage()
+        if loss is not None:
+            before = {segment.name: segment.read_bytes() for segment in segments(path)}
+            kept = repair.cut(loss)
+            assert {copy.name: copy.read_bytes() for copy in kept.iterdir()} == before
+        return loss
+
+
+async def test_a_record_that_cannot_be_applied_stops_the_node_until_it_is_set_aside(tmp_path: Path) -> None:
+    await node(tmp_path, checkpoint_lsn=5, bad_lsn=20)
+    error = refused(tmp_path)
+    assert error.value == 20 and "--skip 20" in error.message and "kind 99" in error.message
+    assert any("journal record 20" in problem.text for problem in check_path(tmp_path).problems)
+    with stopped(tmp_path) as store:
+        repair = JournalRepair(tmp_path, store)
+        place = repair.find(20)
+        before = place.path.read_bytes()
+        kept = repair.set_aside(place)
+    assert (kept / place.path.name).read_bytes() == before
+    report = check_path(tmp_path)
+    assert report.sound and report.set_aside == (20,)
+    assert queues(tmp_path) == set(range(2, QUEUES + 2)) - {20}
+
+
+@pytest.mark.parametrize("lsn", [5, QUEUES + 2])
+async def test_only_a_record_above_the_checkpoint_that_is_there_can_be_set_aside(tmp_path: Path, lsn: int) -> None:
+    await node(tmp_path, checkpoint_lsn=5)
+    with stopped(tmp_path) as store, pytest.raises(OutOfRange):
+        JournalRepair(tmp_path, store).find(lsn)
+
+
+async def test_nothing_is_cut_where_nothing_is_damaged(tmp_path: Path) -> None:
+    await node(tmp_path, checkpoint_lsn=5)
+    assert repaired(tmp_path) is None
+
+
+@pytest.mark.parametrize("segment", [0, 1, -1])
+@pytest.mark.parametrize("place", ["head", "first", "middle"])
+async def test_a_cut_gives_up_what_is_behind_the_damage_and_nothing_before_it(
+    tmp_path: Path, segment: int, place: str
+) -> None:
+    """In the first, a middle and the last segment, at its head, its first record, and between two batches."""
+    checkpoint_lsn = 5
+    path = (await node(tmp_path, checkpoint_lsn))[segment]
+    first_lsn, size = int(path.name.split(".")[0], 16), len(path.read_bytes().rstrip(b"\0"))
+    head = read_head(path.read_bytes())
+    assert head is not None
+    flip(path, {"head": 3, "first": head.end + 3, "middle": size // 2}[place])
+    if place == "first" and segment == 0:
+        assert repaired(tmp_path) is None, "the checkpoint has it"
+        assert queues(tmp_path) == set(range(2, QUEUES + 2))
+        return
+    error = refused(tmp_path)
+    assert "shoal repair" in error.message
+    loss = repaired(tmp_path)
+    assert loss is not None and loss.path == path
+    assert loss.last_lsn == QUEUES + 1 or segment == -1
+    if place == "middle":
+        assert loss.first_lsn > first_lsn
+    else:
+        assert loss.first_lsn == max(first_lsn, checkpoint_lsn + 1)
+    assert repaired(tmp_path) is None
+    assert check_path(tmp_path).sound
+    assert queues(tmp_path) == set(range(2, loss.first_lsn))
+
+
+async def test_a_journal_that_ends_before_the_checkpoint_begins_anew_behind_it(tmp_path: Path) -> None:
+    paths = await node(tmp_path, checkpoint_lsn=QUEUES + 1)
+    for path in paths[1:]:
+        path.unlink()
+    assert "but the checkpoint is at" in refused(tmp_path).message
+    loss = repaired(tmp_path)
+    assert loss is not None and (loss.first_lsn, loss.records) == (QUEUES + 2, {})
+    assert queues(tmp_path) == set(range(2, QUEUES + 2))
+
+
+async def test_a_journal_that_is_gone_begins_anew_behind_the_checkpoint(tmp_path: Path) -> None:
+    for path in await node(tmp_path, checkpoint_lsn=30):
+        path.unlink()
+    assert "has no segments" in refused(tmp_path).message
+    assert repaired(tmp_path) is not None
+    assert queues(tmp_path) == set(range(2, 31))
+
+
+async def test_damage_that_the_checkpoint_has_is_told_and_needs_no_repair(tmp_path: Path) -> None:
+    paths = await node(tmp_path, checkpoint_lsn=QUEUES)
+    flip(paths[0], 400)
+    report = check_path(tmp_path)
+    assert not report.sound and report.replayed == 1
+    assert "damaged" in report.problems[0].text
+    assert queues(tmp_path) == set(range(2, QUEUES + 2))
+
+
+async def test_a_checksum_tells_copies_apart_and_does_not_depend_on_the_checkpoint(tmp_path: Path) -> None:
+    await node(tmp_path / "a", checkpoint_lsn=5)
+    await node(tmp_path / "b", checkpoint_lsn=QUEUES)
+    await node(tmp_path / "c", checkpoint_lsn=5, bad_lsn=QUEUES + 1)
+    sums = {name: check_path(tmp_path / name, checksum=True).checksum for name in "abc"}
+    assert sums["a"] == sums["b"] != sums["c"]
