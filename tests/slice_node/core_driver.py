@@ -138,6 +138,11 @@ class CoreDriver:
         terms = PullTerms(messages, 0, lease_ms)
         return [parcel.to_wire() for parcel in finish(self.puller.pull(session, queue_id, terms, self.now_ms))]
 
+    def end_leases(self) -> None:
+        """Those that are over."""
+        while self.puller.expire(self.now_ms):
+            pass
+
     def take_acks(self, cost_max: int = 1 << 30) -> tuple[AckBatch, int]:
         """The acks of the next record, and the LSN at which they were taken."""
         acks = self.dispatcher.acks

@@ -262,7 +262,7 @@ class SliceMachine(RuleBasedStateMachine):
     @rule()
     def leases_end(self) -> None:
         self.core.now_ms += 200
-        self.core.puller.expire(self.core.now_ms)
+        self.core.end_leases()
         for queue in QUEUES:
             self.model.back(queue, LEASED)
 
@@ -282,7 +282,7 @@ class SliceMachine(RuleBasedStateMachine):
         self.core.now_ms += later_ms
         self.core.maintain()
         if later_ms:
-            self.core.puller.expire(self.core.now_ms)
+            self.core.end_leases()
             for queue in QUEUES:
                 self.model.back(queue, LEASED)
 
@@ -334,7 +334,7 @@ class SliceMachine(RuleBasedStateMachine):
             for queue in QUEUES:
                 self.model.back(queue, session.number)
         self.core.now_ms += 200
-        self.core.puller.expire(self.core.now_ms)
+        self.core.end_leases()
         for queue in QUEUES:
             self.model.back(queue, LEASED)
         self.flush_acks()
