@@ -30,6 +30,7 @@ from shoal_slice_node.core.limits import ACKED_PER_STEP, PULL_BYTES_MAX, PULL_ME
 from shoal_slice_node.core.reading import describe as describe_work
 from shoal_slice_node.core.reading import peek
 from shoal_slice_node.core.records import ChangeHead, Kind, encode_change
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.session_frames import check_acks, check_attach, check_describe, check_detach
 from shoal_slice_node.core.turns import Work
 
@@ -176,7 +177,7 @@ def _acking(broker: Broker, session: Session, acks: list[tuple[wire.Ack, bytes]]
         row = broker.state.tables.key.get(full_name)
         if row is None:
             continue
-        low, to, key_id = ack.low, ack.to, row[:8]
+        low, to, key_id = ack.low, ack.to, row[ID]
         for attachment in _everyone(broker, ack) if everyone else _attachments(broker, session, ack):
             left -= broker.dispatcher.ack(attachment, key_id, low, to)
             if left <= 0:

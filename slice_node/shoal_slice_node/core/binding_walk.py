@@ -11,13 +11,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP
+from shoal_slice_node.core.lookups import done_of
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 from shoal_slice_node.core.state import State
-
-_NONE_DONE = Ranges()
 
 
 class Binding(NamedTuple):
@@ -48,19 +47,13 @@ def walk_bindings(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
 def _bucket(state: State, queue: Queue, number: int, met: set[bytes]) -> list[Binding]:
     bucket = queue.numbered_bucket(number)
     found = [
-        Binding(key_id, start, bucket.cursor(key_id), 0, done_of(state, queue, key_id))
+        Binding(key_id, start, bucket.cursor(key_id), 0, done_of(state.tables, queue, key_id))
         for key_id, start in bucket.starts.items()
         if key_id not in met
     ]
     if queue.extra_buckets:
         met.update(binding.key_id for binding in found)
     return found
-
-
-def done_of(state: State, queue: Queue, key_id: bytes) -> Ranges:
-    """Done ranges of a binding."""
-    row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
-    return _NONE_DONE if row is None else decode_detail(row).done
 
 
 def _ended(state: State, queue_id: bytes, met: set[bytes]) -> Iterator[list[Binding]]:

@@ -12,7 +12,7 @@ from shoal_slice_node.core.effects import Bound, Unbound
 from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX, DONE_RANGES_MAX
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail, detail_key, encode_detail
-from shoal_slice_node.core.rows.key_row import decode_key, head_of
+from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of
 from shoal_slice_node.core.state import State
 
 
@@ -52,7 +52,7 @@ def bind_resolved(
         row = key_get(full_name)
         if row is None:
             row = state.create_key(full_name)
-        key_id = row[:8]
+        key_id = row[ID]
         bucket = queue.bucket(key_id)
         offset = bucket.starts.get(key_id)
         if offset is None:
@@ -66,7 +66,7 @@ def bind_resolved(
             added += 1
             if watched:
                 state.effects.bound.add(key_id)
-                state.effects.events.append(Bound(queue_id, key_id, full_name[2:], offset, head_of(row)))
+                state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head_of(row)))
         offsets.append(offset)
     if added:
         queue.bindings += added
@@ -93,9 +93,9 @@ def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> No
     """
     for full_name in full_names:
         row = state.tables.key.get(full_name)
-        detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[:8]))
+        detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
         if detail_row is not None and count_done(detail_row) >= DONE_RANGES_MAX:
-            key = show(full_name[2:])
+            key = show(full_name[NAME])
             raise ResourceExhausted(
                 f"what queue {show(queue.name)} still has to get of key {key} is in {DONE_RANGES_MAX} stretches, as"
                 " many as may be: consume some of it, purge the queue, or unbind the key with discard",
@@ -116,8 +116,8 @@ def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: i
         if key is None or not low <= offset <= head:
             kept = f"{low} to {head}" if key else "none: the key has no messages"
             raise OutOfRange(
-                f"key {show(full_name[2:])}: offset {offset} asked for; there are {kept}",
-                subject=show(full_name[2:]),
+                f"key {show(full_name[NAME])}: offset {offset} asked for; there are {kept}",
+                subject=show(full_name[NAME]),
                 limit=head if offset > head else low,
                 value=offset,
             )
@@ -173,7 +173,7 @@ def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> list[
         if row is None:
             offsets.append(0)
             continue
-        key_id = row[:8]
+        key_id = row[ID]
         if key_id in queue.bucket(key_id).starts:
             offsets.append(end_binding(state, queue, key_id, row, discard))
             removed += 1

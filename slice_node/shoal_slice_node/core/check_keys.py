@@ -9,9 +9,10 @@ from operator import itemgetter
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.limits import FIRST_OFFSET
+from shoal_slice_node.core.lookups import key_by_id
 from shoal_slice_node.core.problem import Problem
-from shoal_slice_node.core.rows.ids import partition_of_id
-from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
+from shoal_slice_node.core.rows.ids import number_of_id, partition_of_id
+from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, decode_partition
 from shoal_slice_node.core.tables import Tables
@@ -36,7 +37,7 @@ def check_keys(tables: Tables, candidates_known: bool) -> Iterator[Problem]:
 
 
 def _check_key(tables: Tables, full_name: bytes, key: KeyRow, candidates_known: bool) -> Iterator[Problem]:
-    shown, number = repr(full_name[2:]), int.from_bytes(key.id[2:], "big")
+    shown, number = repr(full_name[NAME]), number_of_id(key.id)
     if full_name[:2] != key.id[:2]:
         yield Problem("key", shown, f"its id is of partition {partition_of_id(key.id)}")
     if tables.key_name.get(key.id) != full_name:
@@ -52,14 +53,13 @@ def _check_key(tables: Tables, full_name: bytes, key: KeyRow, candidates_known: 
 
 
 def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]]) -> Iterator[Problem]:
-    full_name = tables.key_name.get(key_id)
-    row = None if full_name is None else tables.key.get(full_name)
-    if row is None:
+    found = key_by_id(tables, key_id)
+    if found is None:
         for first, _ in rows:
             yield Problem("log", key_id.hex(), f"row {first} of a key that is not there")
         return
-    key = decode_key(row)
-    shown, position = repr(full_name[2:] if full_name else b""), key.low
+    key = decode_key(found[1])
+    shown, position = repr(found[0][NAME]), key.low
     body_bytes: int | None = None
     for first, log_row in rows:
         header = decode_log(log_row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+from shoal_slice_node.core.lookups import is_member, key_by_id
 from shoal_slice_node.core.problem import Problem
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
@@ -12,7 +13,7 @@ from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
 from shoal_slice_node.core.rows.queue_row import bucket_key, bucket_number, decode_bucket_row
 from shoal_slice_node.core.rows.small_rows import NEXT_QUEUE, RECLAIM_QUEUE
-from shoal_slice_node.core.tables import Groups, Tables
+from shoal_slice_node.core.tables import Tables
 
 
 class _Totals:
@@ -73,7 +74,7 @@ def _check_queue(tables: Tables, queue: Queue, totals: _Totals) -> Iterator[Prob
 
 def _check_binding(tables: Tables, queue: Queue, key_id: bytes, start: int, cursor: int) -> Iterator[Problem]:
     shown = f"{queue.id.hex()} key {key_id.hex()}"
-    if not _is_member(tables.binding, key_id, queue.id):
+    if not is_member(tables.binding, key_id, queue.id):
         yield Problem("queue", shown, "the key does not know of this binding")
     key = _key(tables, key_id)
     if key is None:
@@ -104,7 +105,7 @@ def _check_detail(tables: Tables, queue: Queue, key_id: bytes, detail: Detail) -
     if key is None:
         yield Problem("detail", shown, "of a key that is not there")
         return
-    if live == detail.ended or _is_member(tables.ended, key_id, queue.id) != detail.ended:
+    if live == detail.ended or is_member(tables.ended, key_id, queue.id) != detail.ended:
         yield Problem("detail", shown, f"ended is {detail.ended}, the binding's live is {live}")
     if live and (bucket.starts[key_id], bucket.cursor(key_id)) != (detail.start, detail.cursor):
         yield Problem("detail", shown, "start and cursor are not the bucket's")
@@ -131,17 +132,11 @@ def _check_totals(tables: Tables, totals: _Totals) -> Iterator[Problem]:
             yield Problem(table, "rows", f"{found} are there, queues account for {expected}")
 
 
-def _is_member(groups: Groups, key_id: bytes, queue_id: bytes) -> bool:
-    before = (int.from_bytes(queue_id, "big") - 1).to_bytes(ID_BYTES, "big")
-    return groups.members(key_id, before, 1) == [queue_id]
-
-
 def _is_dropped(tables: Tables, queue: Queue) -> bool:
     """It waits to be reclaimed: trims no longer wait for it."""
     return tables.queue.get(queue.id) is None
 
 
 def _key(tables: Tables, key_id: bytes) -> KeyRow | None:
-    full_name = tables.key_name.get(key_id)
-    row = None if full_name is None else tables.key.get(full_name)
-    return None if row is None else decode_key(row)
+    found = key_by_id(tables, key_id)
+    return None if found is None else decode_key(found[1])

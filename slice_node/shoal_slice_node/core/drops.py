@@ -14,9 +14,12 @@ from shoal_contract.names import DIRECT_PREFIX, show
 from shoal_slice_node.core.binding_budget import BindingBudget
 from shoal_slice_node.core.binds import discard_ended, end_binding, existing_queue
 from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN
+from shoal_slice_node.core.lookups import bound_key
 from shoal_slice_node.core.producers import forget_producer
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.records import decode_reclaim
+from shoal_slice_node.core.rows.detail_row import KEY_ID
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
 from shoal_slice_node.core.state import State
 
@@ -48,10 +51,11 @@ def _end_direct(state: State, queue: Queue) -> None:
     """At once, however many others wait: the next queue of this name gets what is sent to it."""
     full_name = state.unchecked_name(DIRECT_PREFIX + queue.name)
     row = state.tables.key.get(full_name)
-    if row is not None and row[:8] in queue.bucket(row[:8]).starts:
-        end_binding(state, queue, row[:8], row, discard=True)
+    key_id = b"" if row is None else row[ID]
+    if row is not None and key_id in queue.bucket(key_id).starts:
+        end_binding(state, queue, key_id, row, discard=True)
         queue.bindings -= 1
-        queue.save_bucket(row[:8])
+        queue.save_bucket(key_id)
 
 
 def _reclaim_step(state: State, queue: Queue, budget: BindingBudget) -> bool:
@@ -60,15 +64,11 @@ def _reclaim_step(state: State, queue: Queue, budget: BindingBudget) -> bool:
     bucket = queue.last_bucket()
     budget.left -= len(bucket.starts) + 1
     for key_id in list(bucket.starts):
-        full_name = tables.key_name.get(key_id)
-        assert full_name is not None, f"key {key_id.hex()} is bound but has no name"
-        row = tables.key.get(full_name)
-        assert row is not None
-        end_binding(state, queue, key_id, row, discard=True)
+        end_binding(state, queue, key_id, bound_key(tables, key_id)[1], discard=True)
         queue.bindings -= 1
     for row_key, _ in list(islice(tables.detail.scan(queue.id), BUCKET_ENTRIES_MEAN)) if queue.details else ():
         budget.left -= 1
-        discard_ended_or_live(state, queue, row_key[8:])
+        discard_ended_or_live(state, queue, row_key[KEY_ID])
     if queue.extra_buckets:
         queue.drop_last_bucket()
         return False

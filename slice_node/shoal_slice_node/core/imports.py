@@ -13,7 +13,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.binds import bind_resolved, check_binding_count, check_done_ranges, check_offsets
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.records import ChangeHead
-from shoal_slice_node.core.rows.key_row import head_of
+from shoal_slice_node.core.rows.key_row import ID, head_of
 from shoal_slice_node.core.rows.producer_row import decode_producer
 from shoal_slice_node.core.rows.small_rows import decode_partition
 from shoal_slice_node.core.state import State
@@ -95,7 +95,7 @@ def _bind_new(state: State, queue: Queue, full_names: list[bytes]) -> None:
     starts = queue.first_bucket.starts
     for full_name in full_names:
         row = key_get(full_name) or state.create_key(full_name)
-        key_id = row[:8]
+        key_id = row[ID]
         if key_id not in starts:
             starts[key_id] = head_of(row)
             add(key_id, queue_id)

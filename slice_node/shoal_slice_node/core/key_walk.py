@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 
 from shoal_slice_node.core.limits import KEYS_WALKED_PER_TURN
-from shoal_slice_node.core.rows.key_row import is_kept
+from shoal_slice_node.core.rows.key_row import ID, is_kept
 from shoal_slice_node.core.state import State
 
 
@@ -30,4 +30,4 @@ class KeyWalk:
             self.done = True
         else:
             self._position = rows[-1][0] + b"\x00"
-        return [row[:8] for _, row in rows if is_kept(row)]
+        return [row[ID] for _, row in rows if is_kept(row)]

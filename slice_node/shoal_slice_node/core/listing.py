@@ -18,11 +18,12 @@ from typing import NamedTuple, TypeVar
 from shoal_contract.errors import Malformed
 from shoal_contract.names import show
 from shoal_slice_node.core.binds import existing_queue
+from shoal_slice_node.core.lookups import backlog_of, bound_key, done_of
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.detail_row import decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import KEY_ID, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES
-from shoal_slice_node.core.rows.key_row import decode_key
+from shoal_slice_node.core.rows.key_row import ID, NAME, head_of
 from shoal_slice_node.core.rows.queue_row import name_of
 from shoal_slice_node.core.state import PREFIXES, State
 from shoal_slice_node.core.tables import Rows
@@ -54,7 +55,7 @@ def list_keys(state: State, prefix: bytes, after: bytes, limit: int) -> Page[tup
     for number, name in enumerate(names, 1):
         row = state.tables.key.get(state.unchecked_name(name))
         if row is not None:
-            found.append((name, state.tables.binding.count(row[:8])))
+            found.append((name, state.tables.binding.count(row[ID])))
         if number % _NAMES_PER_STEP == 0:
             yield
     return found, following
@@ -139,7 +140,7 @@ def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[byt
     while len(found) < limit:
         row = state.tables.key.get(full_name)
         count = min(_MEMBERS_PER_STEP, limit - len(found))
-        members = [] if row is None else state.tables.binding.members(row[:8], after, count + 1)
+        members = [] if row is None else state.tables.binding.members(row[ID], after, count + 1)
         for queue_id in members[:count]:
             queue_row = state.tables.queue.get(queue_id)
             if queue_row is not None:  # Else dropped, and not yet reclaimed.
@@ -192,7 +193,7 @@ def _next_bindings(state: State, queue: Queue, after: bytes, limit: int) -> tupl
     bucket = queue.numbered_bucket(number)
     key_ids = sorted(key_id for key_id in bucket.starts if key_id > after[5:])
     items = [
-        _listed(state, key_id, bucket.starts[key_id], bucket.cursor(key_id), 0, _done(state, queue, key_id))
+        _listed(state, key_id, bucket.starts[key_id], bucket.cursor(key_id), 0, done_of(state.tables, queue, key_id))
         for key_id in key_ids[:limit]
     ]
     if len(key_ids) > limit:
@@ -211,26 +212,18 @@ def _ended_bindings(state: State, queue: Queue, after: bytes, limit: int) -> tup
     for row_key, row in looked_at:
         detail = decode_detail(row)
         if detail.ended:
-            items.append(_listed(state, row_key[8:], detail.start, detail.cursor, detail.end, detail.done))
-    return items, _position(_ENDED, 0, looked_at[-1][0][8:]) if len(looked_at) == limit else b""
+            items.append(_listed(state, row_key[KEY_ID], detail.start, detail.cursor, detail.end, detail.done))
+    return items, _position(_ENDED, 0, looked_at[-1][0][KEY_ID]) if len(looked_at) == limit else b""
 
 
 def _position(kind: bytes, bucket: int, key_id: bytes = bytes(ID_BYTES)) -> bytes:
     return kind + bucket.to_bytes(4, "big") + key_id
 
 
-def _done(state: State, queue: Queue, key_id: bytes) -> Ranges:
-    row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
-    return Ranges() if row is None else decode_detail(row).done
-
-
 def _listed(state: State, key_id: bytes, start: int, cursor: int, end: int, done: Ranges) -> ListedBinding:
-    full_name = state.tables.key_name.get(key_id)
-    assert full_name is not None, f"bound to key {key_id.hex()}, which is not there"
-    row = state.tables.key.get(full_name)
-    assert row is not None
-    head = decode_key(row).head
-    return ListedBinding(full_name[2:], start, cursor, end, head, (end or head) - cursor - done.offsets())
+    full_name, row = bound_key(state.tables, key_id)
+    head = head_of(row)
+    return ListedBinding(full_name[NAME], start, cursor, end, head, backlog_of(cursor, end or head, done))
 
 
 def _not_of_this_list(after: bytes) -> Malformed:

@@ -10,11 +10,13 @@ from zlib import crc32
 
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_contract.wire.slice_pb2 import Imports
+from shoal_slice_node.core.lookups import is_member
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 from shoal_slice_node.core.rows.ids import ID_BYTES
+from shoal_slice_node.core.rows.key_row import NAME
 from shoal_slice_node.core.rows.small_rows import OWNED, decode_owned
-from shoal_slice_node.core.tables import Groups, Tables
+from shoal_slice_node.core.tables import Tables
 
 _NO_DETAIL = Detail(0, 0)
 
@@ -55,7 +57,7 @@ def _add(page: wire.ExportResponse, tables: Tables, name: bytes, entries: list[t
     name_of = tables.key_name.get
     page.queues.append(name)
     page.key_counts.append(len(entries))
-    page.keys.extend([(name_of(key_id) or b"\x00\x00")[2:] for key_id, *_ in entries])
+    page.keys.extend([(name_of(key_id) or b"\x00\x00")[NAME] for key_id, *_ in entries])
     page.starts.extend([start for _, start, _, _ in entries])
     page.cursors.extend([cursor for _, _, cursor, _ in entries])
     page.ends.extend([detail.end for *_, detail in entries])
@@ -101,11 +103,6 @@ class Verifier:
         for key in keys:
             key_row = tables.key.get((crc32(key) % partitions).to_bytes(2, "big") + key)
             key_id = b"" if key_row is None else key_row[:ID_BYTES]
-            if key_id not in queue.bucket(key_id).starts or not _is_member(tables.binding, key_id, queue_id):
+            if key_id not in queue.bucket(key_id).starts or not is_member(tables.binding, key_id, queue_id):
                 lacking.append(key)
         return lacking
-
-
-def _is_member(groups: Groups, key_id: bytes, queue_id: bytes) -> bool:
-    before = (int.from_bytes(queue_id, "big") - 1).to_bytes(ID_BYTES, "big")
-    return groups.members(key_id, before, 1) == [queue_id]

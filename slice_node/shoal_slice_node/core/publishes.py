@@ -6,7 +6,7 @@ from shoal_contract.errors import Unroutable
 from shoal_contract.names import DIRECT_PREFIX, show
 from shoal_slice_node.core.binds import bind_resolved
 from shoal_slice_node.core.effects import Grown
-from shoal_slice_node.core.rows.key_row import grown
+from shoal_slice_node.core.rows.key_row import ID, NAME, grown
 from shoal_slice_node.core.rows.log_row import encode_log
 from shoal_slice_node.core.state import State
 
@@ -22,7 +22,7 @@ def publish(
     full_name = state.owned_name(key)
     messages, body_bytes = measure
     row = state.tables.key.get(full_name)
-    queues = 0 if row is None else state.tables.binding.count(row[:8])
+    queues = 0 if row is None else state.tables.binding.count(row[ID])
     if not queues and key[:1] == DIRECT_PREFIX:
         queues = _bind_direct(state, full_name)
         row = state.tables.key.get(full_name)
@@ -33,7 +33,7 @@ def publish(
         state.counters.publishes += messages  # those that are kept are counted by step
         return 0, 0
     first, before, row = grown(row, messages, body_bytes)
-    key_id = row[:8]
+    key_id = row[ID]
     state.tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))
     state.tables.key.put(full_name, row)
     kept = state.kept
@@ -42,7 +42,7 @@ def publish(
     effects = state.effects
     effects.published.append(key_id)
     if key_id in state.watch.keys or key_id in effects.bound:
-        effects.events.append(Grown(key_id, full_name[2:], first, messages, body_bytes, time_ms, chunk))
+        effects.events.append(Grown(key_id, full_name[NAME], first, messages, body_bytes, time_ms, chunk))
     return first, queues
 
 

@@ -13,8 +13,9 @@ from itertools import islice
 from shoal_slice_node.core.binding_budget import BindingBudget
 from shoal_slice_node.core.binds import discard_ended, existing_queue
 from shoal_slice_node.core.effects import Purged
+from shoal_slice_node.core.lookups import backlog_of, bound_key
 from shoal_slice_node.core.queues import Queue
-from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import KEY_ID, decode_detail, detail_key
 from shoal_slice_node.core.rows.key_row import head_of
 from shoal_slice_node.core.state import State
 
@@ -47,7 +48,7 @@ def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget
     dropped = 0
     budget.left -= len(bucket.starts) + 1
     for key_id, start in bucket.starts.items():
-        head = head_of(_key_row(state, key_id))
+        head = head_of(bound_key(state.tables, key_id)[1])
         cursor = bucket.cursor(key_id)
         if cursor >= head:
             continue
@@ -78,21 +79,9 @@ def _purge_ended(state: State, queue: Queue, budget: BindingBudget) -> int:
     for row_key, row in rows:
         detail = decode_detail(row)
         if detail.ended:
-            dropped += _backlog(detail)
-            discard_ended(state, queue, row_key[8:])
+            dropped += backlog_of(detail.cursor, detail.end, detail.done)
+            discard_ended(state, queue, row_key[KEY_ID])
     return dropped
-
-
-def _backlog(detail: Detail) -> int:
-    return detail.end - detail.cursor - detail.done.offsets()
-
-
-def _key_row(state: State, key_id: bytes) -> bytes:
-    full_name = state.tables.key_name.get(key_id)
-    assert full_name is not None, f"key {key_id.hex()} is bound but has no name"
-    row = state.tables.key.get(full_name)
-    assert row is not None
-    return row
 
 
 def _tell(state: State, queue: Queue, key_id: bytes, head: int) -> None:

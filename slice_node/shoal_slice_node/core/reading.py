@@ -7,7 +7,7 @@ what is told of each binding was true at some moment of the walk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
@@ -15,10 +15,12 @@ from shoal_slice_node.core.backlog import LogMeasure
 from shoal_slice_node.core.binding_walk import Binding, walk_bindings
 from shoal_slice_node.core.dispatch.sessions import Parcel
 from shoal_slice_node.core.limits import DESCRIBE_BINDINGS_MAX, DESCRIBE_LISTED_MAX, READ_ROWS_PER_STEP
-from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
-from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
+from shoal_slice_node.core.lookups import backlog_of
+from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
+from shoal_slice_node.core.rows.log_row import chunk_of
 from shoal_slice_node.core.state import State
 from shoal_slice_node.core.turns import Work, finish
+from shoal_slice_node.core.undone import Undone, undone
 
 AttachedTo = Callable[[bytes], int]
 """Queue id -> how many sessions consume it."""
@@ -100,7 +102,7 @@ def _add_backlog(state: State, binding: Binding, described: wire.QueueDescriptio
     """Adds what a binding still has to get. Returns its messages."""
     key = _key_of(state, binding)[1]
     upper = binding.end or key.head
-    messages = upper - binding.cursor - binding.done.offsets()
+    messages = backlog_of(binding.cursor, upper, binding.done)
     if not messages:
         return 0
     measure = LogMeasure(state, key)
@@ -118,7 +120,7 @@ def _add_backlog(state: State, binding: Binding, described: wire.QueueDescriptio
 
 
 def _listed(state: State, binding: Binding, messages: int) -> wire.BindingDescription:
-    name = _key_of(state, binding)[0][2:]
+    name = _key_of(state, binding)[0][NAME]
     return wire.BindingDescription(
         key=name, start=binding.start, cursor=binding.cursor, end=binding.end, messages=messages
     )
@@ -152,7 +154,8 @@ def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Wo
     for batch in walk_bindings(state, queue_id):
         for binding in batch:
             full_name, key = _key_of(state, binding)
-            for delivery in _undone(state, full_name[2:], key, binding):
+            for found in undone(state.tables.log, key, binding.cursor, binding.end or key.head, binding.done):
+                delivery = _to_wire(full_name[NAME], found)
                 count = delivery.to - delivery.low
                 if count > messages_max:
                     delivery.to -= count - messages_max
@@ -167,18 +170,5 @@ def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Wo
     return deliveries
 
 
-def _undone(state: State, name: bytes, key: KeyRow, binding: Binding) -> Iterator[wire.Delivery]:
-    """One at a time: a backlog may be of any size."""
-    cursor, end, done = binding.cursor, binding.end or key.head, binding.done
-    rows = state.tables.log.read(key.id, key.low, cursor) if cursor < end else iter(())
-    for first, row in rows:
-        header = decode_log(row)
-        low, row_end = max(first, cursor), min(first + header.messages, end)
-        while low < row_end:
-            low = done.end_of(low)
-            to = min(row_end, done.next_from(low) or row_end)
-            if low < to:
-                yield Parcel(name, first, low, to, chunk_of(row), header.time_ms, 0).to_wire()
-            low = max(to, low)
-        if row_end >= end:
-            return
+def _to_wire(name: bytes, found: Undone) -> wire.Delivery:
+    return Parcel(name, found.first, found.low, found.to, chunk_of(found.row), found.header.time_ms, 0).to_wire()

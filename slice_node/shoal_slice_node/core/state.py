@@ -10,6 +10,7 @@ from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key, show
 from shoal_slice_node.core.counters import Counters
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.kept import Kept
+from shoal_slice_node.core.lookups import key_by_id
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows import ids
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
@@ -130,12 +131,8 @@ class State:
 
     def key_by_id(self, key_id: bytes) -> tuple[bytes, KeyRow] | None:
         """(full name, row), or None if it vanished."""
-        full_name = self.tables.key_name.get(key_id)
-        if full_name is None:
-            return None
-        row = self.tables.key.get(full_name)
-        assert row is not None, f"key {key_id.hex()} has a name but no row"
-        return full_name, decode_key(row)
+        found = key_by_id(self.tables, key_id)
+        return None if found is None else (found[0], decode_key(found[1]))
 
     def vanish_if_empty(self, full_name: bytes, key: KeyRow) -> bool:
         """A key without bindings and backlog leaves only its partition's floor: nobody needs its log."""

@@ -10,8 +10,9 @@ from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.streams import Returned, Stream
 from shoal_slice_node.core.limits import PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
-from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
+from shoal_slice_node.core.rows.log_row import chunk_of
 from shoal_slice_node.core.state import State
+from shoal_slice_node.core.undone import undone
 
 
 class Piece(NamedTuple):
@@ -165,32 +166,11 @@ class _Filling:
 
     def _pieces(self, low: int, end: int) -> Iterator[Piece]:
         """What is not done in low <= o < end, chunk by chunk."""
-        if low >= end:
-            return
-        stream, key = self._stream, self._key
-        for first, row in self._state.tables.log.read(key.id, key.low, low):
-            header = decode_log(row)
-            row_end = min(first + header.messages, end)
-            position = max(low, first)
-            while position < row_end:
-                start, position = _undone(stream, position, row_end)
-                if start < position:
-                    times = 1 if start < stream.marked else 0
-                    size = _share(header.body_bytes, position - start, header.messages)
-                    yield Piece(stream.key, first, start, position, size, header.time_ms, chunk_of(row), times)
-            if row_end >= end:
-                return
-
-
-def _undone(stream: Stream, position: int, end: int) -> tuple[int, int]:
-    """The next stretch from `position` on that is not done; empty at `end` if there is none."""
-    if not stream.done:
-        return position, end
-    start = stream.done.end_of(position)
-    if start >= end:
-        return end, end
-    following = stream.done.next_from(start)
-    return start, end if following is None else min(end, following)
+        stream = self._stream
+        for first, start, to, header, row in undone(self._state.tables.log, self._key, low, end, stream.done):
+            times = 1 if start < stream.marked else 0
+            size = _share(header.body_bytes, to - start, header.messages)
+            yield Piece(stream.key, first, start, to, size, header.time_ms, chunk_of(row), times)
 
 
 def _share(body_bytes: int, messages: int, of_messages: int) -> int:

@@ -15,8 +15,9 @@ from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP
 from shoal_slice_node.core.queues import Queue
-from shoal_slice_node.core.rows.detail_row import decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import KEY_ID, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import next_id
+from shoal_slice_node.core.rows.key_row import NAME
 from shoal_slice_node.core.state import State
 
 OnStream = Callable[[Stream], None]
@@ -48,11 +49,11 @@ def _load_ended(state: State, feed: Feed, on_stream: OnStream) -> Generator[int,
     while (queue := state.load_queue_by_id(feed.queue_id)) is not None and queue.details:
         found = list(islice(state.tables.detail.scan(queue.id, detail_key(queue.id, after)), LOAD_DETAILS_PER_STEP))
         for row_key, _ in found:
-            if row_key[8:] not in feed.streams:
-                _add(state, feed, queue, row_key[8:], on_stream)
+            if row_key[KEY_ID] not in feed.streams:
+                _add(state, feed, queue, row_key[KEY_ID], on_stream)
         if len(found) < LOAD_DETAILS_PER_STEP:
             return
-        after = next_id(found[-1][0][8:])
+        after = next_id(found[-1][0][KEY_ID])
         yield len(found)
 
 
@@ -76,7 +77,7 @@ def _add(state: State, feed: Feed, queue: Queue, key_id: bytes, on_stream: OnStr
     found = state.key_by_id(key_id)
     assert found is not None, f"queue {feed.queue_id.hex()} is bound to key {key_id.hex()}, which is not there"
     full_name, key = found
-    stream = Stream(feed, key_id, full_name[2:], cursor, detail.end if detail is not None else 0)
+    stream = Stream(feed, key_id, full_name[NAME], cursor, detail.end if detail is not None else 0)
     if detail is not None and detail.done:
         stream.done = detail.done
     feed.streams[key_id] = stream

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import Final
 
 from shoal_slice_node.core.ranges import Ranges
+
+KEY_ID: Final = slice(8, None)
+"""Of the row's key."""
 
 _HEADER = Struct(">BQQQ")
 

@@ -19,6 +19,11 @@ def partition_of_id(key: bytes) -> int:
     return int.from_bytes(key[:2], "big")
 
 
+def number_of_id(key: bytes) -> int:
+    """A key's number in its partition."""
+    return int.from_bytes(key[2:], "big")
+
+
 def queue_id(number: int) -> bytes:
     return number.to_bytes(ID_BYTES, "big")
 

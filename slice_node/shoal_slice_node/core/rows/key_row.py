@@ -13,9 +13,15 @@ bind reads one row (DESIGN.md, trade-offs).
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal_contract.limits import FIRST_OFFSET
+
+ID: Final = slice(0, 8)
+"""Of a key's row, and of rows and row keys that begin with an id."""
+
+NAME: Final = slice(2, None)
+"""Of a full name: the key's own, without its partition."""
 
 _HEAD = Struct(">8sQ")
 _FULL = Struct(">8sQQQ")
@@ -34,7 +40,7 @@ def decode_key(row: bytes) -> KeyRow:
     if len(row) == 32:
         return KeyRow._make(_FULL.unpack(row))
     head = head_of(row)
-    return KeyRow(row[:8], head, head, 0)
+    return KeyRow(row[ID], head, head, 0)
 
 
 def is_kept(row: bytes) -> bool:
@@ -52,7 +58,7 @@ def grown(row: bytes, messages: int, body_bytes: int) -> tuple[int, int, bytes]:
     if len(row) == 32:
         key_id, head, low, before = _FULL.unpack(row)
     else:
-        key_id, head, before = row[:8], head_of(row), 0
+        key_id, head, before = row[ID], head_of(row), 0
         low = head
     return head, before, _FULL.pack(key_id, head + messages, low, before + body_bytes)
 
