@@ -5,7 +5,7 @@
 A process, so that a walk over millions of rows takes nothing from the broker's loop. It only reads, and ends when the
 broker's end of the socket closes.
 
-Belongs here: the loop. Not here: what a membership is (core/memberships), the frames (adapters/snapshot_frame).
+Belongs here: the loop. Not here: what a membership is (core/memberships), the frames (adapters/child_frame).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from socket import socket
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import bulk_pb2 as wire
+from shoal_slice_node.adapters.child_frame import DATA, END, ERROR, encode_frame, receive_frame
 from shoal_slice_node.adapters.limits import EXPORT_PAGE_MEMBERSHIPS, SNAPSHOT_NICENESS
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
-from shoal_slice_node.adapters.snapshot_frame import DATA, END, ERROR, encode_frame, receive_frame
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.frames import parse_import
 from shoal_slice_node.core.memberships import Verifier, export_pages

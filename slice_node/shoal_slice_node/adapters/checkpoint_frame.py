@@ -1,6 +1,5 @@
-"""How broker and checkpointer talk: length-prefixed `marshal` frames over one socket pair, request and answer.
+"""How broker and checkpointer talk: `marshal` in frames (child_frame) over one socket pair, request and answer.
 
-    length u32 little-endian | marshal of one of
     broker -> checkpointer    (shape, table, list)           a piece
                               ("commit", "", [lsn])          the end of the delta
     checkpointer -> broker    ("ready", 0, {})               at its start
@@ -14,11 +13,11 @@ from __future__ import annotations
 
 import marshal
 from asyncio import StreamReader
-from socket import MSG_WAITALL, socket
-from struct import Struct
+from socket import socket
 from typing import Any, Final
 
-LENGTH: Final = Struct("<I")
+from shoal_slice_node.adapters import child_frame
+
 COMMIT: Final = "commit"
 READY: Final = "ready"
 DONE: Final = "done"
@@ -26,22 +25,17 @@ FAILED: Final = "failed"
 
 
 def encode_frame(value: tuple[Any, ...]) -> bytes:
-    data = marshal.dumps(value)
-    return LENGTH.pack(len(data)) + data
+    return child_frame.encode_frame(child_frame.DATA, marshal.dumps(value))
 
 
 async def read_frame(reader: StreamReader) -> tuple[Any, ...]:
     """Raises IncompleteReadError when the other end is gone."""
-    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-    frame: tuple[Any, ...] = marshal.loads(await reader.readexactly(length))
+    _, data = await child_frame.read_frame(reader)
+    frame: tuple[Any, ...] = marshal.loads(data)
     return frame
 
 
 def receive_frame(connection: socket) -> tuple[Any, ...] | None:
-    """The blocking form; None when the other end is gone. Takes not a byte more than the frame."""
-    head = connection.recv(LENGTH.size, MSG_WAITALL)
-    if len(head) < LENGTH.size:
-        return None
-    (length,) = LENGTH.unpack(head)
-    data = connection.recv(length, MSG_WAITALL)
-    return marshal.loads(data) if len(data) == length else None
+    """The blocking form; None when the other end is gone."""
+    found = child_frame.receive_frame(connection)
+    return None if found is None else marshal.loads(found[1])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from shoal_contract.errors import Unavailable, from_wire_bytes
 from shoal_slice_node.adapters.child import CHILD_SOCKET, start_child
+from shoal_slice_node.adapters.child_frame import DATA, END, ERROR, encode_frame, read_frame
 from shoal_slice_node.adapters.limits import SNAPSHOT_END_S_MAX
-from shoal_slice_node.adapters.snapshot_frame import DATA, END, ERROR, encode_frame, read_frame
 
 
 class Snapshot:

@@ -1,10 +1,11 @@
-"""How a broker and its snapshot process talk, over one socket pair:
+"""Frames between the broker and a child process, over one socket pair.
 
 kind u8 | length u32 little-endian | bytes
 
-DATA   one serialized message: to the process a VerifyRequest, from it an ExportResponse or a VerifyResponse
-END    nothing: no more to come
-ERROR  a serialized Error, from the process; nothing follows
+DATA    what the two talk about: to a snapshot process a VerifyRequest, from it an ExportResponse or a
+        VerifyResponse, serialized; between broker and checkpointer see checkpoint_frame
+END     nothing: no more to come
+ERROR   a serialized Error, from the child; nothing follows
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ async def read_frame(reader: StreamReader) -> tuple[int, bytes]:
 
 
 def receive_frame(connection: socket) -> tuple[int, bytes] | None:
-    """The blocking form; None when the other end is gone."""
+    """The blocking form; None when the other end is gone. Takes not a byte more than the frame."""
     head = connection.recv(_HEAD.size, MSG_WAITALL)
     if len(head) < _HEAD.size:
         return None
