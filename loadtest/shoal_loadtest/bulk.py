@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal_contract.tasks import Tasks
 from shoal_loadtest.churn import Churn, churn_details, measure_churn, prebuilt_frames
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.idle import Disk, store_disk
@@ -98,17 +99,19 @@ async def _cluster(folder: Path) -> AsyncIterator[tuple[str, int]]:
     command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
+    tasks = Tasks("bulk")
     try:
         async with asyncio.timeout(BULK_READY_S_MAX):
             while (found := _READY.search(line := await process.stdout.readline())) is None:
                 if not line:
                     raise BenchFailed(f"shoal up ended with {await process.wait()}")
-        reader = asyncio.create_task(process.stdout.read(), name="bulk/up's output")
+        reader = tasks.start("up's output", process.stdout.read(), awaited=True)
         yield found[1].decode(), process.pid
         process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.wait(), NODE_STOP_S_MAX)
         await reader
     finally:
+        await tasks.close()
         if process.returncode is None:
             process.kill()
             await process.wait()
@@ -119,7 +122,8 @@ async def _load(source: Path, redirector: str, runs: Path, cluster_pid: int) -> 
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
     peaks = MemoryPeaks([process.pid, cluster_pid])
-    watch = asyncio.create_task(peaks.watch(), name="bulk/memory")
+    tasks = Tasks("bulk load")
+    tasks.start("memory", peaks.watch())
     stages: dict[str, float] = {}
     try:
         async with asyncio.timeout(BULK_S_MAX):
@@ -132,7 +136,7 @@ async def _load(source: Path, redirector: str, runs: Path, cluster_pid: int) -> 
                         stages[name] = float(found[1])
             code = await process.wait()
     finally:
-        watch.cancel()
+        await tasks.close()
         if process.returncode is None:
             process.terminate()
             await process.wait()

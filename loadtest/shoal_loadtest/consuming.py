@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.limits import CONSUMER_WINDOW_BYTES, CONSUMER_WINDOW_MESSAGES
@@ -29,6 +30,7 @@ class ConsumingSession:
         """By key and handle: the offset that must come next."""
         self._news: set[bytes] = set()
         self._wake = asyncio.Event()
+        self._tasks = Tasks("consuming session")
         self.deliveries = 0
         self.repeats = 0
 
@@ -43,14 +45,13 @@ class ConsumingSession:
         answer = await self._session.ask(wire.SessionRequest(attach=attach).SerializeToString())
         if answer.attached.absent:
             raise BenchFailed(f"{len(answer.attached.absent)} queues to attach do not exist")
-        self._acker = asyncio.create_task(self._ack(), name="consuming session/ack")
+        self._acker = self._tasks.start("ack", self._ack(), awaited=True)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._acker.cancel()
-        await asyncio.gather(self._acker, return_exceptions=True)
+        await self._tasks.close()
         await self._session.__aexit__(kind, error, trace)
 
     @property

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal_contract.chunk import encode_chunk
+from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.frames import change_frame
@@ -143,19 +144,17 @@ async def _consumers(address: str, mode: Mode) -> AsyncIterator[_Consumers]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     consumers = _Consumers(process)
-    following: asyncio.Task[None] | None = None
+    tasks = Tasks("fanout")
     try:
         await consumers.line()
-        following = asyncio.create_task(consumers.follow(), name="fanout/follow")
+        tasks.start("follow", consumers.follow(), awaited=True)
         yield consumers
         assert process.stdin is not None
         process.stdin.close()
         if await asyncio.wait_for(process.wait(), ANSWER_S_MAX):
             raise BenchFailed("consumers missed messages: see above")
     finally:
-        if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        await tasks.close()
         if process.returncode is None:
             process.kill()
             await process.wait()

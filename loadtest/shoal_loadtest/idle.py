@@ -24,12 +24,6 @@ from shoal_loadtest.setting import Setting
 
 NAME_TABLES = frozenset({"key", "key_name", "queue_by_name"})
 NAME_BYTES = 36
-# The store's format is the slice node's own: its inspection runs in a process of its own.
-_INSPECT = """
-import dataclasses, json, pathlib, sys
-from shoal_slice_node.adapters.store_inspection import inspect_store
-print(json.dumps(dataclasses.asdict(inspect_store(pathlib.Path(sys.argv[1])))))
-"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ async def bench_idle(setting: Setting) -> Result:
 async def store_disk(folder: Path) -> Disk:
     """Of a node's folder. Raises BenchFailed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _INSPECT, str(folder / "store"), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "shoal_ops", "inspect", "store", str(folder), "--json", stdout=asyncio.subprocess.PIPE
     )
     try:
         output, _ = await asyncio.wait_for(process.communicate(), NODE_READY_S_MAX)

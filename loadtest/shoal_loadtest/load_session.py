@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from shoal_contract.limits import FRAME_BYTES_MAX, PRODUCER_BYTES
+from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.frames import Frame, numbered
@@ -41,20 +42,20 @@ class LoadSession:
         """By sequence, in the order sent: bounded by the frames that the bench keeps in flight."""
         self._sequence = 0
         self._failure: BaseException | None = None
+        self._tasks = Tasks("load session")
 
     async def __aenter__(self) -> LoadSession:
         method: Any = self._channel.stream_stream(_METHOD, None, wire.SessionResponse.FromString)
         self._call = method(wait_for_ready=True)
         opened = wire.Open(producer=os.urandom(PRODUCER_BYTES), window_bytes=self._window_bytes)
         await self._call.write(wire.SessionRequest(open=opened).SerializeToString())
-        self._reader = asyncio.create_task(self._read(), name="load session/read")
+        self._reader = self._tasks.start("read", self._read(), awaited=True)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
+        await self._tasks.close()
         self._call.cancel()
         await self._channel.close()
 
@@ -86,7 +87,7 @@ class LoadSession:
         if not free.locked():
             await free.acquire()
             return
-        taking = asyncio.create_task(free.acquire(), name="load session/room")
+        taking = self._tasks.start("room", free.acquire(), awaited=True)
         try:
             await asyncio.wait({taking, self._reader}, timeout=ANSWER_S_MAX, return_when=asyncio.FIRST_COMPLETED)
             if not taking.done():

@@ -10,6 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.churn import Churn
 from shoal_loadtest.failure import BenchFailed
@@ -89,14 +90,15 @@ async def _churn_for(churn: Churn, node: NodeProcess, seconds: float) -> None:
 
 async def _churn_until_killed(churn: Churn, node: NodeProcess, seconds: float) -> None:
     churn.timings.begin()
-    running = asyncio.create_task(churn.run(node.address), name="restart/churn")
-    await asyncio.wait({running}, timeout=seconds)
-    if running.done():
-        running.result()
-    await node.kill()
-    try:
-        await running
-    except* BenchFailed:
-        pass  # its sessions ended with the node
+    async with Tasks("restart") as tasks:
+        running = tasks.start("churn", churn.run(node.address), awaited=True)
+        await asyncio.wait({running}, timeout=seconds)
+        if running.done():
+            running.result()
+        await node.kill()
+        try:
+            await running
+        except* BenchFailed:
+            pass  # its sessions ended with the node
     if not churn.operations:
         raise BenchFailed("nothing was acknowledged before the kill")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from shoal_contract.errors import Malformed, ShoalError
 from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
@@ -15,6 +16,8 @@ from shoal_coordination.options import EtcdOptions
 from shoal_slice_node.adapters.limits import ARCHIVE_EVERY_S_DEFAULT, CHECKPOINT_STOP_S, DELTA_ROWS_MAX
 from shoal_slice_node.adapters.mapped_memory import memory_mib_default
 from shoal_slice_node.core.memory import MemoryPlan, plan_memory
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,54 +44,10 @@ class Settings:
 
 
 def settings_of(arguments: Sequence[str] | None) -> Settings:
+    """argparse exits with 2 for bad ones."""
     parser = argparse.ArgumentParser(prog="shoal_slice_node", description=__doc__)
-    parser.add_argument("--slice", required=True, metavar="NAME")
-    parser.add_argument("--node", required=True, metavar="NAME")
-    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 takes a free one")
-    parser.add_argument(
-        "--advertise", default="", metavar="HOST:PORT", help="where clients reach this node, if not where it listens"
-    )
-    parser.add_argument(
-        "--admin-listen", default="", metavar="HOST:PORT",
-        help="where AdminService and BulkService listen, if not with the rest",
-    )  # fmt: skip
-    parser.add_argument("--admin-advertise", default="", metavar="HOST:PORT", help="where they are reached")
-    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="journal and store")
-    parser.add_argument(
-        "--accept-empty", action="store_true",
-        help="begin without the data that etcd's record names, or with an old copy of it: what is missing is then gone",
-    )  # fmt: skip
-    parser.add_argument("--cluster", default="", metavar="NAME")
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--etcd", metavar=ENDPOINTS_METAVAR, help="etcd's endpoints")
-    where.add_argument("--standalone", action="store_true", help="no cluster: own every partition")
-    add_etcd_arguments(parser)
-    parser.add_argument(
-        "--delta-rows",
-        type=int,
-        default=DELTA_ROWS_MAX,
-        metavar="N",
-        help="rows changed before a checkpoint begins (default %(default)s)",
-    )
-    parser.add_argument(
-        "--memory-mib", type=int, default=0, metavar="N",
-        help="what this process may use, besides its checkpointer; 0: a quarter of the machine's memory",
-    )  # fmt: skip
-    parser.add_argument(
-        "--stop-s", type=float, default=CHECKPOINT_STOP_S, metavar="S",
-        help="how long a clean stop may take before it leaves the rest to the journal (default %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--archive",
-        type=Path,
-        metavar="DIR",
-        help="closed journal segments go to DIR/SLICE/NODE before they are deleted",
-    )
-    parser.add_argument(
-        "--archive-every", type=float, default=ARCHIVE_EVERY_S_DEFAULT, metavar="S",
-        help="a segment older than this is archived though it is not full; 0: none (default %(default)s)",
-    )  # fmt: skip
-    parser.add_argument("--http", default="", metavar="HOST:PORT", help="health and metrics; port 0 takes a free one")
+    _add_names(parser)
+    _add_bounds(parser)
     given = parser.parse_args(arguments)
     try:
         for name, what in ((given.slice, "slice"), (given.node, "node")):
@@ -119,6 +78,70 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
         http=given.http,
         stop_s=given.stop_s,
     )
+
+
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    """Who the node is, where it is, and whose data it has."""
+    parser.add_argument("--slice", required=True, metavar="NAME")
+    parser.add_argument("--node", required=True, metavar="NAME")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 takes a free one")
+    parser.add_argument(
+        "--advertise", default="", metavar="HOST:PORT", help="where clients reach this node, if not where it listens"
+    )
+    parser.add_argument(
+        "--admin-listen", default="", metavar="HOST:PORT",
+        help="where AdminService and BulkService listen, if not with the rest",
+    )  # fmt: skip
+    parser.add_argument("--admin-advertise", default="", metavar="HOST:PORT", help="where they are reached")
+    parser.add_argument("--http", default="", metavar="HOST:PORT", help="health and metrics; port 0 takes a free one")
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="journal and store")
+    parser.add_argument(
+        "--accept-empty", action="store_true",
+        help="begin without the data that etcd's record names, or with an old copy of it: what is missing is then gone",
+    )  # fmt: skip
+    parser.add_argument("--cluster", default="", metavar="NAME")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--etcd", metavar=ENDPOINTS_METAVAR, help="etcd's endpoints")
+    where.add_argument("--standalone", action="store_true", help="no cluster: own every partition")
+    add_etcd_arguments(parser)
+
+
+def _add_bounds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--delta-rows", type=_at_least(int, 1), default=DELTA_ROWS_MAX, metavar="N",
+        help="rows changed before a checkpoint begins (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--memory-mib", type=_at_least(int, 0), default=0, metavar="N",
+        help="what this process may use, besides its checkpointer; 0: a quarter of the machine's memory",
+    )  # fmt: skip
+    parser.add_argument(
+        "--stop-s", type=_at_least(float, 0), default=CHECKPOINT_STOP_S, metavar="S",
+        help="how long a clean stop may take before it leaves the rest to the journal (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--archive", type=Path, metavar="DIR",
+        help="closed journal segments go to DIR/SLICE/NODE before they are deleted",
+    )  # fmt: skip
+    parser.add_argument(
+        "--archive-every", type=_at_least(float, 0), default=ARCHIVE_EVERY_S_DEFAULT, metavar="S",
+        help="a segment older than this is archived though it is not full; 0: none (default %(default)s)",
+    )  # fmt: skip
+
+
+def _at_least(form: Callable[[str], Number], least: Number) -> Callable[[str], Number]:
+    """For argparse: a number that is not below `least`."""
+
+    def number(text: str) -> Number:
+        try:
+            value = form(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text} is not a number") from None
+        if not value >= least or value == float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} is not a number from {least} on")
+        return value
+
+    return number
 
 
 def _check_advertised(option: str, address: str, advertised: str, *, alone: bool) -> None:

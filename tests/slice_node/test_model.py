@@ -315,14 +315,13 @@ class SliceMachine(RuleBasedStateMachine):
             self.take(session)
 
     def flush_acks(self) -> None:
-        """Acks that a bind from below made void are taken anew, so once is not enough."""
         self.acks_are_applied()
         self.core.flush()
 
     @invariant()
+    @precondition(lambda self: hasattr(self, "core"))
     def no_binding_is_silent(self) -> None:
-        if hasattr(self, "core"):
-            self.core.check_served()
+        self.core.check_served()
 
     def teardown(self) -> None:
         """Everything still owed arrives; then all is done and the tables are sound."""
