@@ -20,7 +20,7 @@ GENERATED = tuple(ROOT / "contract" / package / "wire" for package in ("shoal_co
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
-DESIGN_WORDS_MAX = 2400
+DESIGN_WORDS_MAX = 2500
 SLEEP_S_MAX = 0.1
 LONG_BECAUSE = "Long because"
 VAGUE_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
