@@ -23,6 +23,9 @@ SESSION_BYTES_MAX: Final = 64 << 20
 RESPONSE_BYTES_MAX: Final = FRAME_BYTES_MAX - (256 << 10)
 """Where a response to a session is cut; the rest goes into the next."""
 
+RESETS_PER_RESPONSE_MAX: Final = 40_000
+"""Handles that begin anew, told in one response: 5 bytes each fit into what is left of a frame."""
+
 PULL_LEASE_MS_DEFAULT: Final = 30_000
 """After so long a message taken by a unary pull and not acked is given out again."""
 
@@ -256,4 +259,5 @@ assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
 assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
 assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
 assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
+assert RESPONSE_BYTES_MAX + 5 * RESETS_PER_RESPONSE_MAX < FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + CHUNK_BYTES_MAX + PARCEL_BYTES_MAX < RESPONSE_BYTES_MAX

@@ -26,6 +26,7 @@ from shoal_slice_node.adapters.limits import (
     ANSWERS_PENDING_MAX,
     DELIVERIES_PER_WRITE_BYTES,
     LARGE_ANSWER_WEIGHT,
+    RESETS_PER_RESPONSE_MAX,
     RESPONSE_BYTES_MAX,
 )
 from shoal_slice_node.core.limits import PULL_LEASE_MS_MAX
@@ -203,10 +204,9 @@ class SessionStream:
             response.answers.append(answer)
         if self._owed <= ANSWERS_PENDING_MAX // 2:
             self._room.set()
-        if session.resets:
-            response.resets.extend(session.resets)
-            session.resets.clear()
-        if not session.waiting or room < RESPONSE_BYTES_MAX // 2:
+        response.resets.extend(session.resets[:RESETS_PER_RESPONSE_MAX])
+        del session.resets[:RESETS_PER_RESPONSE_MAX]
+        if session.resets or not session.waiting or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
         deliveries, cost_bytes = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
         response.deliveries.extend(deliveries)
