@@ -21,7 +21,7 @@ from shoal_slice_node.core.binds import bind, unbind
 from shoal_slice_node.core.declares import declare
 from shoal_slice_node.core.drops import drop, reclaim
 from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.frames import Checked, UnknownStep, check_change
+from shoal_slice_node.core.frames import UNKNOWN_STEP, Checked, check_change
 from shoal_slice_node.core.imports import apply_imports, check_next_chunk
 from shoal_slice_node.core.limits import DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX, REFUSALS_BYTES_MAX
 from shoal_slice_node.core.producers import remember, repeated_answer
@@ -88,9 +88,9 @@ class Engine:
             repeated = repeated_answer(self.state, head) if numbered else None
             if numbered and repeated is None and checked.change.steps and checked.change.steps[0].HasField("imports"):
                 check_next_chunk(self.state, head)
-        except UnknownStep:
-            raise  # A newer version knew it: to refuse it here would make nodes part in silence.
         except ShoalError as error:
+            if error.subject == UNKNOWN_STEP:
+                raise  # A newer version knew it: to refuse it here would make nodes part in silence.
             effects.refused = error
             return
         if repeated is not None:

@@ -21,6 +21,9 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire_count import PARSED_AT_ONCE_BYTES_MAX, Shape, count_fields
 from shoal_slice_node.core.session_frames import check_queues
 
+UNKNOWN_STEP = "step of an unknown kind"
+"""Subject of the error for one: refused in a frame, and in a journal a reason to stop."""
+
 _AT = ord("@")
 _STARTS = frozenset(wire.Start.values())
 _SHAPE: Shape = {
@@ -29,10 +32,6 @@ _SHAPE: Shape = {
 """Change.steps, the verb in each, and its columns of numbers."""
 _FIELDS_MAX = 4 * FRAME_OPERATIONS_MAX
 """Of a proper frame: a step and a verb for each operation, a queue and a key."""
-
-
-class UnknownStep(Malformed):
-    """A step of no kind that this version knows: refused in a frame, and in a journal a reason to stop."""
 
 
 class Checked(NamedTuple):
@@ -77,7 +76,7 @@ def check_change(data: bytes) -> Checked:
         kind = step.WhichOneof("step")
         check = _CHECKS.get(kind or "")
         if check is None:
-            raise UnknownStep(f"step {number} is of a kind that this version does not know", subject="step")
+            raise Malformed(f"step {number} is of a kind that this version does not know", subject=UNKNOWN_STEP)
         operations += max(1, check(number, getattr(step, kind or ""), measures))
         if operations > FRAME_OPERATIONS_MAX:
             raise _too_many(operations)
