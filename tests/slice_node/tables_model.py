@@ -8,7 +8,9 @@ from __future__ import annotations
 from itertools import islice
 from random import Random
 
-from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Groups, Rows, Tables
+import pytest
+
+from shoal_slice_node.core.tables import GROUP_TABLES, ROW_KEY_BYTES_MAX, ROW_TABLES, Groups, Rows, Tables
 
 KEYS = [bytes([0, part, 0, 0, 0, 0, 0, number]) for part in (1, 2) for number in range(7)]
 MEMBERS = [number.to_bytes(8, "big") for number in range(1, 40)]
@@ -53,6 +55,24 @@ class Driver:
             assert list(groups.scan()) == sorted(want), name
         logs = [(key_id, first, row) for key_id, log in self.model.logs.items() for first, row in log.items()]
         assert list(self.tables.log.scan()) == sorted(logs)
+
+    def check_unfit_keys(self) -> None:
+        """A key that LMDB can't have is one that no table has."""
+        for name in self.row_tables:
+            rows: Rows = getattr(self.tables, name)
+            for key in (b"", b"k" * (ROW_KEY_BYTES_MAX + 1)):
+                rows.delete(key)
+                assert rows.get(key) is None
+                for change in (rows.put, rows.insert):
+                    with pytest.raises(AssertionError):
+                        change(key, b"value")
+            longest = b"k" * ROW_KEY_BYTES_MAX
+            rows.put(longest, b"value")
+            assert rows.get(longest) == b"value"
+            rows.delete(longest)
+        for name in GROUP_TABLES:
+            groups: Groups = getattr(self.tables, name)
+            assert groups.count(b"nobody's") == 0 and groups.members(b"nobody's") == []
 
     def _row(self) -> None:
         name = self.random.choice(self.row_tables)

@@ -27,3 +27,24 @@ def test_ranges_hold_what_was_added_and_not_cut(added: list[tuple[int, int]], cu
     assert ranges.end_of(asked) == next(offset for offset in range(asked, 100) if offset not in held)
     assert ranges.next_from(asked) == next((first for first, _ in found if first >= asked), None)
     assert ranges == Ranges(found)
+
+
+@given(pairs, offsets, offsets)
+def test_parts_in_and_out_of_a_stretch_are_found(added: list[tuple[int, int]], first: int, to: int) -> None:
+    ranges = Ranges(added)
+    held = {offset for low, high in added for offset in range(low, high)}
+    inside, outside = ranges.within(first, to), ranges.between(first, to)
+    assert {o for low, high in inside for o in range(low, high)} == {o for o in range(first, to) if o in held}
+    assert {o for low, high in outside for o in range(low, high)} == {o for o in range(first, to) if o not in held}
+    assert all(low < high for low, high in (*inside, *outside))
+    assert ranges.end == max(held, default=-1) + 1
+
+
+@given(pairs, offsets)
+def test_what_is_cut_above_is_returned(added: list[tuple[int, int]], cut: int) -> None:
+    ranges = Ranges(added)
+    held = {offset for low, high in added for offset in range(low, high)}
+    gone = ranges.cut_above(cut)
+    assert {o for low, high in gone for o in range(low, high)} == {o for o in held if o >= cut}
+    assert {o for low, high in ranges.pairs() for o in range(low, high)} == {o for o in held if o < cut}
+    assert Ranges.of_sorted(ranges.flat()) == ranges

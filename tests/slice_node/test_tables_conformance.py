@@ -24,6 +24,7 @@ def test_memory_tables_do_as_the_model(seed: int) -> None:
     for _ in range(10):
         driver.steps(300)
         driver.check_all()
+    driver.check_unfit_keys()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -42,6 +43,7 @@ def test_delta_over_memory_does_as_the_model(seed: int) -> None:
     delta.freeze()
     base.checkpoint(delta)
     assert delta.rows_active == 0 and delta.bytes_active == 0
+    driver.check_unfit_keys()
     driver.tables = base.tables
     driver.check_all()
 
@@ -66,6 +68,7 @@ async def test_delta_over_lmdb_does_as_the_model(seed: int, tmp_path: Path) -> N
             await asyncio.sleep(0)
         assert await checkpoint and store.checkpoint_lsn == lsn and not store.freezing
         driver.check_all()
+        driver.check_unfit_keys()
         if turn % 8 == 7:
             lsn += 1
             store.freeze(lsn)

@@ -160,8 +160,13 @@ class DeltaRows:
 
     def _note(self, key: bytes, value_bytes: int) -> None:
         """A key is new in the active layer. Its bytes are those of its first value: about right, and cheap."""
-        assert 0 < len(key) <= ROW_KEY_BYTES_MAX, f"no row can have a key of {len(key)} bytes"
         layer = self._layer
+        if not 0 < len(key) <= ROW_KEY_BYTES_MAX:
+            layer.inserted.pop(key, None)
+            layer.changed.pop(key, None)
+            if not value_bytes:
+                return  # A delete of what can't be there.
+            raise AssertionError(f"no row can have a key of {len(key)} bytes")
         layer.bytes_about += len(key) + value_bytes + OVERHEAD_BYTES
         if self._index_bytes:
             prefix = key[: self._index_bytes]

@@ -64,6 +64,8 @@ class Ranges:
 
     def within(self, first: int, to: int) -> list[tuple[int, int]]:
         """The parts of first <= offset < to that are in."""
+        if first >= to:
+            return []
         begin, end = bisect_right(self._to, first), bisect_left(self._from, to)
         return [(max(first, self._from[i]), min(to, self._to[i])) for i in range(begin, end)]
 

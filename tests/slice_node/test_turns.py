@@ -1,0 +1,97 @@
+"""Who is served next: sources by cost, owners of work in turn, and what is dropped with its owner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from shoal_contract.errors import Conflict
+from shoal_slice_node.core.fair_queue import FairQueue
+from shoal_slice_node.core.limits import FAIR_QUANTUM
+from shoal_slice_node.core.turns import Turns, Work
+
+
+def test_sources_are_served_by_cost_and_each_in_its_order() -> None:
+    queue: FairQueue[int] = FairQueue()
+    for number in range(100):
+        queue.put("cheap", number, 1, 10)
+        queue.put("dear", number, 1000, 20)
+    assert queue.sources == 2 and queue.bytes == 3000 and queue.bytes_of("dear") == 2000
+    taken = [queue.take() for _ in range(200)]
+    for source in ("cheap", "dear"):
+        assert [item for one, item in taken if one == source] == list(range(100))
+    assert Counter(source for source, _ in taken[:100])["cheap"] >= 95, "while a dear one saves up, others go on"
+    assert not queue and queue.bytes == 0
+
+
+def test_what_waits_is_shared_evenly_whatever_the_sources_ask_for() -> None:
+    random = Random(1)
+    queue: FairQueue[int] = FairQueue()
+    for source in range(4):
+        for _ in range(500):
+            queue.put(source, cost := random.choice((1, 10, 100, 700)), cost, 1)
+    served: Counter[object] = Counter()
+    while queue.sources == 4:
+        source, cost = queue.take()
+        served[source] += cost
+    assert max(served.values()) - min(served.values()) <= 2 * FAIR_QUANTUM + 2 * 700
+
+
+def test_everything_is_taken_out_at_once() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for source in "abc":
+        queue.put(source, source * 2, 1, 1)
+    assert sorted(queue.clear()) == ["aa", "bb", "cc"]
+    assert not queue and queue.bytes == 0 and queue.bytes_of("a") == 0
+
+
+def counting(told: list[str], name: str, steps: int) -> Work[str]:
+    for step in range(steps):
+        told.append(f"{name}{step}")
+        yield
+    return name
+
+
+def test_owners_take_turns_and_one_does_its_pieces_in_order() -> None:
+    told: list[str] = []
+    done: list[object] = []
+    turns = Turns()
+    for name, steps in (("a", 2), ("b", 1)):
+        turns.add("one", counting(told, name, steps), lambda result, _: done.append(result))
+    turns.add("two", counting(told, "c", 3), lambda result, _: done.append(result))
+    while turns:
+        turns.step()
+    assert told == ["a0", "c0", "a1", "c1", "c2", "b0"]
+    assert done == ["a", "c", "b"] and not turns.busy("one")
+
+
+def test_what_fails_is_told_and_the_rest_goes_on() -> None:
+    def failing() -> Work[None]:
+        yield
+        raise Conflict("no")
+
+    told: list[object] = []
+    turns = Turns()
+    turns.add("one", failing(), lambda result, error: told.append((result, type(error))))
+    turns.add("one", counting([], "after", 1), lambda result, error: told.append((result, error)))
+    while turns:
+        turns.step()
+    assert told == [(None, Conflict), ("after", None)]
+
+
+def test_the_work_of_an_owner_that_is_gone_ends_and_nothing_is_told() -> None:
+    ended: list[str] = []
+
+    def work() -> Work[None]:
+        try:
+            while True:
+                yield
+        finally:
+            ended.append("closed")
+
+    turns = Turns()
+    turns.add("one", work(), lambda *_: ended.append("told"))
+    turns.add("one", work(), lambda *_: ended.append("told"))
+    turns.step()
+    turns.drop("one")
+    assert ended == ["closed"] and not turns and not turns.busy("one")
