@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.keys import ClusterKeys
 from shoal_coordination.leadership import claim_slice_leadership
-from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.nodes import Registration, register_node
 from shoal_coordination.records import NodeRecord, encode_record
 from shoal_coordination.slice_data import ClaimedData
@@ -28,20 +26,6 @@ from shoal_slice_node.adapters.membership import lead_slice
 WAIT_S = 30
 DATA = ClaimedData("d" * 32, 0)
 NODE = NodeRecord("n2", "n2:7000", "s1")
-
-
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[EtcdClient]:
-    etcd = LocalEtcd(tmp_path / "etcd")
-    await etcd.start()
-    async with EtcdClient(etcd.options()) as client:
-        yield client
-    await etcd.stop()
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid.uuid4().hex}"
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ def test_what_waits_is_shared_evenly_whatever_the_sources_ask_for() -> None:
             queue.put(source, cost := random.choice((1, 10, 100, 700)), cost, 1)
     served: Counter[object] = Counter()
     while queue.sources == 4:
-        source, cost = queue.take()
-        served[source] += cost
+        one, taken = queue.take()
+        served[one] += taken
     assert max(served.values()) - min(served.values()) <= 2 * FAIR_QUANTUM + 2 * 700
 
 

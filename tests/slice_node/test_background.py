@@ -1,0 +1,122 @@
+"""Background work that must not be forgotten: consumed logs after a crash, idle producers, what is to be reclaimed."""
+
+from __future__ import annotations
+
+from shoal_slice_node.core.delta import Delta
+from shoal_slice_node.core.idle_producers import IdleProducers
+from shoal_slice_node.core.key_walk import KeyWalk
+from shoal_slice_node.core.limits import (
+    KEYS_WALKED_PER_TURN,
+    PRODUCER_SAMPLE_MS,
+    PRODUCERS_PER_TURN,
+    RECLAIM_COST_PER_TURN,
+    RECLAIM_NOTED_MAX,
+    RECLAIM_QUEUE_COST,
+)
+from shoal_slice_node.core.memory_tables import MemoryTables
+from shoal_slice_node.core.reclaim_list import ReclaimList
+from shoal_slice_node.core.records import ChangeHead, Kind, encode_reclaim
+from shoal_slice_node.core.rows.small_rows import CANDIDATE, RECLAIM_KEY, RECLAIM_QUEUE
+from shoal_slice_node.core.trimmer import Trimmer
+
+from .core_driver import CoreDriver, bind, declare, publish
+from .memory_base import MemoryBase
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def test_logs_that_were_consumed_before_a_crash_are_trimmed_though_their_keys_are_at_rest() -> None:
+    """Their trims were not decided yet when the node was killed; nothing moves any more."""
+    base = MemoryBase()
+    delta = Delta(base)
+    core = CoreDriver(delta)
+    keys = [f"k{number}" for number in range(3 * KEYS_WALKED_PER_TURN)]
+    core.change(declare("q"))
+    core.change_all(bind("q", key) for key in keys)
+    core.change_all(publish(key, b"a") for key in keys)
+    session = core.session(1 << 30)
+    core.attach(session, "q", messages=1 << 20, size=1 << 30)
+    for key, low, _ in core.take(session):
+        core.ack(session, key, low, low + 1)
+    core.flush()
+    assert core.state.kept.messages == len(keys)
+    delta.freeze()
+    base.checkpoint(delta)
+    core.trimmer = Trimmer(core.state)  # A restart: what had moved is not known any more.
+    walk = KeyWalk(core.state)
+    turns = 0
+    while not walk.done:
+        core.trimmer.moved(walk.turn(), core.now_ms)
+        turns += 1
+    core.settle()
+    assert core.state.kept.messages == 0 and not list(delta.log.scan())
+    assert turns == len(keys) // KEYS_WALKED_PER_TURN + 1 and walk.turn() == []
+    core.check()
+
+
+def producer(number: int) -> bytes:
+    return b"%016d" % number
+
+
+def numbered(core: CoreDriver, *numbers: int, sequence: int = 1) -> None:
+    for number in numbers:
+        core.change(declare("q"), head=ChangeHead(producer(number), sequence, 0))
+
+
+def forget(core: CoreDriver, idle: IdleProducers, clock_ms: int, turns: int) -> None:
+    for _ in range(turns):
+        if keys := idle.turn(clock_ms):
+            core.record(Kind.RECLAIM, encode_reclaim(keys))
+
+
+def producers(core: CoreDriver) -> set[int]:
+    return {int(key) for key, _ in core.tables.producer.scan() if len(key) == 16}
+
+
+def test_producers_that_were_silent_for_a_day_of_this_nodes_clock_are_forgotten() -> None:
+    core = CoreDriver()
+    idle = IdleProducers(core.state, DAY_MS)
+    count = 3 * PRODUCERS_PER_TURN
+    numbered(core, *range(count))
+    clock_ms = 5_000
+    forget(core, idle, clock_ms, 10)
+    core.now_ms += 1000
+    numbered(core, count, 0, sequence=2)
+    for _ in range(DAY_MS // PRODUCER_SAMPLE_MS + 2):
+        clock_ms += PRODUCER_SAMPLE_MS
+        forget(core, idle, clock_ms, 1)
+    forget(core, idle, clock_ms, 10)
+    assert producers(core) == {count, 0}, "those that were heard after the first sample"
+    core.check()
+
+
+def test_a_clock_that_jumps_makes_no_producer_idle() -> None:
+    core = CoreDriver()
+    idle = IdleProducers(core.state, DAY_MS)
+    numbered(core, 1)
+    forget(core, idle, 5_000, 3)
+    core.now_ms += 9 * DAY_MS  # The machine's clock, in the records; the node's own goes on as it did.
+    numbered(core, 2)
+    forget(core, idle, 6_000, 10)
+    assert producers(core) == {1, 2}
+
+
+def test_reclaim_rows_come_by_cost_and_none_is_forgotten_when_there_are_too_many() -> None:
+    tables = MemoryTables()
+    reclaims = ReclaimList(tables.reclaim)
+    assert reclaims.take(RECLAIM_COST_PER_TURN) == []
+    queues = [RECLAIM_QUEUE + number.to_bytes(8, "big") for number in range(50)]
+    for key in queues:
+        tables.reclaim.put(key, CANDIDATE)
+    reclaims.note(queues)
+    first = reclaims.take(RECLAIM_COST_PER_TURN)
+    assert first == queues[: RECLAIM_COST_PER_TURN // RECLAIM_QUEUE_COST + 1]
+    many = [RECLAIM_KEY + number.to_bytes(8, "big") for number in range(1000)]
+    for key in many:
+        tables.reclaim.put(key, CANDIDATE)
+    reclaims.note(many)
+    reclaims.note([b"k" + bytes(8)] * RECLAIM_NOTED_MAX)  # More than is kept in mind: the table is walked.
+    found: set[bytes] = set()
+    while keys := reclaims.take(RECLAIM_COST_PER_TURN):
+        found.update(keys)
+    assert found >= {*queues, *many}

@@ -1,0 +1,140 @@
+"""Whose data a folder holds: looked at before anything is changed, refused by name, kept over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shoal_contract.data_identity import DataIdentity
+from shoal_contract.errors import Conflict, Corrupt
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.cluster import create_cluster
+from shoal_coordination.leadership import note_lsn
+from shoal_coordination.records import NodeRecord
+from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.adapters.joining import Joined, join
+from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
+from shoal_slice_node.adapters.recovery import Found, look, recover, standalone_identity
+
+ALONE = DataIdentity("", "s01", "n01", "a" * 32)
+
+
+async def made(folder: Path, identity: DataIdentity = ALONE) -> None:
+    await (await recover(folder, identity)).close()
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock.mdb"}
+
+
+async def test_a_folder_says_whose_data_it_holds_and_looking_changes_nothing(tmp_path: Path) -> None:
+    assert look(tmp_path) is None and look(tmp_path / "none") is None
+    await made(tmp_path)
+    before = files_of(tmp_path)
+    assert look(tmp_path) == Found(ALONE, 0)
+    assert files_of(tmp_path) == before
+    shutil.rmtree(tmp_path / STORE_FOLDER)
+    assert look(tmp_path) == Found(ALONE, 0), "its journal alone says it, too"
+
+
+async def test_store_and_journal_of_different_nodes_do_not_belong_together(tmp_path: Path) -> None:
+    await made(tmp_path / "a")
+    await made(tmp_path / "b", DataIdentity("", "s02", "n02", "b" * 32))
+    shutil.rmtree(tmp_path / "a" / JOURNAL_FOLDER)
+    shutil.copytree(tmp_path / "b" / JOURNAL_FOLDER, tmp_path / "a" / JOURNAL_FOLDER)
+    with pytest.raises(Conflict, match=r"put together from two nodes' data: its store is of slice s01.* of slice s02"):
+        look(tmp_path / "a")
+
+
+def test_a_node_alone_refuses_what_is_not_its_own() -> None:
+    assert standalone_identity(Found(ALONE, 9), "s01", "n01") == ALONE
+    fresh = standalone_identity(None, "s01", "n01")
+    assert (fresh.slice, fresh.node, fresh.cluster_id) == ("s01", "n01", "") and len(fresh.incarnation) == 32
+    assert fresh.incarnation != standalone_identity(None, "s01", "n01").incarnation
+    for other in (DataIdentity("", "s02", "n01", "a" * 32), DataIdentity("c" * 32, "s01", "n01", "a" * 32)):
+        with pytest.raises(Conflict, match="the folder holds the data of slice"):
+            standalone_identity(Found(other, 0), "s01", "n01")
+
+
+class Cluster:
+    """One slice, s01, and folders that would serve it."""
+
+    def __init__(self, client: EtcdClient, cluster: str) -> None:
+        self.client = client
+        self.cluster = cluster
+
+    async def joined(
+        self, folder: Path, slice_name: str = "s01", node: str = "n01", accept_empty: bool = False
+    ) -> Joined:
+        record = NodeRecord(node, "127.0.0.1:1", slice_name)
+        joining = join(self.client, self.cluster, record, folder, accept_empty, DELTA_ROWS_MAX, lambda: None)
+        return await asyncio.wait_for(joining, 60)
+
+    async def once(self, folder: Path, accept_empty: bool = False, node: str = "n01") -> tuple[int, str]:
+        """Joins and leaves. Returns epoch and incarnation."""
+        joined = await self.joined(folder, node=node, accept_empty=accept_empty)
+        await joined.recovered.close()
+        await joined.registration.end()
+        return joined.claimed.epoch, joined.claimed.incarnation
+
+
+@pytest.fixture
+async def one(client: EtcdClient, cluster: str) -> Cluster:
+    await create_cluster(client, cluster, ["s01", "s02"], 8)
+    return Cluster(client, cluster)
+
+
+async def test_a_slice_goes_on_with_its_data_and_refuses_to_begin_without(one: Cluster, tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    epoch, life = await one.once(first)
+    assert await one.once(first) == (epoch + 1, life)
+    with pytest.raises(Conflict, match=f"data of slice s01 is missing at {second}.*--accept-empty"):
+        await one.once(second)
+    assert not any(second.rglob("*")), "nothing was made there"
+    new_epoch, new_life = await one.once(second, accept_empty=True)
+    assert new_epoch > epoch + 1 and new_life != life
+    with pytest.raises(Conflict, match="of another life of slice s01"):
+        await one.once(first)
+    with pytest.raises(Conflict, match="of another life of slice s01"):
+        await one.once(first, accept_empty=True)
+
+
+async def test_data_of_another_slice_node_or_cluster_is_refused_by_name(
+    one: Cluster, client: EtcdClient, tmp_path: Path
+) -> None:
+    await one.once(tmp_path)
+    with pytest.raises(Conflict, match=r"of slice s01 of cluster .*; slice s02 was told to use it"):
+        await one.joined(tmp_path, slice_name="s02")
+    with pytest.raises(Conflict, match="of node n01, slice s01; node n02 was told to use it"):
+        await one.joined(tmp_path, node="n02")
+    await create_cluster(client, f"{one.cluster}-other", ["s01"], 8)
+    other = Cluster(client, f"{one.cluster}-other")
+    with pytest.raises(Conflict, match="of another cluster, with id"):
+        await other.once(tmp_path)
+    with pytest.raises(Conflict, match="of another cluster, with id"):
+        await other.once(tmp_path, accept_empty=True)
+
+
+async def test_an_old_copy_is_refused_unless_it_is_accepted(one: Cluster, tmp_path: Path) -> None:
+    await one.once(tmp_path)
+    joined = await one.joined(tmp_path)
+    assert await note_lsn(one.client, one.cluster, joined.claimed, 100)
+    await joined.recovered.close()
+    await joined.registration.end()
+    with pytest.raises(Conflict, match=f"the data in {tmp_path} of slice s01 is an old copy: it ends at LSN 0"):
+        await one.once(tmp_path)
+    epoch, life = await one.once(tmp_path, accept_empty=True)
+    assert life == joined.claimed.incarnation and epoch > joined.claimed.epoch
+
+
+async def test_a_folder_that_nobody_claims_is_closed_again(one: Cluster, tmp_path: Path) -> None:
+    await one.once(tmp_path)
+    shutil.rmtree(tmp_path / JOURNAL_FOLDER)
+    (tmp_path / STORE_FOLDER / "data.mdb").write_bytes(b"damaged" * 10_000)
+    with pytest.raises(Corrupt):
+        await one.once(tmp_path)
+    await made(tmp_path / "free")
+    assert look(tmp_path / "free") is not None
