@@ -58,7 +58,12 @@ class AnswerRoom:
                 done.set_result(reservation)
 
         self.reserve(start)
-        return await done
+        try:
+            return await done
+        except asyncio.CancelledError:
+            if done.done() and not done.cancelled():
+                done.result().release()  # It came, and who waited was cancelled before hearing of it.
+            raise
 
     def change(self, by_bytes: int) -> None:
         self.share.used_bytes += by_bytes

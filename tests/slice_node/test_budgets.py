@@ -1,0 +1,185 @@
+"""The budget of memory: its shares, who waits for room in them, who lags and who ends when they are full."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from shoal_contract.errors import OutOfRange, ResourceExhausted
+from shoal_contract.tasks import Tasks
+from shoal_slice_node.adapters import writers
+from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
+from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, STEPS_WATCHED_S
+from shoal_slice_node.adapters.steps import StepWatch
+from shoal_slice_node.adapters.writers import Writers
+from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import DispatchShares, Share
+from shoal_slice_node.core.limits import (
+    ATTACHMENT_BYTES,
+    DELIVERIES_FLOOR_BYTES,
+    FEED_BYTES,
+    MEMORY_BASE_BYTES,
+    OWED_BYTES,
+    OWED_FLOOR,
+    OWED_PER_SESSION_MAX,
+    STREAM_BYTES,
+)
+from shoal_slice_node.core.memory import plan_memory
+
+from .core_driver import CoreDriver, bind, declare, publish
+
+
+def test_the_shares_add_up_to_the_budget() -> None:
+    for budget_mib in (320, 1024, 65_536):
+        plan = plan_memory(budget_mib)
+        shares = plan.attached_bytes + plan.delta_bytes + plan.deliveries_bytes
+        shares += plan.owed_bytes + plan.pending_bytes + plan.answers_bytes
+        assert budget_mib << 20 >= shares + MEMORY_BASE_BYTES > (budget_mib << 20) - 100
+    with pytest.raises(OutOfRange, match="a memory budget of 319 MiB is too small; the least is 320 MiB"):
+        plan_memory(319)
+
+
+def test_answers_wait_for_room_in_their_order_and_give_back_what_they_do_not_need() -> None:
+    room = AnswerRoom(3 * LARGE_ANSWER_BYTES)
+    given: list[Reservation] = []
+    for _ in range(5):
+        room.reserve(given.append)
+    assert len(given) == 3 and room.share.left_bytes == 0
+    given[0].settle(1000)
+    assert len(given) == 3, "there is not room for a largest one yet"
+    given[1].release()
+    given[1].release()
+    assert len(given) == 4
+    for reservation in given:
+        reservation.release()
+    assert len(given) == 5
+    given[4].release()
+    assert room.share.used_bytes == 0
+
+
+async def test_who_waits_for_room_and_leaves_gives_it_back() -> None:
+    room = AnswerRoom(LARGE_ANSWER_BYTES)
+    first = await room.reserved()
+    async with Tasks("waiter") as tasks:
+        tasks.start("wait", room.reserved())
+        await asyncio.sleep(0)
+    first.release()
+    first = await room.reserved()
+    async with Tasks("waiter") as tasks:
+        tasks.start("wait", room.reserved())
+        await asyncio.sleep(0)
+        first.release()  # Its turn comes, and it is cancelled before it hears of that.
+    (await room.reserved()).release()
+    assert room.share.used_bytes == 0
+
+
+def test_the_longest_step_of_the_last_minute_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 100.0
+    monkeypatch.setattr("shoal_slice_node.adapters.steps.time.perf_counter", lambda: clock)
+    watch = StepWatch()
+    for length in (0.001, 0.02, 0.003):
+        began = clock
+        clock += length
+        watch.done(began)
+    assert watch.longest_s == pytest.approx(0.02)
+    clock += STEPS_WATCHED_S / 2 + 1
+    assert watch.longest_s == pytest.approx(0.02), "still within the minute"
+    clock += STEPS_WATCHED_S / 2 + 1
+    assert watch.longest_s == 0
+    clock += 10 * STEPS_WATCHED_S
+    assert watch.longest_s == 0
+
+
+def test_above_half_of_the_share_those_that_hold_most_lag_first() -> None:
+    shares = DispatchShares(deliveries_bytes=1_000_000)
+    greedy, modest = Session(1, 1 << 20), Session(2, 1 << 20)
+    shares.hold(modest, 1_000)
+    shares.hold(greedy, 400_000)
+    assert greedy.has_room and modest.has_room
+    shares.hold(greedy, 200_000)
+    shares.hold(modest, 1_000)
+    assert not greedy.has_room and modest.has_room, "half of it is divided between the two that hold something"
+    shares.hold(modest, DELIVERIES_FLOOR_BYTES)
+    assert modest.room_bytes == 250_000
+    shares.let_go(greedy, 600_000)
+    assert greedy.has_room and greedy.room_bytes == greedy.window_bytes
+
+
+def test_who_owes_much_may_owe_less_when_the_share_is_full_and_more_again_when_it_is_not() -> None:
+    shares = DispatchShares(owed_bytes=1000 * OWED_BYTES)
+    greedy, modest = Session(1, 1 << 20), Session(2, 1 << 20)
+    greedy.owed, modest.owed = 900, 1
+    shares.divide_owed([greedy, modest])
+    assert shares.owed.used_bytes == 901 * OWED_BYTES
+    assert greedy.owed_max == modest.owed_max == 250 and not greedy.has_room and modest.has_room
+    greedy.owed = OWED_FLOOR
+    shares.divide_owed([greedy, modest])
+    assert greedy.owed_max == OWED_PER_SESSION_MAX
+
+
+def test_attached_queues_are_refused_when_their_share_is_full_and_counted_to_nothing() -> None:
+    core = CoreDriver()
+    core.change(declare("q", "r"), *(bind("q", f"k{number}") for number in range(10)))
+    limit = 2 * ATTACHMENT_BYTES + 2 * FEED_BYTES + 10 * STREAM_BYTES
+    core.dispatcher = Dispatcher(core.state, DispatchShares(attached_bytes=limit))
+    share = core.dispatcher.shares.attached
+    session, other = core.session(), core.session()
+    core.attach(session, "q", 1)
+    core.attach(session, "r", 2)
+    assert share.left_bytes == 0
+    for name in ("q", "r", "not there"):
+        with pytest.raises(ResourceExhausted, match="memory of attached queues"):
+            core.attach(other, name, 3)
+    assert not other.by_queue and not core.dispatcher.registry.awaited
+    core.dispatcher.detach(session, 1)
+    core.attach(other, "not there", 3)
+    core.attach(other, "r", 4)
+    core.dispatcher.close(other)
+    core.dispatcher.close(session)
+    core.pump()
+    assert share.used_bytes == 0
+
+
+def test_a_session_that_reads_nothing_ends_when_deliveries_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_ms = 1_000
+    monkeypatch.setattr(writers, "steady_ms", lambda: clock_ms)
+    share = Share("deliveries", 1000)
+    told: list[Session] = []
+    held = Writers()
+    small, large, reads = (Session(number, 1 << 20) for number in (1, 2, 3))
+    for session, size in ((small, 100), (large, 900), (reads, 5000)):
+        held.open(session, lambda: None, partial(told.append, session))
+        session.under_way_bytes = size
+    held.began(small)
+    held.began(large)
+    share.used_bytes = 999
+    clock_ms += 60_000
+    assert held.end_stalled(share) is None, "there is room"
+    share.used_bytes = 1000
+    held.began(reads)
+    assert held.end_stalled(share) is large and told == [large]
+    assert isinstance(large.ended_by, ResourceExhausted) and "read nothing for" in large.ended_by.message
+    held.close(large)
+    held.ended(small)
+    assert held.end_stalled(share) is None, "nobody else stands still for long"
+
+
+def test_deliveries_of_a_full_share_come_all_the_same() -> None:
+    """Sessions that do not read hold it; one that reads goes on, if slowly."""
+    core = CoreDriver()
+    core.dispatcher = Dispatcher(core.state, DispatchShares(deliveries_bytes=200_000))
+    core.change(declare("slow", "q"), bind("slow", "k"), bind("q", "k"))
+    slow, reads = core.session(), core.session()
+    core.attach(slow, "slow")
+    core.attach(reads, "q")
+    seen = 0
+    for _ in range(50):
+        core.change(publish("k", bytes(20_000)))
+        core.pump()
+        seen += len(core.take(reads))
+        core.ack(reads, "k", 0, seen + 1)
+    assert seen == 50
+    assert core.dispatcher.shares.deliveries.used_bytes == slow.under_way_bytes <= 200_000
