@@ -124,11 +124,15 @@ async def test_a_nodes_first_arguments_are_not_given_again(tmp_path: Path) -> No
     said = Said()
     first = {"s01": ["--delta-rows", "1234"]}
     async with LocalCluster(tmp_path, slices=2, first=first, on_line=said) as cluster:
-        given = {name: Path(f"/proc/{cluster.pid(name)}/cmdline").read_text() for name in cluster.slices}
+        given = {name: _command_line(cluster.pid(name)) for name in cluster.slices}
         assert [name for name, line in given.items() if "--delta-rows\x001234" in line] == ["s01"]
         await cluster.crash("s01")
         await said.until("s01 is ready again")
-        assert "--delta-rows" not in Path(f"/proc/{cluster.pid('s01')}/cmdline").read_text()
+        assert "--delta-rows" not in _command_line(cluster.pid("s01"))
+
+
+def _command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 async def test_where_no_slice_starts_nothing_runs(tmp_path: Path) -> None:
