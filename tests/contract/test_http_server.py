@@ -179,6 +179,14 @@ async def test_requests_in_a_row_on_one_connection_are_answered_in_order(served:
     assert answers == [(200, {"length": 3}), (200, {"healthy": True}), (200, {"length": 4})]
 
 
+async def test_a_process_that_leaves_ends_each_connection_with_its_answer() -> None:
+    async with serving(is_leaving=True) as served:
+        peer = await served.connect(HEALTH)
+        head = await peer.reader.readuntil(b"\r\n\r\n")
+        assert b"connection: close" in head.lower()
+        assert await peer.reader.read() == b'{"healthy":true}'
+
+
 @pytest.mark.parametrize("address", ["[::1]:0", "[::]:0", "0.0.0.0:0", "localhost:0"])
 async def test_it_listens_where_it_is_told_ipv6_too(address: str) -> None:
     async with serving(address=address) as served:

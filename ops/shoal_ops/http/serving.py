@@ -58,7 +58,9 @@ async def serve(settings: Settings, stop: Stopping, on_ready: Callable[[Ready], 
         gateway.metrics.watch("shoal_admin_unread_bytes", "Unread answers.", lambda: main.connections.held_bytes)
         serving = [tasks.start("http", main.run_until_stopped(gate))]
         if side is not None:
-            application = guarded(new_metrics_application(gateway), settings.metrics, limits.METRICS_HTTP)
+            application = guarded(
+                new_metrics_application(gateway), settings.metrics, limits.METRICS_HTTP, gateway.is_leaving
+            )
             serving.append(tasks.start("metrics", side.run_until_stopped(application)))
         tasks.start("ready", _say_ready(main, side, on_ready))
         await stop.wait()
