@@ -7,6 +7,7 @@ Belongs here: claims, secrets, empty folders, paths. Does not: their sizes and c
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -15,6 +16,8 @@ from typing import Any
 from shoal_chart.chart import Manifest
 from shoal_chart.pods import Pod
 
+_SECRET_MODE = 0o644
+"""Of the files of a Secret, where a pod asks for none."""
 _PATH = re.compile(r"(?<![\w/:.])/[\w./-]+")
 
 
@@ -72,7 +75,11 @@ class Volumes:
             raise LookupError(f"there is no Secret {name}")
         items = source.get("items") or [{"key": key, "path": key} for key in self._secrets[name]]
         for item in items:
-            (folder / item["path"]).write_bytes(self.secret(name, item["key"]))
+            file = folder / item["path"]
+            file.unlink(missing_ok=True)
+            file.write_bytes(self.secret(name, item["key"]))
+            # In a pod it is root's, and the process reads it as a member of its group. Here it may be one's own.
+            file.chmod(source.get("defaultMode", _SECRET_MODE) & (0o777 if os.geteuid() == 0 else 0o700))
 
 
 def translated(text: str, mounts: Mapping[str, Path]) -> str:
