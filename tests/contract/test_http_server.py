@@ -206,3 +206,13 @@ async def test_an_address_that_cannot_be_had_is_named(address: str) -> None:
         used = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match=f"cannot listen on {used}"):
             HttpServer(used, SMALL)
+
+
+def test_connections_are_no_more_than_there_may_be_files_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("shoal_contract.http.server.raise_open_files", lambda: 60)
+    assert HttpServer("127.0.0.1:0", SMALL).connections.connections_max == 30
+    assert "ulimit -n" in caplog.text
+    monkeypatch.setattr("shoal_contract.http.server.raise_open_files", lambda: 1000)
+    assert HttpServer("127.0.0.1:0", SMALL).connections.connections_max == SMALL.connections_max
