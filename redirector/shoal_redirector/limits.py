@@ -4,10 +4,18 @@ from typing import Final
 
 from shoal_contract.errors import OutOfRange
 from shoal_contract.http.limits import HttpLimits
-from shoal_contract.limits import LOCATE_KEYS_MAX
+from shoal_contract.limits import LOCATE_KEYS_MAX, NAME_BYTES_MAX
+
+REQUEST_BYTES_MAX: Final = LOCATE_KEYS_MAX * (NAME_BYTES_MAX + 4)
+"""One request: as many of the longest keys as a Locate may have."""
 
 LOCATES_MAX: Final = 4
-"""Locate calls whose keys are in memory at a time: 10,000 of the longest are 2.6 MB, twice. One takes up to 7 ms."""
+"""Locate calls that are read or answered at a time. One with the most keys takes 5 MB and up to 7 ms."""
+
+LOCATE_READ_S: Final = 2.0
+LOCATE_READ_CROWDED_S: Final = 0.25
+"""A Locate whose request does not come in this time gives its place to another; sooner where others wait. Requests come
+with their call, but for those of more than 64 KiB."""
 
 LOCATES_WAITING_MAX: Final = 200
 """Locate calls at a time, with those that wait to be read: 64 KiB of each may have arrived."""
@@ -71,4 +79,5 @@ def watchers_max(memory_mib: int) -> int:
 
 
 assert LOCATES_MAX < LOCATES_WAITING_MAX
+assert LOCATE_READ_CROWDED_S < LOCATE_READ_S
 assert HTTP_KEYS_MAX <= LOCATE_KEYS_MAX

@@ -56,10 +56,11 @@ async def serve(settings: Settings, stop: Stopping) -> None:
     server.add_generic_rpc_handlers((RedirectorService(board, tally).handlers(),))
     grpc_address = grpc_server.listen(server, settings.listen)
     http = HttpServer(settings.http, limits.HTTP)
-    application = guarded(new_application(board, tally, lambda: stop.asked), settings.http, limits.HTTP)
+    application = new_application(board, tally, lambda: stop.asked)
+    guard = guarded(application, settings.http, limits.HTTP, lambda: stop.asked)
     async with EtcdClient(settings.etcd) as client, Tasks("redirector", lambda name, error: stop.set()) as tasks:
         tasks.start("etcd", follow(client, settings.cluster, board))
-        serving = tasks.start("http", http.run_until_stopped(application))
+        serving = tasks.start("http", http.run_until_stopped(guard))
         await server.start()
         tasks.start("ready", _say_ready(board, grpc_address, http))
         await stop.wait()
@@ -72,6 +73,7 @@ def _grpc_options(watchers_max: int) -> grpc_server.Options:
     return (
         # A connection costs memory also without a call. Most clients have one; the rest is for those that only locate.
         ("grpc.max_allowed_incoming_connections", watchers_max + limits.CALLS_BESIDE_WATCHERS),
+        ("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX),
         # Windows stay at 64 KiB, so a request that waits to be read holds no more here.
         ("grpc.http2.bdp_probe", 0),
     )

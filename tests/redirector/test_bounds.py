@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from shoal_contract.errors import Malformed, ResourceExhausted
+from shoal_contract.errors import DeadlineExceeded, Malformed, ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
@@ -121,12 +121,29 @@ async def test_many_large_locates_are_answered_or_refused_and_hold_little(redire
     assert peak - before < limits.OTHER_BYTES - (50 << 20)
 
 
+async def test_calls_without_a_request_hold_up_no_others(redirector: Redirector) -> None:
+    locate: Any = redirector.channel.stream_unary("/shoal.v1.RedirectorService/Locate")
+    silent = [locate() for _ in range(2 * limits.LOCATES_MAX)]
+    await asyncio.gather(*(call.wait_for_connection() for call in silent))
+    async with asyncio.timeout(WAIT_S):
+        assert (await redirector.stub.Locate(wire.LocateRequest(keys=[b"a"]))).map_version == 1
+        for call in silent:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert isinstance(from_rpc_error(caught.value), DeadlineExceeded)
+    empty = locate()
+    await empty.done_writing()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await empty
+    assert isinstance(from_rpc_error(caught.value), Malformed)
+
+
 async def _located(redirector: Redirector, request: wire.LocateRequest) -> int:
-    """How many keys; 0 if it was refused for want of room."""
+    """How many keys; 0 if it was refused for want of room, or of time to read it."""
     try:
         return len((await redirector.stub.Locate(request, timeout=WAIT_S)).owners)
     except grpc.aio.AioRpcError as error:
-        assert isinstance(from_rpc_error(error), ResourceExhausted)
+        assert isinstance(from_rpc_error(error), ResourceExhausted | DeadlineExceeded)
         return 0
 
 

@@ -8,8 +8,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,6 +19,7 @@ from shoal_contract.errors import InvalidName, ShoalError, TooLarge, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
+from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.leadership import claim_slice_leadership
@@ -26,6 +29,9 @@ from shoal_coordination.records import NodeRecord
 from shoal_coordination.slice_data import ClaimedData
 from tests.coordination.cluster_records import replace_map
 from tests.redirector.conftest import CLUSTER, PARTITIONS, SLICES, WAIT_S, Redirector, end, launch, until_ready
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub
 
 EVEN = PartitionMap.even(SLICES, PARTITIONS)
 KEYS = [b"lobby", b"\xff\x00", "Z\u00fcrich".encode(), b"@queue", b"a&b=c+d %"]
@@ -213,6 +219,22 @@ async def test_a_damaged_record_leaves_the_last_map_standing(redirector: Redirec
         assert answer.map_version == 1
         await client.put(f"/shoal/{CLUSTER}/map".encode(), EVEN.moved({0: "s2"}).encode())
         assert (await next_of(call)).map_version == 2
+
+
+async def test_it_listens_on_ipv6(etcd: LocalEtcd, cluster: None) -> None:
+    for listen, at in (("[::1]:0", ("[::1]",)), ("[::]:0", ("[::1]", "127.0.0.1"))):
+        async with AsyncExitStack() as stack:
+            process = await launch(etcd.endpoint, "--listen", listen, "--http", listen)
+            stack.push_async_callback(end, process)
+            ready = (await until_ready(process, stack)).ready
+            for one in at:
+                port = str(ready["http"]).rpartition(":")[2]
+                async with httpx.AsyncClient(trust_env=False) as http:
+                    assert (await http.get(f"http://{one}:{port}/healthz")).status_code == 200
+                port = str(ready["grpc"]).rpartition(":")[2]
+                async with grpc.aio.insecure_channel(f"{one}:{port}") as channel:
+                    stub: RedirectorServiceAsyncStub = RedirectorServiceStub(channel)
+                    assert (await stub.Locate(wire.LocateRequest(keys=[b"a"]))).map_version == 1
 
 
 async def test_before_the_cluster_exists_it_is_healthy_and_not_ready(etcd: LocalEtcd, client: EtcdClient) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.http import problem
@@ -25,37 +25,56 @@ def _anything(scope: Scope) -> None:
     pass
 
 
-def guarded(application: ASGIApp, address: str, bounds: HttpLimits) -> Guard:
+def _closing(send: Send) -> Send:
+    """Ends the connection with the answer."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+
+    return sending
+
+
+def never() -> bool:
+    return False
+
+
+def guarded(application: ASGIApp, address: str, bounds: HttpLimits, is_leaving: Callable[[], bool] = never) -> Guard:
     """The application of a server without a login. On loopback it answers requests for loopback names only."""
     check = check_host if listens_on_loopback(address) else _anything
-    return Guard(application, bounds.requests_max, bounds.body_bytes_max, check)
+    return Guard(application, bounds, check, is_leaving=is_leaving)
 
 
 class Guard:
     """`active`: requests being answered now, but health and `streams`.
 
     `check` raises the ShoalError that a request is refused with; `streams` tells a path that has bounds of its own.
+    `is_leaving`: the process is to stop, so each answer ends its connection, and its peer goes elsewhere in order.
     """
 
     def __init__(
         self,
         application: ASGIApp,
-        requests_max: int,
-        body_bytes_max: int,
+        bounds: HttpLimits,
         check: Check = _anything,
         streams: Callable[[str], bool] = lambda path: False,
+        is_leaving: Callable[[], bool] = never,
     ) -> None:
         self._application = application
-        self._requests_max = requests_max
+        self._requests_max = bounds.requests_max
         self._check = check
         self._streams = streams
-        self.bodies = Bodies(body_bytes_max)
+        self._is_leaving = is_leaving
+        self.bodies = Bodies(bounds.body_bytes_max)
         self.active = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
+        if self._is_leaving():
+            send = _closing(send)
         try:
             self._check(scope)
             body = self._admit(scope, receive)

@@ -16,6 +16,8 @@ from typing import Any
 from shoal_chart.chart import Manifest
 from shoal_chart.pods import Pod
 
+_SECRET_MODE = 0o644
+"""Of the files of a Secret, where a pod asks for none."""
 _PATH = re.compile(r"(?<![\w/:.])/[\w./-]+")
 
 
@@ -87,7 +89,8 @@ class Volumes:
             file = folder / item["path"]
             file.unlink(missing_ok=True)
             file.write_bytes(self.secret(name, item["key"]))
-            file.chmod(source.get("defaultMode", 0o644))
+            # In a pod it is root's, and the process reads it as a member of its group. Here it may be one's own.
+            file.chmod(source.get("defaultMode", _SECRET_MODE) & (0o777 if os.geteuid() == 0 else 0o700))
 
 
 def translated(text: str, mounts: Mapping[str, Path]) -> str:

@@ -53,7 +53,7 @@ def new_application(gateway: Gateway, token: Token) -> Gate:
     application.openapi = lambda: _without_422(application)  # type: ignore[method-assign]
     application.state.queries = known_queries(application.openapi())
     application.mount("/page", StaticFiles(directory=routes_process.PAGE))
-    return Gate(application, token, gateway.metrics)
+    return Gate(application, token, gateway.metrics, lambda: gateway.is_leaving())
 
 
 def _include(application: FastAPI, router: APIRouter, **more: Any) -> None:

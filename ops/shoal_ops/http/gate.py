@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal_contract.errors import PermissionDenied, ShoalError
 from shoal_contract.http import problem
-from shoal_contract.http.guard import HEALTH, Guard
+from shoal_contract.http.guard import HEALTH, Guard, never
 from shoal_contract.http.headers import names_loopback, one_value
 from shoal_contract.http.limits import LOG_LINES_PER_S
 from shoal_contract.rare_log import RareLog
@@ -42,13 +43,14 @@ _log = logging.getLogger(__name__)
 class Gate:
     """`guard` has the bounds of requests and bodies."""
 
-    def __init__(self, application: ASGIApp, token: Token, metrics: Metrics) -> None:
+    def __init__(
+        self, application: ASGIApp, token: Token, metrics: Metrics, is_leaving: Callable[[], bool] = never
+    ) -> None:
         self._token = token
         self._metrics = metrics
         self._wrong = RareLog(_log, LOG_LINES_PER_S)
         self._refusals_held = 0
-        bounds = limits.HTTP
-        self.guard = Guard(application, bounds.requests_max, bounds.body_bytes_max, streams=_is_stream)
+        self.guard = Guard(application, limits.HTTP, streams=_is_stream, is_leaving=is_leaving)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

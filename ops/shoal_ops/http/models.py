@@ -27,7 +27,12 @@ def example(**fields: Any) -> ConfigDict:
 class QueueOptions(BaseModel):
     model_config = example(expires_after_s=0)
     expires_after_s: Annotated[
-        int, Field(ge=0, le=(1 << 32) - 1, description="0: durable; else seconds without a consumer until dropped")
+        int,
+        Field(
+            ge=0,
+            le=(1 << 32) - 1,
+            description="0: durable; else seconds without a consumer until dropped; stored, not acted on yet",
+        ),
     ] = 0
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import grpc
 
-from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.errors import DeadlineExceeded, Malformed, ResourceExhausted, ShoalError
 from shoal_contract.grpc_errors import abort
 from shoal_contract.grpc_requests import decode
 from shoal_contract.limits import LOCATE_KEYS_MAX
@@ -55,7 +55,9 @@ class RedirectorService:
         self._locates += 1
         try:
             async with self._places:
-                return self._located(decode(wire.LocateRequest.FromString, await context.read()))
+                crowded = self._locates > limits.LOCATES_MAX
+                patience_s = limits.LOCATE_READ_CROWDED_S if crowded else limits.LOCATE_READ_S
+                return self._located(decode(wire.LocateRequest.FromString, await _read(context, patience_s)))
         except ShoalError as error:
             await abort(context, error)
         finally:
@@ -92,6 +94,19 @@ class RedirectorService:
                 sent = directory
         finally:
             tally.watchers -= 1
+
+
+async def _read(context: Context, patience_s: float) -> bytes:
+    """The one message of a call. Raises DeadlineExceeded, Malformed."""
+    try:
+        async with asyncio.timeout(patience_s):
+            request = await context.read()
+    except TimeoutError:
+        text = f"no request came in {patience_s:g} s"
+        raise DeadlineExceeded(text, subject="request") from None
+    if not isinstance(request, bytes):
+        raise Malformed("the call ended without a request", subject="request")
+    return request
 
 
 def _exhausted(what: str, limit: int, there: int, do: str) -> ResourceExhausted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +15,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 
 WAIT_S = 90
+CHROMIUM = shutil.which("chromium")
+DRIVER = shutil.which("chromedriver")
+needs_chromium = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver: apt-get install chromium chromium-driver"
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,23 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def http(running: Running) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=running.url, trust_env=False, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    profile = tmp_path_factory.mktemp("profile")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"):
+        options.add_argument(argument)
+    options.add_argument("--disable-dev-shm-usage")
+    options.add_argument(f"--user-data-dir={profile}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    environment = os.environ | {"no_proxy": "127.0.0.1,localhost"}
+    browser = webdriver.Chrome(options=options, service=Service(DRIVER, env=environment))
+    browser.set_page_load_timeout(WAIT_S)
+    yield browser
+    browser.quit()
 
 
 @contextmanager

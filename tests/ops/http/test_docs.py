@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_contract.http import limits as shared
 from shoal_ops.http import limits
 from tests.ops.http.conftest import Running
 
@@ -41,17 +42,29 @@ def test_the_group_chat_with_curl(running: Running) -> None:
     assert (anna["messages"], anna["bindings"]) == (2, 2)
 
 
+ROWS = [
+    ("request body", f"{limits.BODY_BYTES_MAX >> 20} MiB"),
+    ("queues in a declare", f"{limits.QUEUES_PER_CALL_MAX:,}; {limits.KEYS_PER_CALL_MAX:,}"),
+    ("messages in a batch", f"{limits.MESSAGES_PER_CALL_MAX:,} and 2 MiB; {limits.KEYS_PER_PUBLISH_MAX:,}"),
+    ("messages of a pull", f"{limits.PULL_MESSAGES_MAX:,} and 2 MiB; {limits.PULL_WAIT_S_MAX:g} s; 1 hour"),
+    ("names in a page", f"{limits.PAGE_MAX:,}"),
+    ("event streams", f"{limits.STREAMS_MAX}; {limits.STREAMS_PER_QUEUE_MAX}"),
+    ("requests under way", f"{limits.REQUESTS_MAX:,}; {limits.WAITING_PULLS_MAX}"),
+    ("request line and headers", f"{limits.HEAD_BYTES_MAX >> 10} KiB"),
+    ("connections", f"{limits.CONNECTIONS_MAX:,}"),
+    ("request bodies under way", f"{shared.BODIES_BYTES_MAX >> 20} MiB; {shared.ANSWERS_BYTES_MAX >> 20} MiB"),
+]
+
+
+def test_the_patience_is_that_in_use() -> None:
+    assert f"{shared.HEAD_S:g} s for a head, and {limits.IDLE_S} s between requests" in DOCUMENT
+    assert f"bring {shared.STEP_BYTES >> 10} KiB each {shared.STEP_S:g} s" in DOCUMENT
+    assert (shared.SLOW_S, shared.OBJECT_BYTES) == (2, 256), "as the text says in words"
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
-    [
-        ("request body", f"{limits.BODY_BYTES_MAX >> 20} MiB"),
-        ("queues in a declare", f"{limits.QUEUES_PER_CALL_MAX:,}; {limits.KEYS_PER_CALL_MAX:,}"),
-        ("messages in a batch", f"{limits.MESSAGES_PER_CALL_MAX:,} and 2 MiB; {limits.KEYS_PER_PUBLISH_MAX:,}"),
-        ("messages of a pull", f"{limits.PULL_MESSAGES_MAX:,} and 2 MiB; {limits.PULL_WAIT_S_MAX:g} s; 1 hour"),
-        ("names in a page", f"{limits.PAGE_MAX:,}"),
-        ("event streams", f"{limits.STREAMS_MAX}; {limits.STREAMS_PER_QUEUE_MAX}"),
-        ("requests under way", f"{limits.REQUESTS_MAX:,}; {limits.WAITING_PULLS_MAX}"),
-    ],
+    ROWS,
 )
 def test_the_limits_are_those_in_use(row: str, said: str) -> None:
     assert re.search(rf"^\| {row}.* \| {re.escape(said)} \|$", DOCUMENT, re.MULTILINE)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
+import pytest
 from starlette.types import Receive, Scope, Send
 
 from shoal_ops.http import limits
@@ -44,3 +47,38 @@ async def test_every_answer_forbids_scripts_of_others_and_keeping() -> None:
     assert "unsafe" not in headers["content-security-policy"]
     assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
     assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+async def test_wrong_tokens_are_held_and_logged_and_take_no_place_of_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "REFUSAL_S", 3600.0)
+    monkeypatch.setattr(limits, "REFUSALS_HELD_MAX", 20)
+    gate = Gate(application, Token(lambda: ("0123456789abcdef",)), Metrics())
+    wrong, right = ({"authorization": f"Bearer {token}"} for token in ("not-the-right-one", "0123456789abcdef"))
+    async with client(gate) as http:
+        held = {asyncio.ensure_future(http.get("/v1/cluster", headers=wrong)) for _ in range(25)}
+        done: set[asyncio.Task[httpx.Response]] = set()
+        async with asyncio.timeout(30):
+            while len(done) < 5:  # Beyond the bound they are answered at once.
+                answered, held = await asyncio.wait(held, return_when=asyncio.FIRST_COMPLETED)
+                done |= answered
+        assert len(held) == limits.REFUSALS_HELD_MAX
+        assert {guess.result().status_code for guess in done} == {401}
+        assert gate.guard.active == 0
+        assert (await http.get("/v1/cluster", headers=right)).status_code == 200
+        assert (await http.get("/v1/cluster")).status_code == 401, "without a token it is no guess"
+        for guess in held:
+            guess.cancel()
+        await asyncio.wait(held)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["a wrong token was refused, from 127.0.0.1 port 123"]
+
+
+async def test_health_is_answered_at_the_bound_of_requests() -> None:
+    gate = Gate(application, Token(), Metrics())
+    gate.guard.active = limits.REQUESTS_MAX
+    async with client(gate) as http:
+        for path in ("/healthz", "/readyz"):
+            assert (await http.get(path)).status_code == 200
+        assert (await http.get("/")).status_code == 429

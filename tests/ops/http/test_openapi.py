@@ -56,6 +56,11 @@ def test_everything_has_a_description_and_an_example(http: httpx.Client) -> None
     assert seen >= 25
 
 
+def test_what_is_stored_and_not_acted_on_yet_is_said_so(http: httpx.Client) -> None:
+    options = http.get("/openapi.json").json()["components"]["schemas"]["QueueOptions"]["properties"]
+    assert "not acted on yet" in options["expires_after_s"]["description"]
+
+
 def test_made_up_calls_are_answered_as_described(running: Running, tmp_path: Path) -> None:
     """All checks of schemathesis but one: that whatever fits the schema is taken. Names are limited in bytes, a body is
     text or base64, keys with @ are reserved: JSON schema can say none of it. Event streams do not end: left out."""

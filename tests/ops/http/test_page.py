@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,37 +9,15 @@ from typing import Any
 import httpx
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.ops.http.conftest import WAIT_S, Running, said, started
+from tests.ops.http.conftest import WAIT_S, Running, needs_chromium, said, started
 from tests.ops.http.test_gateway import ok
 
-CHROMIUM = shutil.which("chromium")
-DRIVER = shutil.which("chromedriver")
 TOKEN = "a-token-for-the-page"
 
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver: apt-get install chromium chromium-driver"
-)
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    profile = tmp_path_factory.mktemp("profile")
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"):
-        options.add_argument(argument)
-    options.add_argument("--disable-dev-shm-usage")
-    options.add_argument(f"--user-data-dir={profile}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    environment = os.environ | {"no_proxy": "127.0.0.1,localhost"}
-    browser = webdriver.Chrome(options=options, service=Service(DRIVER, env=environment))
-    browser.set_page_load_timeout(WAIT_S)
-    yield browser
-    browser.quit()
+pytestmark = needs_chromium
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ function queueFacts(found) {
     ["Oldest", found.oldest_ms ? `${duration(Math.max(0, (Date.now() - found.oldest_ms) / 1000))} old` : "none"],
     ["Bindings", exact(found.bindings)],
     ["Consumed by", found.attached_sessions ? `${count(found.attached_sessions)} ${found.attached_sessions === 1 ? "session" : "sessions"}` : "nobody now"],
-    ["Lives", found.expires_after_s ? `until ${duration(found.expires_after_s)} without a consumer` : "until dropped"],
+    ["Lives", found.expires_after_s ? `${duration(found.expires_after_s)} without a consumer (not acted on yet)` : "until dropped"],
     ["Home", found.home],
   ]);
 }

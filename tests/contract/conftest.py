@@ -119,15 +119,17 @@ def new_application(release: asyncio.Event) -> Starlette:
 
 
 @asynccontextmanager
-async def serving(bounds: HttpLimits = SMALL, address: str = "127.0.0.1:0") -> AsyncIterator[Served]:
+async def serving(
+    bounds: HttpLimits = SMALL, address: str = "127.0.0.1:0", is_leaving: bool = False
+) -> AsyncIterator[Served]:
     failures: list[BaseException] = []
     release = asyncio.Event()
     server = HttpServer(address, bounds)
     guard = Guard(
         new_application(release),
-        bounds.requests_max,
-        bounds.body_bytes_max,
+        bounds,
         streams=lambda path: path == "/events",
+        is_leaving=lambda: is_leaving,
     )
     async with Tasks("test", lambda name, error: failures.append(error)) as tasks:
         task = tasks.start("http", server.run_until_stopped(guard))

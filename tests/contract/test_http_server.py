@@ -13,7 +13,7 @@ import pytest
 from shoal_contract.http import limits
 from shoal_contract.http.server import HttpServer
 from shoal_contract.tasks import Tasks
-from tests.contract.http.conftest import LARGE, SMALL, WAIT_S, Raw, Served, serving, until
+from tests.contract.conftest import LARGE, SMALL, WAIT_S, Raw, Served, serving, until
 
 GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
@@ -56,8 +56,8 @@ async def test_many_such_connections_do_not_close_the_port(sent: bytes, monkeypa
         assert served.guard.bodies.held_bytes <= 4 * SMALL.body_bytes_max
         for peer in peers:
             peer.writer.transport.abort()
-        await until(lambda: len(served.server.connections) == 0)
-        assert (served.guard.active, served.guard.bodies.held_bytes) == (0, 0)
+        await until(lambda: (len(served.server.connections), served.guard.active) == (0, 0))
+        assert (served.guard.bodies.held_bytes, served.server.connections.held_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,14 @@ async def test_requests_in_a_row_on_one_connection_are_answered_in_order(served:
     assert answers == [(200, {"length": 3}), (200, {"healthy": True}), (200, {"length": 4})]
 
 
+async def test_a_process_that_leaves_ends_each_connection_with_its_answer() -> None:
+    async with serving(is_leaving=True) as served:
+        peer = await served.connect(HEALTH)
+        head = await peer.reader.readuntil(b"\r\n\r\n")
+        assert b"connection: close" in head.lower()
+        assert await peer.reader.read() == b'{"healthy":true}'
+
+
 @pytest.mark.parametrize("address", ["[::1]:0", "[::]:0", "0.0.0.0:0", "localhost:0"])
 async def test_it_listens_where_it_is_told_ipv6_too(address: str) -> None:
     async with serving(address=address) as served:
@@ -198,3 +206,13 @@ async def test_an_address_that_cannot_be_had_is_named(address: str) -> None:
         used = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match=f"cannot listen on {used}"):
             HttpServer(used, SMALL)
+
+
+def test_connections_are_no_more_than_there_may_be_files_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("shoal_contract.http.server.raise_open_files", lambda: 60)
+    assert HttpServer("127.0.0.1:0", SMALL).connections.connections_max == 30
+    assert "ulimit -n" in caplog.text
+    monkeypatch.setattr("shoal_contract.http.server.raise_open_files", lambda: 1000)
+    assert HttpServer("127.0.0.1:0", SMALL).connections.connections_max == SMALL.connections_max
