@@ -169,6 +169,8 @@ def test_the_census_of_a_real_cluster_equals_the_counts_of_the_event_files(life:
     code, text, told = _run(*command, "--interval", "365d", "--out", str(out), "--report", str(report))
     assert code == 0, told
     assert "replaying joins and leaves" in told
+    others = [line for line in told.splitlines() if not line.startswith(("shoal pipeline: ", "NOTE: Picked up JDK"))]
+    assert [line for line in others if "jdk.incubator" not in line] == [], "Spark's log is not for users"
     census = json.loads(text)
     whole = _whole(census)
     channel = count(list(channel_events()), [0])
