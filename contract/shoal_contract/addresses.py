@@ -9,6 +9,12 @@ from shoal_contract.errors import Malformed
 REDIRECTOR_PORT: Final = 7400
 
 
+def redirector_addresses(text: str) -> tuple[str, ...]:
+    """Returns the redirectors that `text` names with commas between them, each as host:port. Raises Malformed."""
+    found = tuple(redirector_address(part) for part in text.split(",") if part.strip())
+    return found or (redirector_address(text),)
+
+
 def redirector_address(address: object) -> str:
     """Returns host:port, with the redirector's own port where none is given. Raises TypeError, Malformed."""
     if not isinstance(address, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_contract.addresses import redirector_address
+from shoal_contract.addresses import redirector_address, redirector_addresses
 from shoal_contract.errors import Malformed
 
 
@@ -29,6 +29,15 @@ def test_a_host_alone_means_the_redirectors_port(written: str, meant: str) -> No
 def test_what_is_no_address_says_what_to_write(written: str) -> None:
     with pytest.raises(Malformed, match=r"is not host:port .*as localhost:7400"):
         redirector_address(written)
+
+
+def test_several_stand_with_commas_between_them() -> None:
+    assert redirector_addresses("a, b:1 ,c,") == ("a:7400", "b:1", "c:7400")
+    for none in ("", ","):
+        with pytest.raises(Malformed, match="is not host:port"):
+            redirector_addresses(none)
+    with pytest.raises(Malformed, match="b:x"):
+        redirector_addresses("a,b:x")
 
 
 @pytest.mark.parametrize("written", [None, 7400, b"localhost"])
