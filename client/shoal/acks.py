@@ -1,40 +1,49 @@
 """Gathers acks and sends them as ranges: one Ack for all consumers of a key that are done with the same offsets.
 
 A consumer is a handle (attached) or a queue's name (pulled). Bounded by what was delivered and not acked, so `ack`
-never waits. Not here: remembering what was acked (seen.py).
+never waits. Not here: which messages were handed out and acked (repeats.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from shoal.frames import AcksFrame
-from shoal.limits import ACK_BYTES_MAX, ACK_FRAMES_MAX, ACK_HANDLES_MAX, ACK_LINGER_S
+from shoal.limits import ACK_AGAIN_S, ACK_BYTES_MAX, ACK_FRAMES_MAX, ACK_HANDLES_MAX, ACK_LINGER_S
 from shoal.slice_session import SliceSession
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
-Consumer = int | bytes
+AckConsumer = int | bytes
+
+
+class Acked(NamedTuple):
+    """Offsets first <= offset < end of a key are done for these consumers."""
+
+    key: bytes
+    first: int
+    end: int
+    consumers: Sequence[AckConsumer]
 
 
 class AckGather:
     """Ranges of acked offsets, merged where they touch. Pure."""
 
     def __init__(self) -> None:
-        self._blocks: list[tuple[bytes, int, int, Sequence[Consumer]]] = []
-        """(key, from, to, consumers), acked together."""
+        self._blocks: list[Acked] = []
         self._last_block: dict[bytes, int] = {}
         """Key -> its last block in `_blocks`, for the next to be joined to."""
-        self._singles: dict[tuple[bytes, Consumer], tuple[int, int]] = {}
+        self._singles: dict[tuple[bytes, AckConsumer], tuple[int, int]] = {}
         """The newest range of each consumer that acks alone."""
 
     def __bool__(self) -> bool:
         return bool(self._blocks or self._singles)
 
-    def add(self, key: bytes, first: int, end: int, consumers: Sequence[Consumer]) -> None:
+    def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer]) -> None:
         if len(consumers) == 1:
             self._add_single(key, first, end, consumers[0])
             return
@@ -42,99 +51,226 @@ class AckGather:
         if index is not None:
             _, low, high, same = self._blocks[index]
             if high == first and (same is consumers or same == consumers):
-                self._blocks[index] = (key, low, end, same)
+                self._blocks[index] = Acked(key, low, end, same)
                 return
         self._last_block[key] = len(self._blocks)
-        self._blocks.append((key, first, end, consumers))
+        self._blocks.append(Acked(key, first, end, consumers))
 
-    def _add_single(self, key: bytes, first: int, end: int, consumer: Consumer) -> None:
+    def _add_single(self, key: bytes, first: int, end: int, consumer: AckConsumer) -> None:
         entry = (key, consumer)
         low, high = self._singles.get(entry, (first, first))
         if high != first:
-            self._blocks.append((key, low, high, (consumer,)))
+            self._blocks.append(Acked(key, low, high, (consumer,)))
             low = first
         self._singles[entry] = (low, end)
 
-    def take(self) -> Iterator[list[wire.Ack]]:
-        """All of it, a frame's worth at a time."""
-        together: dict[tuple[bytes, int, int], list[Consumer]] = {}
+    def take(self) -> list[Acked]:
+        """Returns all of it, and is empty then."""
+        together: dict[tuple[bytes, int, int], list[AckConsumer]] = {}
         for (key, consumer), (low, high) in self._singles.items():
             together.setdefault((key, low, high), []).append(consumer)
-        blocks = [*self._blocks, *((*span, consumers) for span, consumers in together.items())]
+        blocks = [*self._blocks, *(Acked(*span, consumers) for span, consumers in together.items())]
         self._singles, self._blocks, self._last_block = {}, [], {}
-        frame: list[wire.Ack] = []
-        handles = size_bytes = 0
-        for key, low, high, consumers in blocks:
-            ack = _ack(key, low, high, consumers)
-            ack_bytes = ack.ByteSize() + 8
-            if frame and (handles + len(consumers) > ACK_HANDLES_MAX or size_bytes + ack_bytes > ACK_BYTES_MAX):
+        return blocks
+
+    def blocks(self) -> Iterator[Acked]:
+        """What it holds now."""
+        yield from self._blocks
+        for (key, consumer), (low, high) in self._singles.items():
+            yield Acked(key, low, high, (consumer,))
+
+
+def framed(blocks: Iterable[Acked]) -> Iterator[list[Acked]]:
+    """Yields a frame's worth at a time: at most ACK_HANDLES_MAX consumers and ACK_BYTES_MAX bytes."""
+    frame: list[Acked] = []
+    handles = size_bytes = 0
+    for block in blocks:
+        for part in _parts(block):
+            part_bytes = _size_bytes(part)
+            if frame and (handles + len(part.consumers) > ACK_HANDLES_MAX or size_bytes + part_bytes > ACK_BYTES_MAX):
                 yield frame
                 frame, handles, size_bytes = [], 0, 0
-            frame.append(ack)
-            handles += len(consumers)
-            size_bytes += ack_bytes
-        if frame:
-            yield frame
+            frame.append(part)
+            handles += len(part.consumers)
+            size_bytes += part_bytes
+    if frame:
+        yield frame
 
 
-def _ack(key: bytes, low: int, high: int, consumers: Sequence[Consumer]) -> wire.Ack:
-    ack = wire.Ack(key=key, to=high)
-    ack.low = low
-    if isinstance(consumers[0], int):
-        ack.handles.extend(consumers)  # type: ignore[arg-type]  # all of one kind
+def _parts(block: Acked) -> Iterator[Acked]:
+    """Cuts a block whose consumers are too many for one frame."""
+    consumers = block.consumers
+    if len(consumers) <= ACK_HANDLES_MAX and _size_bytes(block) <= ACK_BYTES_MAX:
+        yield block
+        return
+    longest = max(map(_consumer_bytes, consumers))
+    step = min(ACK_HANDLES_MAX, (ACK_BYTES_MAX - _size_bytes(block._replace(consumers=()))) // longest)
+    for start in range(0, len(consumers), step):
+        yield block._replace(consumers=consumers[start : start + step])
+
+
+def _size_bytes(block: Acked) -> int:
+    """Returns its size on the wire, at most."""
+    consumers = block.consumers
+    if consumers and isinstance(consumers[0], int):
+        return len(block.key) + 5 * len(consumers) + 40
+    return len(block.key) + sum(map(_consumer_bytes, consumers)) + 40
+
+
+def _consumer_bytes(consumer: AckConsumer) -> int:
+    return 5 if isinstance(consumer, int) else len(consumer) + 4
+
+
+def to_wire(block: Acked) -> wire.Ack:
+    ack = wire.Ack(key=block.key, to=block.end)
+    ack.low = block.first
+    if isinstance(block.consumers[0], int):
+        ack.handles.extend(block.consumers)  # type: ignore[arg-type]  # all of one kind
     else:
-        ack.queues.extend(consumers)  # type: ignore[arg-type]
+        ack.queues.extend(block.consumers)  # type: ignore[arg-type]
     return ack
 
 
-class AckSender:
-    """Sends one session's acks after ACK_LINGER_S, a few frames at a time."""
+def _without(blocks: Iterable[Acked], gone: set[AckConsumer]) -> list[Acked]:
+    left = (block._replace(consumers=[one for one in block.consumers if one not in gone]) for block in blocks)
+    return [block for block in left if block.consumers]
 
-    def __init__(self, session: SliceSession, on_error: Callable[[ShoalError], None]) -> None:
+
+class AckSender:
+    """Sends one session's acks after ACK_LINGER_S, a few frames at a time.
+
+    `on_answered`: the slice has these, durably. `on_error`: it refuses acks, and repeating them does not cure it. What
+    it refuses for want of room is sent again. `of_stream`: the acks name handles: what a lost stream leaves unanswered
+    is returned by `stream_ended`; else it is sent again on the next stream.
+    """
+
+    def __init__(
+        self,
+        session: SliceSession,
+        on_error: Callable[[ShoalError], None],
+        on_answered: Callable[[Sequence[Acked]], None] = lambda blocks: None,
+        of_stream: bool = False,
+    ) -> None:
         self._session = session
         self._on_error = on_error
+        self._on_answered = on_answered
+        self._of_stream = of_stream
         self._gather = AckGather()
-        self._frames: list[list[wire.Ack]] = []
-        self._in_flight = 0
+        self._frames: list[list[Acked]] = []
+        """Taken from the gather and not sent yet, the next at the end."""
+        self._in_flight: dict[int, list[Acked]] = {}
+        """By a number of its own: at most ACK_FRAMES_MAX, those among them that wait to be sent again."""
+        self._frames_sent = 0
         self._timer: asyncio.TimerHandle | None = None
         self._taken = 0
         """How often the gather was taken; each time its frames have that number."""
         self._unanswered: Counter[int] = Counter()
         """Frames by number; none is zero."""
-        self._answer_came = asyncio.Event()
+        self._progress = asyncio.Event()
 
-    def add(self, key: bytes, first: int, end: int, consumers: Sequence[Consumer]) -> None:
+    def __bool__(self) -> bool:
+        """Some are not answered."""
+        return bool(self._gather or self._frames or self._in_flight)
+
+    def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer]) -> None:
         self._gather.add(key, first, end, consumers)
-        if self._timer is None and self._in_flight < ACK_FRAMES_MAX:
+        if self._timer is None and len(self._in_flight) < ACK_FRAMES_MAX:
             self._timer = asyncio.get_running_loop().call_later(ACK_LINGER_S, self._send)
 
+    def pending(self) -> Iterator[Acked]:
+        """Yields what is not answered yet."""
+        for frame in (*self._in_flight.values(), *self._frames):
+            yield from frame
+        yield from self._gather.blocks()
+
     async def flush(self) -> None:
-        """Until the slice has every ack given so far. It ends although more are given all the time."""
+        """Until the slice has every ack given so far, or their stream is lost. It ends although more are given all the
+        time."""
         self._send()
         last = self._taken + bool(self._gather)
-        while self._taken < last or any(number <= last for number in self._unanswered):
-            self._answer_came.clear()
-            await self._answer_came.wait()
+        while (self._taken < last and self._waiting) or any(number <= last for number in self._unanswered):
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def sent(self) -> None:
+        """Until every ack given so far is on its way, so that frames sent from now on come behind it."""
+        self._send()
+        last = self._taken + bool(self._gather)
+        while (self._taken < last and self._waiting) or (self._taken == last and self._frames):
+            self._progress.clear()
+            await self._progress.wait()
+
+    @property
+    def _waiting(self) -> bool:
+        """Some are not sent yet."""
+        return bool(self._frames or self._gather)
+
+    def forget(self, consumers: Iterable[AckConsumer]) -> None:
+        """Leaves out what was not sent yet for these: their queue's life ended, and another one may have begun."""
+        gone = set(consumers)
+        frames = [_without(frame, gone) for frame in self._frames]
+        self._frames = [frame for frame in frames if frame]
+        for _ in range(len(frames) - len(self._frames)):
+            self._settle(self._taken)
+        for block in _without(self._gather.take(), gone):
+            self._gather.add(*block)
+        self._progress.set()
+
+    def stream_ended(self) -> list[Acked]:
+        """The stream is lost. Returns what was not answered, and forgets it."""
+        lost = [block for frame in (*self._in_flight.values(), *self._frames) for block in frame]
+        lost += self._gather.take()
+        self._in_flight.clear()
+        self._frames.clear()
+        self._unanswered.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._progress.set()
+        return lost
 
     def _send(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if not self._frames and self._gather:
-            self._frames = list(self._gather.take())[::-1]
+            self._frames = list(framed(self._gather.take()))[::-1]
             self._taken += 1
             self._unanswered[self._taken] = len(self._frames)
-        while self._frames and self._in_flight < ACK_FRAMES_MAX:
-            self._in_flight += 1
-            self._session.send(AcksFrame(self._frames.pop(), partial(self._answered, self._taken)))
+        while self._frames and len(self._in_flight) < ACK_FRAMES_MAX:
+            self._send_frame(self._frames.pop(), self._taken)
+        self._progress.set()
 
-    def _answered(self, number: int, error: ShoalError | None) -> None:
-        self._in_flight -= 1
+    def _send_frame(self, blocks: list[Acked], number: int) -> None:
+        self._frames_sent += 1
+        self._in_flight[self._frames_sent] = blocks
+        done = partial(self._answered, self._frames_sent, number)
+        self._session.send(AcksFrame([to_wire(block) for block in blocks], done, self._of_stream))
+
+    def _answered(self, frame: int, number: int, error: ShoalError | None) -> None:
+        blocks = self._in_flight.get(frame)
+        if blocks is None:
+            return  # Of a stream that is lost.
+        if isinstance(error, ResourceExhausted):
+            asyncio.get_running_loop().call_later(ACK_AGAIN_S, self._again, frame, number)
+            return
+        del self._in_flight[frame]
+        self._settle(number)
+        self._progress.set()
+        if error is None:
+            self._on_answered(blocks)
+        else:
+            self._on_error(error)
+        if self._waiting and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(0, self._send)
+
+    def _settle(self, number: int) -> None:
         self._unanswered[number] -= 1
         if not self._unanswered[number]:
             del self._unanswered[number]
-        self._answer_came.set()
-        if error is not None:
-            self._on_error(error)
-        if (self._frames or self._gather) and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(0, self._send)
+
+    def _again(self, frame: int, number: int) -> None:
+        """The slice had no room (a full disk): nothing of the frame was taken."""
+        blocks = self._in_flight.pop(frame, None)
+        if blocks is not None:
+            self._send_frame(blocks, number)

@@ -26,14 +26,15 @@ from shoal.figures import (
     SliceInfo,
 )
 from shoal.limits import LIST_ITEMS_DEFAULT
-from shoal.slice_calls import Ask
+from shoal.slice_calls import over
 from shoal.waiting import no_such_queue
+from shoal_contract.arguments import PAGE_ITEMS, check_prefix, check_text
 from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import Name, encode_name
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
 from shoal_contract.wire.common_pb2 import ErrorCode
-from shoal_contract.wire.redirector_pb2 import LocateRequest, LocateResponse
+from shoal_contract.wire.redirector_pb2 import LocateRequest
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class Admin:
     """Over an open broker's connection: `admin = shoal.Admin(broker)`. Ends with it.
 
     Every call waits for slices that are away until the broker's deadline (`deadline_s` of `connect`), then raises
-    Unavailable or DeadlineExceeded. Lists raise TooLarge and OutOfRange for a `limit` beyond 1 to 1,000, Malformed for
-    an `after` that is no page's `next`. Names that are not UTF-8 come as bytes.
+    Unavailable or DeadlineExceeded. Lists raise OutOfRange for a `limit` beyond 1 to 1,000, Malformed for an `after`
+    that is no page's `next`. Names that are not UTF-8 come as bytes.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -61,10 +62,10 @@ class Admin:
     async def cluster(self) -> ClusterInfo:
         """The map and its slices, as a redirector has them now."""
 
-        def locate(channel: grpc.aio.Channel, timeout_s: float) -> Awaitable[LocateResponse]:
-            stub: RedirectorServiceAsyncStub = RedirectorServiceStub(channel)
-            return stub.Locate(LocateRequest(), timeout=timeout_s)
+        def stub(channel: grpc.aio.Channel) -> RedirectorServiceAsyncStub:
+            return RedirectorServiceStub(channel)
 
+        locate = over(stub, lambda stub, s: stub.Locate(LocateRequest(), timeout=s))
         found = await self._calls.ask_redirector(self._map.redirectors, locate, self._deadline())
         owned = Counter(await self.partitions())
         slices = tuple(
@@ -79,15 +80,14 @@ class Admin:
 
     async def figures(self, slice_name: str) -> SliceFigures:
         """What a slice holds and did, at most 0.2 s ago. Raises OutOfRange for a slice that there is not."""
+        check_text("slice_name", slice_name)
         answer = await self._ask(slice_name, lambda stub, s: stub.Figures(wire.FiguresRequest(), timeout=s))
         return _figures(answer)
 
     async def queues(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
         """Names of queues with this prefix, in order of their bytes, over all slices, each once."""
-        pages.check_limit(limit)
-        request = wire.ListQueuesRequest(
-            prefix=pages.encode_prefix(prefix), after=pages.decode_cursor(after), limit=limit
-        )
+        limit = PAGE_ITEMS.check(limit)
+        request = wire.ListQueuesRequest(prefix=check_prefix(prefix), after=pages.decode_cursor(after), limit=limit)
         answers = await self._ask_all(lambda stub, s: stub.ListQueues(request, timeout=s))
         parts = [(dict.fromkeys(answer.queues, 0), answer.next) for answer in answers]
         found, following = pages.merge_names(parts, limit, max)
@@ -95,10 +95,8 @@ class Admin:
 
     async def keys(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[KeyEntry]:
         """Keys with this prefix, in order of their bytes, over all slices; each with how many queues are bound."""
-        pages.check_limit(limit)
-        request = wire.ListKeysRequest(
-            prefix=pages.encode_prefix(prefix), after=pages.decode_cursor(after), limit=limit
-        )
+        limit = PAGE_ITEMS.check(limit)
+        request = wire.ListKeysRequest(prefix=check_prefix(prefix), after=pages.decode_cursor(after), limit=limit)
         answers = await self._ask_all(lambda stub, s: stub.ListKeys(request, timeout=s))
         parts = [(dict(zip(answer.keys, answer.queues, strict=True)), answer.next) for answer in answers]
         found, following = pages.merge_names(parts, limit, max)
@@ -106,21 +104,22 @@ class Admin:
 
     async def members(self, key: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
         """Names of the queues bound to a key, in the order in which they were first known to its slice."""
-        pages.check_limit(limit)
+        limit = PAGE_ITEMS.check(limit)
         request = wire.ListMembersRequest(
             key=encode_name(key, "key"), after=pages.decode_position(after, after), limit=limit
         )
         answer = await self._calls.ask_slice(
             lambda: self._map.current.owner_of(request.key),
-            _over_stub(lambda stub, s: stub.ListMembers(request, timeout=s)),
+            over(_stub, lambda stub, s: stub.ListMembers(request, timeout=s)),
             self._deadline(),
+            admin=True,
         )
         return Page(tuple(map(pages.readable, answer.queues)), answer.next.hex())
 
     async def bindings(self, queue: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[BindingEntry]:
         """A queue's keys with start, cursor, end and backlog, slice by slice; ended ones that have a backlog too. In no
         order of names. Raises NoSuchQueue."""
-        pages.check_limit(limit)
+        limit = PAGE_ITEMS.check(limit)
         name = encode_name(queue, "queue")
         slices = sorted(self._map.current.slices)
         index, position = pages.decode_slice_cursor(after, slices)
@@ -145,7 +144,7 @@ class Admin:
             return None  # No part there.
 
     async def _ask(self, slice_name: str, ask: AskAdmin[Response]) -> Response:
-        return await self._calls.ask_slice(lambda: slice_name, _over_stub(ask), self._deadline())
+        return await self._calls.ask_slice(lambda: slice_name, over(_stub, ask), self._deadline(), admin=True)
 
     async def _ask_all(self, ask: AskAdmin[Response]) -> Sequence[Response]:
         """Every slice at once. Raises what the first of them failed with."""
@@ -155,12 +154,8 @@ class Admin:
         return self._broker._deadline(None)
 
 
-def _over_stub(ask: AskAdmin[Response]) -> Ask[Response]:
-    def call(channel: grpc.aio.Channel, timeout_s: float) -> Awaitable[Response]:
-        stub: AdminServiceAsyncStub = AdminServiceStub(channel)
-        return ask(stub, timeout_s)
-
-    return call
+def _stub(channel: grpc.aio.Channel) -> AdminServiceAsyncStub:
+    return AdminServiceStub(channel)
 
 
 def _figures(answer: wire.FiguresResponse) -> SliceFigures:

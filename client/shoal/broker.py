@@ -1,6 +1,7 @@
-"""The broker as an application sees it: every verb, arguments checked and named; the work is done below.
+"""The broker as an application sees it: every verb, its arguments checked; the work is done below.
 
-All calls may be cancelled. What was not sent yet is then not sent; what was sent has an unknown outcome.
+All calls may be cancelled. What was not sent yet is then not sent; what was sent has an unknown outcome. A wrong
+argument is refused here, before anything is queued: it harms no other call. Bounds: `shoal_contract.arguments`.
 """
 
 from __future__ import annotations
@@ -13,42 +14,62 @@ from typing import overload
 from weakref import WeakSet
 
 from shoal import publishing
+from shoal.binding_calls import BindingCalls
+from shoal.dropping import Dropping
+from shoal.homes import Homes
 from shoal.inbox import Inbox
+from shoal.known_queues import KnownQueues
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
 from shoal.map_watch import MapWatch
 from shoal.merging import key_description
-from shoal.messages import NOW, Delivery, KeyDescription, Message, QueueDescription, Receipt, Start
-from shoal.pulling import Pulling
+from shoal.messages import (
+    NOW,
+    Delivery,
+    KeyDescription,
+    Message,
+    QueueDescription,
+    Receipt,
+    Start,
+    check_acked,
+    check_start,
+)
+from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
 from shoal.requests import BindRequest, UnbindRequest
 from shoal.routing import Routing
 from shoal.slice_calls import SliceCalls
-from shoal_contract.errors import ShoalError
+from shoal.waiting import deadline_exceeded
+from shoal_contract import arguments
+from shoal_contract.addresses import redirector_addresses
+from shoal_contract.arguments import Body, check_flag, check_names, check_text
+from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 
-Headers = Mapping[str, bytes]
+Headers = Mapping[str, Body]
 
 
 def connect(*redirectors: str, deadline_s: float = DEADLINE_S) -> Broker:
     """A connection to a cluster: `async with shoal.connect("host:port") as broker:`.
 
-    `redirectors`: one or several, each host:port; any may fail. `deadline_s`: default for every call, seconds.
-    Entering waits for the map and raises Unavailable if no redirector answers in that time. Leaving waits briefly for
-    answers (CLOSE_S), then fails what is unanswered with Unavailable.
+    `redirectors`: one or several, each host:port, or a host alone for port 7400; any may fail. What is none raises
+    Malformed. `deadline_s`: default for every call, seconds. Entering waits for the map and raises Unavailable if no
+    redirector answers in that time; the log `shoal` says meanwhile why not. Leaving waits briefly for answers
+    (CLOSE_S), then fails what is unanswered with Unavailable.
     """
     if not redirectors:
-        raise ValueError("connect needs at least one redirector, host:port")
-    return Broker(redirectors, deadline_s)
+        raise TypeError("connect needs at least one redirector, host:port")
+    addresses = [address for one in redirectors for address in redirector_addresses(check_text("redirector", one))]
+    return Broker(addresses, arguments.DEADLINE_S.check(deadline_s))
 
 
 class Broker:
     """Made by `connect`. For use in one event loop.
 
-    Besides what a call names, every call may raise: InvalidName (before anything is sent), DeadlineExceeded and
-    Unavailable (outcome unknown), ResourceExhausted (a slice asks to slow down), Unauthenticated, PermissionDenied.
-    `deadline_s`: seconds for this call, else the connection's default.
+    Besides what a call names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for what it was given
+    (before anything is sent), DeadlineExceeded and Unavailable (outcome unknown), ResourceExhausted (a slice asks to
+    slow down), Unauthenticated, PermissionDenied. `deadline_s`: seconds for this call, else the connection's default.
     """
 
     def __init__(self, redirectors: Sequence[str], deadline_s: float) -> None:
@@ -56,18 +77,26 @@ class Broker:
         self._tasks = Tasks("shoal")
         self._map = MapWatch(redirectors)
         self._routing = Routing(self._map, self._tasks)
-        self._queues = QueueCalls(self._routing)
-        self._pulling = Pulling(self._routing)
+        homes, known = Homes(self._routing), KnownQueues()
+        self._queues = QueueCalls(self._routing, homes, known)
+        self._bindings = BindingCalls(self._routing, homes, known)
+        self._dropping = Dropping(self._routing, homes, known)
+        self._pulling = Pulling(self._routing, homes)
+        self._homes = homes
         self._calls = SliceCalls(self._map)
         self._inboxes: WeakSet[Inbox] = WeakSet()
         """Those that the application still holds: an inbox cannot outlive its connection."""
+        self._entered = False
 
     async def __aenter__(self) -> Broker:
+        if self._entered:
+            raise Unavailable("this connection was used before: call shoal.connect(...) again", subject="connection")
+        self._entered = True
         self._map.start(self._tasks)
         try:
             await self._map.first(self._deadline_s)
         except BaseException:
-            await self._tasks.close()
+            self._tasks.cancel()
             raise
         self._routing.start()
         return self
@@ -76,15 +105,16 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            with contextlib.suppress(TimeoutError, ShoalError):
-                async with asyncio.timeout(CLOSE_S):
-                    await self.flush()
+            with contextlib.suppress(ShoalError):
+                await self._flush(asyncio.get_running_loop().time() + CLOSE_S)
         finally:
-            for inbox in list(self._inboxes):
-                await inbox.close()
-            await self._tasks.close()
-            await self._routing.close()
-            await self._calls.close()
+            self._pulling.close()
+            try:
+                await asyncio.gather(*(inbox.close() for inbox in list(self._inboxes)))
+            finally:
+                await self._tasks.close(CLOSE_S)
+                await self._routing.close()
+                await self._calls.close()
 
     @property
     def map_version(self) -> int:
@@ -96,11 +126,12 @@ class Broker:
     ) -> None:
         """Makes one or many queues exist. Repeating it changes nothing.
 
-        `expires_after_s`: 0 for durable queues; else seconds without an attached session until dropped.
-        Raises Conflict where a queue exists with other options (the other queues are declared).
+        `expires_after_s`: 0 for durable queues. Another number is stored and compared, but not acted on yet: nothing is
+        dropped. Raises Conflict where a queue exists with other options (the other queues are declared).
         """
-        names = [encode_name(queue, "queue") for queue in _listed(queues)]
-        await self._queues.declare(names, expires_after_s, self._deadline(deadline_s))
+        names = check_names("queue", queues)
+        expires_after_s = arguments.EXPIRES_AFTER_S.check(expires_after_s)
+        await self._queues.declare(list(names), expires_after_s, self._deadline(deadline_s))
 
     @overload
     async def bind(  # type: ignore[overload-overlap]  # a name is one key, never an iterable of them
@@ -118,17 +149,17 @@ class Broker:
         """Binds a queue to one key or many. Returns the offset from which messages will be seen: one, or key -> offset.
 
         `start`: NOW, EARLIEST, Last(messages) or Offset(offset). A second bind changes nothing and returns the same.
-        Keys of one slice are bound all or none. Raises NoSuchQueue, OutOfRange, TooLarge (over 10,000 keys of a slice).
+        Keys of one slice are bound all or none. Raises NoSuchQueue, OutOfRange, TooLarge (over 1,000 keys of a slice).
         """
-        deadline = self._deadline(deadline_s)
         name = encode_name(queue, "queue")
+        encoded = check_names("key", keys)
+        check_start(start)
+        deadline = self._deadline(deadline_s)
 
         def make(some: Sequence[bytes]) -> BindRequest:
             return BindRequest(name, some, start, deadline)
 
-        encoded = {encode_name(key, "key"): key for key in _listed(keys)}
-        offsets = await self._queues.change_bindings(name, list(encoded), make, makes_parts=True, deadline=deadline)
-        return _as_asked(keys, encoded, offsets)
+        return _as_asked(keys, encoded, await self._bindings.bind(name, list(encoded), make, deadline))
 
     @overload
     async def unbind(  # type: ignore[overload-overlap]  # as for bind
@@ -146,22 +177,22 @@ class Broker:
         """Ends bindings. Returns the first offset that will not be seen (0: was not bound): one, or key -> offset.
 
         What was published while bound stays until consumed, unless `discard`. Keys of one slice: all or none.
-        Raises NoSuchQueue, TooLarge.
+        Raises NoSuchQueue, TooLarge (over 1,000 keys of a slice).
         """
-        deadline = self._deadline(deadline_s)
         name = encode_name(queue, "queue")
+        encoded = check_names("key", keys)
+        check_flag("discard", discard)
+        deadline = self._deadline(deadline_s)
 
         def make(some: Sequence[bytes]) -> UnbindRequest:
             return UnbindRequest(name, some, discard, deadline)
 
-        encoded = {encode_name(key, "key"): key for key in _listed(keys)}
-        offsets = await self._queues.change_bindings(name, list(encoded), make, makes_parts=False, deadline=deadline)
-        return _as_asked(keys, encoded, offsets)
+        return _as_asked(keys, encoded, await self._bindings.unbind(name, list(encoded), make, deadline))
 
     async def publish(
         self,
         key: Name,
-        body: bytes,
+        body: Body,
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
@@ -169,14 +200,15 @@ class Broker:
     ) -> Receipt:
         """Publishes one message; durable when this returns. Repeats after a lost connection are stored once.
 
-        `mandatory`: raise Unroutable where no queue is bound. Raises TooLarge. Waits while too much is unanswered.
+        `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable where no queue is bound.
+        Raises TooLarge. Waits while too much is unanswered.
         """
         return await (await self.publish_soon(key, body, headers=headers, mandatory=mandatory, deadline_s=deadline_s))
 
     async def publish_soon(
         self,
         key: Name,
-        body: bytes,
+        body: Body,
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
@@ -191,7 +223,7 @@ class Broker:
     def publish_nowait(
         self,
         key: Name,
-        body: bytes,
+        body: Body,
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
@@ -206,9 +238,9 @@ class Broker:
     async def publish_many(
         self,
         key: Name,
-        bodies: Sequence[bytes],
+        bodies: Iterable[Body],
         *,
-        headers: Sequence[Headers | None] = (),
+        headers: Iterable[Headers | None] = (),
         mandatory: bool = False,
         deadline_s: float | None = None,
     ) -> Receipt:
@@ -217,12 +249,13 @@ class Broker:
         `headers`: none, or one (or None) for each body. At most 4,096 messages and 2 MiB. Raises TooLarge, Malformed
         (no messages), Unroutable.
         """
-        request = publishing.batch(key, encode_name(key, "key"), bodies, headers, mandatory, self._deadline(deadline_s))
+        name = encode_name(key, "key")
+        request = publishing.batch(key, name, bodies, headers, mandatory, self._deadline(deadline_s))
         await self._routing.publish(request)
         return await request.future
 
     async def send(
-        self, queue: Name, body: bytes, *, headers: Headers | None = None, deadline_s: float | None = None
+        self, queue: Name, body: Body, *, headers: Headers | None = None, deadline_s: float | None = None
     ) -> Receipt:
         """Publishes to the queue's direct key, `@queue`. Raises Unroutable where there is no such queue."""
         key = direct_key(encode_name(queue, "queue"))
@@ -244,11 +277,17 @@ class Broker:
 
         `window_messages`, `window_bytes`: what each queue may have unacked on each slice; 0: the slice's default.
         `buffer_bytes`: what the inbox holds unread. `drop_repeats`: leave out what this inbox already handed out.
-        Entering raises NoSuchQueue, DeadlineExceeded.
+        `deadline_s`: default of the inbox's calls. Entering raises NoSuchQueue, DeadlineExceeded where a queue's home
+        does not answer; other slices that are away are attached when they are back.
         """
-        names = [encode_name(queue, "queue") for queue in _listed(queues)]
-        window = wire.Attach(window_messages=window_messages, window_bytes=window_bytes)
-        seconds = self._deadline_s if deadline_s is None else deadline_s
+        window = wire.Attach(
+            window_messages=arguments.WINDOW_MESSAGES.check(window_messages),
+            window_bytes=arguments.WINDOW_BYTES.check(window_bytes),
+        )
+        buffer_bytes = arguments.BUFFER_BYTES.check(buffer_bytes)
+        check_flag("drop_repeats", drop_repeats)
+        seconds = self._deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
+        names = list(check_names("queue", queues))
         inbox = Inbox(self._routing, names, window, buffer_bytes, drop_repeats, seconds)
         self._inboxes.add(inbox)
         return inbox
@@ -258,27 +297,41 @@ class Broker:
     ) -> list[Message]:
         """Takes up to `messages` messages now, fewer if there are fewer (or 2 MiB a slice). Raises NoSuchQueue.
 
-        They are this connection's until acked, it ends, or `lease_ms` milliseconds are over (0: no limit). A pull that
-        is cancelled may have taken messages: give it a lease.
+        They are this connection's until acked, it ends, or `lease_ms` milliseconds are over (0: no limit). What a pull
+        that was cancelled took, or one whose deadline passed, the next pull of the queue on this connection returns;
+        with a lease it is given again when that ends. Where a slice does not answer, what others have is returned; if
+        they have none, this waits for it and raises DeadlineExceeded.
         """
-        name = encode_name(queue, "queue")
-        return await self._pulling.pull(name, messages, lease_ms, False, self._deadline(deadline_s))
+        wanted = Wanted(
+            encode_name(queue, "queue"),
+            arguments.PULL_MESSAGES.check(messages),
+            arguments.LEASE_MS.check(lease_ms),
+            False,
+            self._deadline(deadline_s),
+        )
+        return await self._pulling.pull(wanted)
 
     async def peek(self, queue: Name, messages: int, *, deadline_s: float | None = None) -> list[Message]:
         """As `pull`, without taking them."""
         name = encode_name(queue, "queue")
-        return await self._pulling.pull(name, messages, 0, True, self._deadline(deadline_s))
+        wanted = Wanted(name, arguments.PULL_MESSAGES.check(messages), 0, True, self._deadline(deadline_s))
+        return await self._pulling.pull(wanted)
 
     async def ack(self, *messages: Message | Delivery) -> None:
         """As each one's own `ack`. Gathered; `flush` waits until the slices have them."""
+        check_acked(messages)
         for message in messages:
             message.ack_nowait()
 
     async def describe(
         self, queue: Name, *, bindings: bool = False, deadline_s: float | None = None
     ) -> QueueDescription:
-        """A queue over all its slices; `exists` says whether there is one. `bindings`: list them too."""
+        """A queue over all its slices; `exists` says whether there is one. `bindings`: list them too.
+
+        The counts are exact: where a slice does not answer this raises DeadlineExceeded, which names it.
+        """
         name = encode_name(queue, "queue")
+        check_flag("bindings", bindings)
         return await self._queues.describe(queue, name, bindings, self._deadline(deadline_s))
 
     async def describe_key(self, key: Name, *, deadline_s: float | None = None) -> KeyDescription:
@@ -289,28 +342,41 @@ class Broker:
         return key_description(key, answer.description.keys[0])
 
     async def drop(self, queue: Name, *, deadline_s: float | None = None) -> None:
-        """Ends a queue with its bindings and backlog, on all slices. Raises NoSuchQueue."""
-        await self._queues.drop(encode_name(queue, "queue"), self._deadline(deadline_s))
+        """Ends a queue with its bindings and backlog, on all slices. Raises NoSuchQueue.
+
+        Once its home has dropped it the queue is gone. Where another slice does not answer this raises
+        DeadlineExceeded, which names it; `shoal sweep`, the admin gateway, or dropping the queue again end what is left
+        there.
+        """
+        await self._dropping.drop(encode_name(queue, "queue"), self._deadline(deadline_s))
 
     async def purge(self, queue: Name, *, deadline_s: float | None = None) -> int:
         """Drops a queue's backlog on all slices; it stays bound. Returns how many messages that were.
 
         What its consumers have unacked is forgotten too: it is not given again, and its ack changes nothing. What is on
-        its way to one, or published meanwhile, may still come. Raises NoSuchQueue.
+        its way to one, or published meanwhile, may still come. Raises NoSuchQueue; where a slice does not answer an
+        error that says how many were dropped on the others.
         """
         return await self._queues.purge(encode_name(queue, "queue"), self._deadline(deadline_s))
 
-    async def flush(self) -> None:
-        """Until everything under way is answered, acks of pulled messages included."""
-        await self._pulling.flush()
-        await self._routing.flush()
+    async def flush(self, *, deadline_s: float | None = None) -> None:
+        """Until everything under way is answered, acks of pulled messages included; those of inboxes have their own.
+
+        Raises DeadlineExceeded; what a slice refused an ack with.
+        """
+        await self._flush(self._deadline(deadline_s))
+
+    async def _flush(self, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._pulling.flush()
+                await self._routing.flush()
+        except TimeoutError:
+            raise deadline_exceeded("flush") from None
 
     def _deadline(self, deadline_s: float | None) -> float:
-        return asyncio.get_running_loop().time() + (self._deadline_s if deadline_s is None else deadline_s)
-
-
-def _listed(names: Name | Iterable[Name]) -> Iterable[Name]:
-    return (names,) if isinstance(names, str | bytes) else names
+        seconds = self._deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
+        return asyncio.get_running_loop().time() + seconds
 
 
 def _as_asked(

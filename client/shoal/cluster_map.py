@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shoal_contract.errors import Malformed
 from shoal_contract.partition_map import PartitionMap
@@ -11,10 +11,12 @@ from shoal_contract.wire import redirector_pb2 as wire
 
 @dataclass(frozen=True, slots=True)
 class ClusterMap:
-    """`addresses[slice]` is host:port of its leader, "" while it has none. Holds every slice of `partition_map`."""
+    """`addresses[slice]` is host:port of its leader, "" while it has none. Holds every slice of `partition_map`.
+    `admin_addresses`: where its administration and bulk load listen, where that is a port of their own."""
 
     partition_map: PartitionMap
     addresses: dict[str, str]
+    admin_addresses: dict[str, str] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -30,6 +32,10 @@ class ClusterMap:
     def address_of(self, slice_name: str) -> str:
         return self.addresses.get(slice_name, "")
 
+    def admin_address_of(self, slice_name: str) -> str:
+        """Returns host:port of AdminService and BulkService: the slice's own in clusters of older versions."""
+        return self.admin_addresses.get(slice_name) or self.address_of(slice_name)
+
 
 def first_map(response: wire.WatchMapResponse) -> ClusterMap:
     """From the first response of a stream: the whole map. Raises Malformed."""
@@ -37,7 +43,7 @@ def first_map(response: wire.WatchMapResponse) -> ClusterMap:
         raise Malformed(f"map of {response.partitions} partitions has {len(response.owners)} owners")
     names = tuple(entry.slice for entry in response.slices)
     owners = PartitionMap(response.map_version, names, tuple(response.owners))
-    return ClusterMap(owners, _addresses(response))
+    return ClusterMap(owners, _addresses(response), _admin_addresses(response))
 
 
 def next_map(before: ClusterMap, response: wire.WatchMapResponse) -> ClusterMap:
@@ -56,8 +62,13 @@ def next_map(before: ClusterMap, response: wire.WatchMapResponse) -> ClusterMap:
         if partition >= len(owners):
             raise Malformed(f"map change moves partition {partition} of {len(owners)}")
         owners[partition] = owner
-    return ClusterMap(PartitionMap(response.map_version, names, tuple(owners)), _addresses(response))
+    new = PartitionMap(response.map_version, names, tuple(owners))
+    return ClusterMap(new, _addresses(response), _admin_addresses(response))
 
 
 def _addresses(response: wire.WatchMapResponse) -> dict[str, str]:
     return {entry.slice: entry.address for entry in response.slices}
+
+
+def _admin_addresses(response: wire.WatchMapResponse) -> dict[str, str]:
+    return {entry.slice: entry.admin_address for entry in response.slices if entry.admin_address}

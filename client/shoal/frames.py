@@ -1,7 +1,8 @@
-"""Frames of a session other than changes: detach, acks, pull, describe; and what every frame has.
+"""Frames of a session other than changes: attach, detach, acks, pull, describe; and what every frame has.
 
 A frame is numbered when it is sent and leaves when it is answered. After a lost stream a change is sent again with its
-number, which the slice knows; everything else belongs to the lost session and gets a new number, or is forgotten.
+number, which the slice knows; everything else belongs to the lost session and gets a new number, or has come to its
+end.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ class Frame:
         raise NotImplementedError
 
     def stream_ended(self) -> bool:
-        """Its stream was lost before the answer: whether it must be sent on the next one, with a new number."""
+        """Its stream was lost before the answer, or before it was sent: whether the next stream must have it."""
         return True
 
     def expire(self, now: float, error: ShoalError) -> None:
-        """Fails who waits beyond their deadline."""
+        """Fails the waiters beyond their deadline."""
 
 
 Question = wire.Detach | wire.Pull | wire.Describe
 
 
 class QuestionFrame(Frame):
-    """One detach, pull or describe, and its one waiter, who gets the answer. Takes `cost_bytes` of the room."""
+    """One detach, pull or describe, and its one waiter, which gets the answer. Takes `cost_bytes` of the room."""
 
     __slots__ = ("_question", "cost_bytes", "future")
 
@@ -85,26 +86,60 @@ class QuestionFrame(Frame):
             self.deadline = float("inf")
 
 
+class PullFrame(QuestionFrame):
+    """A pull. What it took for a caller that has left goes to `on_late`, since the slice gives it to no other now."""
+
+    __slots__ = ("_on_late",)
+
+    def __init__(self, pull: wire.Pull, deadline: float, on_late: Callable[[wire.Answer], None]) -> None:
+        super().__init__(pull, deadline)
+        self._on_late = on_late
+
+    def answered(self, answer: wire.Answer) -> None:
+        if self.future.done():
+            self._on_late(answer)
+        else:
+            self.future.set_result(answer)
+
+
 class DetachFrame(QuestionFrame):
-    """What it asks for is also done by the end of the stream."""
+    """What it asks for is also done by the end of the stream. It is sent although its caller has left: a handle that
+    stayed attached would hold messages for nothing. It takes no room: handles are bounded by what was attached."""
 
     __slots__ = ()
+
+    def __init__(self, detach: wire.Detach) -> None:
+        super().__init__(detach, float("inf"))
+        self.cost_bytes = 0
+        self.future.add_done_callback(_retrieve)
+
+    def fill(self, request: wire.SessionRequest) -> bool:
+        super().fill(request)
+        return True
 
     def stream_ended(self) -> bool:
         self.answered(wire.Answer())
         return False
 
 
+def _retrieve(future: asyncio.Future[wire.Answer]) -> None:
+    """Its failure is no news where nothing waits for it."""
+    if not future.cancelled():
+        future.exception()
+
+
 class AcksFrame(Frame):
-    """Acks; `done` is called once, when the slice has them or they are given up."""
+    """Acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles, which mean
+    nothing on the next stream; what becomes of them then is known to whoever made them (acks.py)."""
 
-    __slots__ = ("_acks", "_done", "cost_bytes")
+    __slots__ = ("_acks", "_done", "_of_stream", "cost_bytes")
 
-    def __init__(self, acks: list[wire.Ack], done: Callable[[ShoalError | None], None]) -> None:
+    def __init__(self, acks: list[wire.Ack], done: Callable[[ShoalError | None], None], of_stream: bool) -> None:
         super().__init__()
         self.cost_bytes = 0
         self._acks = acks
         self._done = done
+        self._of_stream = of_stream
 
     def fill(self, request: wire.SessionRequest) -> bool:
         request.acks.acks.extend(self._acks)
@@ -115,3 +150,6 @@ class AcksFrame(Frame):
 
     def failed(self, error: ShoalError) -> None:
         self._done(error)
+
+    def stream_ended(self) -> bool:
+        return not self._of_stream

@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
 from shoal.cluster_map import ClusterMap
 from shoal.inbox_slice import InboxSlice
-from shoal.limits import CLOSE_S, CONSUME_QUEUES_MAX, MESSAGES_PER_TURN_MAX
-from shoal.messages import Delivery, Message
+from shoal.limits import (
+    ATTACH_OTHERS_S,
+    CLOSE_S,
+    CONSUME_QUEUES_MAX,
+    INBOX_EXCESS_BYTES,
+    MESSAGES_PER_TURN_MAX,
+    WINDOW_LOOK_S,
+)
+from shoal.messages import Delivery, Message, check_acked
 from shoal.routing import Routing
 from shoal.waiting import deadline_exceeded, no_such_queue
-from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
-from shoal_contract.names import Name, direct_key, encode_name
+from shoal_contract.arguments import DEADLINE_S
+from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
+from shoal_contract.names import Name, direct_key, encode_name, show
 from shoal_contract.wire import slice_pb2 as wire
+
+_log = logging.getLogger("shoal")
 
 
 class Inbox:
@@ -51,23 +63,29 @@ class Inbox:
         self._buffer: deque[tuple[Delivery, int]] = deque()
         """Deliveries with their size in bytes, `_buffer_bytes` together."""
         self._buffer_bytes = 0
+        self._answers_awaited = 0
+        """Calls that wait for an answer, which comes behind deliveries: the buffer may exceed its bound for them."""
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = False
         self._unlisten: Callable[[], None] = lambda: None
         self._current: Iterator[Message] = iter(())
         self._turn = 0
+        self._idle = False
+        """Nothing came since the last look at the windows."""
+        self._look: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Inbox:
         if self._closed:
-            raise Unavailable("inbox is closed; ask the broker for another one", subject="inbox")
+            raise Unavailable("the inbox is closed; ask the broker for another one", subject="inbox")
         self._unlisten = self._routing.map.listen(self._follow)
         try:
             self._follow(self._routing.map.current)
-            await self._attach(self._first_queues, self._deadline_s)
+            await self._attach(self._first_queues, self._deadline(None))
         except BaseException:
-            await self._close(flush_s=0)
+            self._end()
             raise
+        self._look_later()
         return self
 
     async def __aexit__(
@@ -77,13 +95,27 @@ class Inbox:
 
     async def close(self) -> None:
         """Sends what was acked, waiting at most CLOSE_S, and leaves. Iterations end."""
-        await self._close(CLOSE_S)
+        if self._closed:
+            return
+        self._closed = True
+        self._arrived.set()
+        self._room.set()
+        try:
+            with contextlib.suppress(ShoalError):
+                await self._flush(asyncio.get_running_loop().time() + CLOSE_S)
+        finally:
+            self._end()
+        await asyncio.gather(*(part.session.close() for part in self._slices.values()))
 
     def __aiter__(self) -> Inbox:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message, of any queue. Raises what a slice refuses the inbox with."""
+        """The next message, of any queue. Raises what a slice refuses the inbox with. Cancelled, it takes none."""
+        self._turn += 1
+        if self._turn >= MESSAGES_PER_TURN_MAX:
+            self._turn = 0
+            await asyncio.sleep(0)
         message = next(self._current, None)
         while message is None:
             delivery = await self._next()
@@ -91,10 +123,6 @@ class Inbox:
                 raise StopAsyncIteration
             self._current = delivery.messages()
             message = next(self._current, None)
-        self._turn += 1
-        if self._turn >= MESSAGES_PER_TURN_MAX:
-            self._turn = 0
-            await asyncio.sleep(0)
         return message
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
@@ -103,84 +131,135 @@ class Inbox:
             yield delivery
 
     async def attach(self, *queues: Name, deadline_s: float | None = None) -> None:
-        """Adds queues. Raises InvalidName, NoSuchQueue, DeadlineExceeded, ResourceExhausted."""
+        """Adds queues: returns once their homes have them, and the other slices that answer promptly. A slice that is
+        away is attached when it is back.
+
+        Raises NoSuchQueue (the other queues are added); InvalidName, DeadlineExceeded, ResourceExhausted (none is).
+        """
         names = [encode_name(queue, "queue") for queue in queues]
-        await self._attach(names, self._deadline_s if deadline_s is None else deadline_s)
+        deadline = self._deadline(deadline_s)
+        if self._closed or not self._slices:
+            raise Unavailable("the inbox is not open: use `async with broker.consume(...) as inbox`", subject="inbox")
+        await self._attach(names, deadline)
 
     async def detach(self, *queues: Name, deadline_s: float | None = None) -> None:
-        """Removes queues; what they have unacked is delivered again elsewhere. Unknown ones are left so."""
-        deadline = self._deadline(self._deadline_s if deadline_s is None else deadline_s)
-        names = [encode_name(queue, "queue") for queue in queues]
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self.flush()
-        except TimeoutError:
-            raise deadline_exceeded("acks before detach") from None
-        handles = [self._handles.pop(name) for name in names if name in self._handles]
-        for handle in handles:
-            del self._queues[handle]
-        if handles:
-            for part in list(self._slices.values()):
-                await part.detach(handles, deadline)
+        """Removes queues; what they have unacked is delivered again elsewhere. Unknown ones are left so.
 
-    @property
-    def buffered_bytes(self) -> int:
-        """What waits to be read, about."""
-        return self._buffer_bytes
+        Raises DeadlineExceeded where a slice is slow to confirm; it is done all the same.
+        """
+        names = [encode_name(queue, "queue") for queue in queues]
+        await self._detach(names, self._deadline(deadline_s))
 
     def ack(self, *messages: Message | Delivery) -> None:
         """As each one's `ack`."""
+        check_acked(messages)
         for message in messages:
             message.ack_nowait()
 
-    async def flush(self) -> None:
-        """Until the slices have every ack."""
-        for part in list(self._slices.values()):
-            await part.acks.flush()
+    async def flush(self, *, deadline_s: float | None = None) -> None:
+        """Until the slices have every ack: what was acked by then never comes again.
 
-    async def _attach(self, queues: Sequence[bytes], deadline_s: float) -> None:
-        deadline = self._deadline(deadline_s)
+        After a lost stream it waits until the slice is back, and acks what comes again. Raises DeadlineExceeded, naming
+        the slices that have not answered.
+        """
+        await self._flush(self._deadline(deadline_s))
+
+    async def _flush(self, deadline: float) -> None:
+        parts = list(self._slices.values())
+        try:
+            async with asyncio.timeout_at(deadline):
+                with self._awaiting_answers():
+                    await asyncio.gather(*(part.flush() for part in parts))
+        except TimeoutError:
+            slow = ", ".join(part.session.slice_name for part in parts if not part.flushed)
+            raise deadline_exceeded(f"acks at slice {slow}") from None
+
+    async def _attach(self, queues: Sequence[bytes], deadline: float) -> None:
         names = [name for name in dict.fromkeys(queues) if name not in self._handles]
-        if len(self._queues) + len(names) > CONSUME_QUEUES_MAX:
-            count = len(self._queues) + len(names)
+        self._check_count(len(self._queues) + len(names))
+        handles = range(self._last_handle + 1, self._last_handle + 1 + len(names))
+        self._last_handle += len(names)
+        self._queues.update(zip(handles, names, strict=True))
+        self._handles.update(zip(names, handles, strict=True))
+        for part in self._slices.values():
+            part.attachments.attach(handles)
+        try:
+            with self._awaiting_answers():
+                absent = await self._at_homes(handles, deadline)
+                await self._at_others(handles, deadline)
+        except BaseException:
+            self._forget(names)
+            raise
+        if absent:
+            self._forget(absent)
+            raise no_such_queue(absent[0])
+
+    def _check_count(self, count: int) -> None:
+        if count > CONSUME_QUEUES_MAX:
             raise ResourceExhausted(
                 f"inbox queues: {count}; the limit is {CONSUME_QUEUES_MAX}",
                 subject="inbox queues",
                 limit=CONSUME_QUEUES_MAX,
                 value=count,
             )
-        handles = range(self._last_handle + 1, self._last_handle + 1 + len(names))
-        self._last_handle += len(names)
-        self._queues.update(zip(handles, names, strict=True))
-        self._handles.update(zip(names, handles, strict=True))
-        for part in self._slices.values():
-            part.attach(handles)
-        for part in list(self._slices.values()):
-            await part.wait_attached(handles, deadline)
-        await self._check_homes(handles, deadline)
 
-    async def _check_homes(self, handles: Sequence[int], deadline: float) -> None:
-        """A queue that has no part at its home does not exist. Raises NoSuchQueue, having detached it."""
+    async def _at_homes(self, handles: Iterable[int], deadline: float) -> list[bytes]:
+        """Until each queue is attached at its home. Returns those that their home does not have: they do not exist."""
         owner_of = self._routing.map.current.owner_of
-        missing = []
+        homes: dict[str, list[int]] = {}
         for handle in handles:
-            home = self._slices.get(owner_of(direct_key(self._queues[handle])))
-            if home is not None and handle in home.absent:
-                missing.append(self._queues[handle])
-        if missing:
-            await self.detach(*missing, deadline_s=deadline - asyncio.get_running_loop().time())
-            raise no_such_queue(missing[0])
+            homes.setdefault(owner_of(direct_key(self._queues[handle])), []).append(handle)
+        parts = {self._slices[name]: some for name, some in homes.items()}
+        await asyncio.gather(*(part.attachments.wait(some, deadline) for part, some in parts.items()))
+        return [
+            self._queues[handle] for part, some in parts.items() for handle in some if handle in part.attachments.absent
+        ]
 
-    def _deadline(self, deadline_s: float) -> float:
-        return asyncio.get_running_loop().time() + deadline_s
+    async def _at_others(self, handles: Sequence[int], deadline: float) -> None:
+        """Until the queues are attached everywhere, but only a moment where a slice does not answer."""
+        deadline = min(deadline, asyncio.get_running_loop().time() + ATTACH_OTHERS_S)
+
+        async def wait(part: InboxSlice) -> None:
+            with contextlib.suppress(DeadlineExceeded, ResourceExhausted):
+                await part.attachments.wait(handles, deadline)
+
+        await asyncio.gather(*(wait(part) for part in self._slices.values() if not part.session.away))
+
+    async def _detach(self, names: Sequence[bytes], deadline: float) -> None:
+        handles = self._taken_out(names)
+        if handles:
+            with self._awaiting_answers():
+                results = await asyncio.gather(
+                    *(part.detach(handles, deadline) for part in self._slices.values()), return_exceptions=True
+                )
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+
+    def _forget(self, names: Sequence[bytes]) -> None:
+        """Detaches without waiting."""
+        handles = self._taken_out(names)
+        for part in self._slices.values() if handles else ():
+            part.leave(handles)
+
+    def _taken_out(self, names: Sequence[bytes]) -> list[int]:
+        handles = [self._handles.pop(name) for name in dict.fromkeys(names) if name in self._handles]
+        for handle in handles:
+            del self._queues[handle]
+        return handles
+
+    def _deadline(self, deadline_s: float | None) -> float:
+        seconds = self._deadline_s if deadline_s is None else DEADLINE_S.check(deadline_s)
+        return asyncio.get_running_loop().time() + seconds
 
     def _follow(self, cluster_map: ClusterMap) -> None:
         """Attaches at slices that are new in the map. One that left the map owns nothing and stays silent."""
         for name in cluster_map.slices:
             if name not in self._slices:
-                part = InboxSlice(
+                self._slices[name] = InboxSlice(
                     name,
                     self._routing.map,
+                    self._routing.deadlines,
                     self._queues,
                     self._window,
                     self._buffer_bytes_max,
@@ -188,12 +267,24 @@ class Inbox:
                     self._drop_repeats,
                     self._arrived.set,
                 )
-                self._slices[name] = part
-                self._routing.watched.add(part.session)
+
+    @contextlib.contextmanager
+    def _awaiting_answers(self) -> Iterator[None]:
+        self._answers_awaited += 1
+        self._room.set()
+        try:
+            yield
+        finally:
+            self._answers_awaited -= 1
+
+    @property
+    def _full(self) -> bool:
+        excess = INBOX_EXCESS_BYTES if self._answers_awaited else 0
+        return self._buffer_bytes >= self._buffer_bytes_max + excess and not self._closed
 
     async def _put(self, delivery: Delivery) -> None:
         """Waits while the buffer is full; then this slice's stream is not read."""
-        while self._buffer_bytes >= self._buffer_bytes_max and not self._closed:
+        while self._full:
             self._room.clear()
             await self._room.wait()
         if self._closed:
@@ -210,6 +301,7 @@ class Inbox:
             self._raise_refusal()
             self._arrived.clear()
             await self._arrived.wait()
+        self._idle = False
         delivery, size_bytes = self._buffer.popleft()
         self._buffer_bytes -= size_bytes
         self._room.set()
@@ -220,20 +312,33 @@ class Inbox:
             if part.error is not None:
                 raise part.error
 
-    async def _close(self, flush_s: float) -> None:
-        """What is buffered is left to be delivered again."""
-        if self._closed:
-            return
+    def _look_later(self) -> None:
+        self._look = asyncio.get_running_loop().call_later(WINDOW_LOOK_S, self._look_at_windows)
+
+    def _look_at_windows(self) -> None:
+        """Says once, where nothing came for a while, that a queue has as much unacked as its window allows."""
+        window = self._window.window_messages or WINDOW_MESSAGES_DEFAULT
+        for part in self._slices.values() if self._idle and not self._buffer else ():
+            queue = self._queues.get(part.last_handle)
+            unacked = part.repeats.unacked(part.last_handle) if part.repeats is not None and queue is not None else 0
+            if queue is not None and unacked >= window:
+                _log.warning(
+                    "window of %s is full: %s messages are unacked, so slice %s sends no more of it; ack what is done,"
+                    " or consume with a larger window_messages",
+                    *(show(queue), f"{unacked:,}", part.session.slice_name),
+                )
+                return
+        self._idle = True
+        self._look_later()
+
+    def _end(self) -> None:
+        """Ends without waiting. What is buffered is left to be delivered again."""
         self._closed = True
         self._arrived.set()
         self._room.set()
         self._unlisten()
-        try:
-            if flush_s:
-                with contextlib.suppress(TimeoutError, ShoalError):
-                    async with asyncio.timeout(flush_s):
-                        await self.flush()
-        finally:
-            for part in self._slices.values():
-                self._routing.watched.discard(part.session)
-                await part.session.close()
+        if self._look is not None:
+            self._look.cancel()
+        for part in self._slices.values():
+            part.closed = True
+            part.session.close_soon()

@@ -1,6 +1,7 @@
-"""An inbox's part at one slice: its session, which queues are attached there, its acks.
+"""An inbox's part at one slice: its session, what it delivers, its acks.
 
 Its session is its own, not the one that carries requests: a full inbox stops reading, and may not hold up receipts.
+Not here: which queues are attached (attachments.py), what was handed out (repeats.py).
 """
 
 from __future__ import annotations
@@ -8,54 +9,49 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from shoal.acks import AckSender
+from shoal.acks import Acked, AckSender
+from shoal.attachments import Attachments
+from shoal.deadlines import Deadlines
 from shoal.frames import DetachFrame, Frame
-from shoal.limits import ATTACH_QUEUES_MAX
+from shoal.limits import ACK_DOUBT_S, INBOX_BYTES_MAX
 from shoal.map_watch import MapWatch
 from shoal.messages import Delivery
-from shoal.seen import Part, Seen
-from shoal.slice_session import SliceSession
+from shoal.repeats import Part, Repeats
+from shoal.slice_session import Consumer, SliceSession
 from shoal.waiting import deadline_exceeded
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
 
 OnDelivery = Callable[[Delivery], Awaitable[None]]
 
 
-class AttachFrame(Frame):
-    """Takes what still has to be attached when it is sent; the next stream begins with frames of its own."""
+class Era:
+    """Acker of what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: none is
+    open."""
 
-    __slots__ = ("_handles", "_owner", "cost_bytes")
+    __slots__ = ("_part", "number", "stream")
 
-    def __init__(self, owner: InboxSlice) -> None:
-        super().__init__()
-        self.cost_bytes = 0
-        self._owner = owner
-        self._handles: list[int] = []
+    def __init__(self, part: InboxSlice, number: int, stream: int) -> None:
+        self._part = part
+        self.number = number
+        self.stream = stream
 
-    def fill(self, request: wire.SessionRequest) -> bool:
-        self._handles = self._owner.take_unsent()
-        self._owner.fill_attach(self._handles, request.attach)
-        return bool(self._handles)
+    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        self._part.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
 
-    def answered(self, answer: wire.Answer) -> None:
-        self._owner.attached(self._handles, answer.attached.absent)
-
-    def failed(self, error: ShoalError) -> None:
-        self._owner.fail(error)
-
-    def stream_ended(self) -> bool:
-        return False
+    def queue_of(self, consumer: int | bytes) -> bytes:
+        return self._part.queue_of(consumer)
 
 
-class InboxSlice:
+class InboxSlice(Consumer):
     """`queues` is the inbox's own: handle -> queue, changed only by the inbox."""
 
     def __init__(
         self,
         slice_name: str,
         map_watch: MapWatch,
+        deadlines: Deadlines,
         queues: Mapping[int, bytes],
         window: wire.Attach,
         buffer_bytes: int,
@@ -63,123 +59,188 @@ class InboxSlice:
         drop_repeats: bool,
         on_failure: Callable[[], None],
     ) -> None:
-        self.absent: set[int] = set()
-        """Handles whose queue had no part here when attached."""
         self.error: ShoalError | None = None
         """Why this slice refuses the inbox; repeating does not cure it."""
+        self.last_handle = 0
+        """One that messages came for last; 0: none came yet."""
+        self.closed = False
         self._queues = queues
-        self._window = window
         self._on_delivery = on_delivery
         self._on_failure = on_failure
-        self._unsent: dict[int, None] = {}
-        self._unanswered: set[int] = set()
-        """Handles not known to be attached on the current stream; holds all of `_unsent`."""
+        self._ended_in: dict[int, int] = {}
+        """Handle -> number of the era that began when a life of its queue ended."""
         self._any_detached = False
-        self._changed = asyncio.Event()
-        self._delivered = Seen() if drop_repeats else None
-        self._acked = Seen()
+        self._held: list[wire.Delivery] = []
+        """Came before it is known which life they are of. At most INBOX_BYTES_MAX."""
+        self._era = Era(self, 0, 0)
         self.session = SliceSession(
-            slice_name,
-            map_watch,
-            on_deliveries=self._deliver,
-            first_frames=self._first_frames,
-            on_refused=self.fail,
-            window_bytes=buffer_bytes,
+            slice_name, map_watch, deadlines, what="inbox", consumer=self, window_bytes=buffer_bytes
         )
-        self.acks = AckSender(self.session, self.fail)
+        self.attachments = Attachments(slice_name, queues, window, self.session.send, self.refused, self._lives_ended)
+        self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
+        self.repeats = Repeats(self.acks.pending) if drop_repeats else None
 
-    def attach(self, handles: Sequence[int]) -> None:
-        """Begins to attach; `wait_attached` tells when it is done."""
-        self._unsent.update(dict.fromkeys(handles))
-        self._unanswered.update(handles)
-        for _ in range(0, len(handles), ATTACH_QUEUES_MAX):
-            self.session.send(AttachFrame(self))
-
-    async def wait_attached(self, handles: Sequence[int], deadline: float) -> None:
-        """Raises DeadlineExceeded, or what the slice refuses the inbox with."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                while self.error is None and not self._unanswered.isdisjoint(handles):
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            raise deadline_exceeded(f"attach at slice {self.session.slice_name}") from None
-        if self.error is not None:
-            raise self.error
-
-    async def detach(self, handles: Sequence[int], deadline: float) -> None:
+    def leave(self, handles: Sequence[int]) -> Sequence[DetachFrame]:
+        """Detaches without waiting. Returns the frames that the slice has to answer."""
         self._any_detached = True
         for handle in handles:
-            self._unsent.pop(handle, None)
-        self._unanswered.difference_update(handles)
-        self.absent.difference_update(handles)
-        for start in range(0, len(handles), ATTACH_QUEUES_MAX):
-            frame = DetachFrame(wire.Detach(handles=handles[start : start + ATTACH_QUEUES_MAX]), deadline)
-            await self.session.room.take(frame.cost_bytes, deadline)
-            self.session.send(frame)
-            await frame.future
+            self._ended_in.pop(handle, None)
+        return self.attachments.leave(handles)
 
-    def take_unsent(self) -> list[int]:
-        handles = list(self._unsent)[:ATTACH_QUEUES_MAX]
-        for handle in handles:
-            del self._unsent[handle]
-        return handles
+    async def detach(self, handles: Sequence[int], deadline: float) -> None:
+        """Detaches behind the acks that were given so far. Done at once where no stream is open: nothing is
+        attached."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                try:
+                    await self.acks.sent()
+                finally:
+                    frames = self.leave(handles)
+                for frame in frames:
+                    await frame.future
+        except TimeoutError:
+            raise deadline_exceeded(f"detach at slice {self.session.slice_name}") from None
 
-    def fill_attach(self, handles: Sequence[int], attach: wire.Attach) -> None:
-        attach.CopyFrom(self._window)
-        attach.handles.extend(handles)
-        attach.queues.extend([self._queues[handle] for handle in handles])
+    # What the session tells.
 
-    def attached(self, handles: Sequence[int], absent: Sequence[int]) -> None:
-        self._unanswered.difference_update(handles)
-        self.absent.difference_update(handles)
-        self.absent.update(absent)
-        self._changed.set()
+    def first_frames(self) -> Sequence[Frame]:
+        self._era = Era(self, self._era.number + 1, self.session.stream_number)
+        return self.attachments.begin_stream()
 
-    def fail(self, error: ShoalError) -> None:
+    def stream_ended(self) -> None:
+        self._era = Era(self, self._era.number + 1, 0)
+        self._held.clear()
+        lost = self.acks.stream_ended()
+        if self.repeats is not None:
+            self.repeats.stream_ended(lost)
+        self.attachments.end_stream()
+
+    def refused(self, error: ShoalError) -> None:
         self.error = error
-        self._changed.set()
+        self.attachments.fail(error)
         self._on_failure()
 
-    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
-        """Acker of this slice's deliveries. What was detached since is not acked: it is given to others."""
+    @property
+    def holding(self) -> bool:
+        return bool(self._held)
+
+    async def delivered(self, response: wire.SessionResponse) -> None:
+        if response.resets:
+            self.attachments.lives_ended(response.resets)
+        deliveries: Sequence[wire.Delivery] = response.deliveries
+        if self._held or self.attachments.unconfirmed:
+            deliveries = self._of_known_lives(deliveries)
+        for item in deliveries:
+            await self._deliver(item)
+
+    def _of_known_lives(self, deliveries: Sequence[wire.Delivery]) -> list[wire.Delivery]:
+        """After a lost stream, what comes for a handle waits until its attach is answered, which tells the life; and
+        what comes behind it waits too, so that keys keep their order."""
+        came = [*self._held, *deliveries]
+        unconfirmed = self.attachments.unconfirmed
+        first = next((at for at, item in enumerate(came) if not unconfirmed.isdisjoint(item.handles)), len(came))
+        self._held = came[first:]
+        if sum(len(item.chunk) for item in self._held) > INBOX_BYTES_MAX:
+            first, self._held = len(came), []
+        return came[:first]
+
+    async def _deliver(self, item: wire.Delivery) -> None:
+        handles: Sequence[int] = list(item.handles)
         if self._any_detached:
-            consumers = [handle for handle in consumers if handle in self._queues]
-            if not consumers:
-                return
-        if self._delivered is not None:
-            self._acked.add(delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
-        self.acks.add(delivery.key_bytes, first, end, consumers)
+            handles = [handle for handle in handles if handle in self._queues]
+        if not handles:
+            return
+        self.last_handle = handles[0]
+        first: int = item.low
+        parts: list[Part]
+        if self.repeats is None:
+            parts = [(first, item.to, handles)]
+        else:
+            parts, acked = self.repeats.deliver(item.key, first, item.to, handles)
+            if acked:
+                self._ack_again(item.key, acked)
+        if parts:
+            chunk = parse_chunk(item.chunk)
+            era = self._era
+            for low, high, same in parts:
+                await self._on_delivery(Delivery(item, low, high, chunk, same, era))
+
+    def _ack_again(self, key: bytes, acked: Sequence[Part]) -> None:
+        for low, high, handles in acked:
+            self.acks.add(key, low, high, handles)
+        self.attachments.changed.set()
+
+    def _lives_ended(self, handles: Sequence[int]) -> None:
+        self._era = Era(self, self._era.number + 1, self._era.stream)
+        self._ended_in.update(dict.fromkeys(handles, self._era.number))
+        self.acks.forget(handles)
+        if self.repeats is not None:
+            self.repeats.forget(handles)
+
+    # Acks.
+
+    def ack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """What was detached since, or is of a life that ended, is not acked: others get it, or it is gone.
+
+        Raises Unavailable once the inbox is closed.
+        """
+        if self.closed:
+            raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
+        if self._any_detached:
+            handles = [handle for handle in handles if handle in self._queues]
+        if era is not self._era:
+            self._ack_of_before(era, key, first, end, handles)
+        elif handles:
+            self.acks.add(key, first, end, handles)
+
+    def _ack_of_before(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        handles = [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
+        if not handles:
+            return
+        if era.stream != self._era.stream and self.repeats is not None:
+            for low, high, same in self.repeats.ack(key, first, end, handles):
+                self.acks.add(key, low, high, same)
+        elif self._era.stream:
+            self.acks.add(key, first, end, handles)
+
+    async def flush(self) -> None:
+        """Until the slice has every ack that it can still be given.
+
+        After a lost stream: until a stream stands again and what was acked has come again, and was acked again; what
+        has not come ACK_DOUBT_S after that the slice had taken before, or has given to others.
+        """
+        await self.acks.flush()
+        while self.repeats is not None and self.repeats.in_doubt:
+            left_s = self._doubt_left_s()
+            if left_s is not None and left_s <= 0:
+                break
+            self.attachments.changed.clear()
+            try:
+                async with asyncio.timeout(left_s):
+                    await self.attachments.changed.wait()
+            except TimeoutError:
+                pass
+        await self.acks.flush()
+
+    def _doubt_left_s(self) -> float | None:
+        """None: not all is attached yet."""
+        if not self.attachments.complete:
+            return None
+        return self.attachments.answered_s + ACK_DOUBT_S - asyncio.get_running_loop().time()
+
+    @property
+    def flushed(self) -> bool:
+        """Whether the slice has every ack, as far as known."""
+        return not self.acks and (self.repeats is None or not self.repeats.in_doubt)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         return self._queues.get(consumer, b"") if isinstance(consumer, int) else consumer
 
-    def _first_frames(self) -> list[AttachFrame]:
-        self._unsent = dict.fromkeys(self._queues)
-        self._unanswered = set(self._queues)
-        return [AttachFrame(self) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
+    def _acks_answered(self, blocks: Sequence[Acked]) -> None:
+        if self.repeats is not None:
+            for key, first, end, handles in blocks:
+                self.repeats.answered(key, first, end, handles)  # type: ignore[arg-type]  # handles
 
-    async def _deliver(self, deliveries: Sequence[wire.Delivery]) -> None:
-        for item in deliveries:
-            handles: Sequence[int] = list(item.handles)
-            if self._any_detached:
-                handles = [handle for handle in handles if handle in self._queues]
-                if not handles:
-                    continue
-            first: int = item.low
-            if self._delivered is None:
-                parts: list[Part] = [(first, item.to, handles)]
-            else:
-                parts = self._delivered.add(item.key, first, item.to, handles)
-                if parts != [(first, item.to, handles)]:
-                    self._ack_again(item, first, handles)
-            if parts:
-                chunk = parse_chunk(item.chunk)
-                for low, high, same in parts:
-                    await self._on_delivery(Delivery(item, low, high, chunk, same, self))
-
-    def _ack_again(self, item: wire.Delivery, first: int, handles: Sequence[int]) -> None:
-        """Repeats of what was acked are acked once more: the slice may have lost the first ack in a crash."""
-        for handle in handles:
-            for low, high in self._acked.known(item.key, first, item.to, handle):
-                self.acks.add(item.key, low, high, (handle,))
+    def _acks_refused(self, error: ShoalError) -> None:
+        if not isinstance(error, OutcomeUnknown):
+            self.refused(error)

@@ -1,15 +1,29 @@
-"""Queues this client knows lately, their options, and where they have parts. Bounded, and trusted briefly. Pure."""
+"""Cache of queues' options and lives, and of the slices that have a part of each. Bounded, and trusted briefly.
+Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shoal.limits import KNOWN_QUEUE_AGE_S, KNOWN_QUEUES_MAX
 
 
+class Life(NamedTuple):
+    """What a queue's home says of it. `incarnation` 0: not known."""
+
+    expires_after_s: int
+    incarnation: int
+
+
+def same_life(one: int, other: int) -> bool:
+    """Whether two incarnations may be of one life."""
+    return one == other or not one or not other
+
+
 @dataclass(slots=True)
 class _Known:
-    expires_after_s: int
+    life: Life
     since_s: float
     parts: set[str] = field(default_factory=set)
 
@@ -23,21 +37,21 @@ class KnownQueues:
         self._queues: dict[bytes, _Known] = {}
         """The queue used last is last."""
 
-    def declared(self, queue: bytes, expires_after_s: int, home: str, now_s: float) -> None:
-        """Its home says that it exists with these options."""
+    def declared(self, queue: bytes, life: Life, home: str, now_s: float) -> None:
+        """Its home says that this life of it exists now. Parts of another life are not known any more."""
         before = self._queues.pop(queue, None)
-        parts = before.parts if before is not None and before.expires_after_s == expires_after_s else set()
-        self._queues[queue] = _Known(expires_after_s, now_s, parts | {home})
+        parts = before.parts if before is not None and before.life == life else set()
+        self._queues[queue] = _Known(life, now_s, parts | {home})
         if len(self._queues) > self._queues_max:
             del self._queues[next(iter(self._queues))]
 
-    def options_of(self, queue: bytes, now_s: float) -> int | None:
-        """Its `expires_after_s`; None if unknown, or known too long ago."""
+    def life_of(self, queue: bytes, now_s: float) -> Life | None:
+        """None if unknown, or known too long ago."""
         known = self._queues.get(queue)
         if known is None or now_s - known.since_s > self._age_s:
             return None
         self._queues[queue] = self._queues.pop(queue)
-        return known.expires_after_s
+        return known.life
 
     def has_part(self, queue: bytes, slice_name: str) -> bool:
         known = self._queues.get(queue)

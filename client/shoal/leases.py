@@ -1,4 +1,4 @@
-"""Pull and ack without a session, for who keeps no connection: HTTP gateways, short scripts, many processes.
+"""Pull and ack without a session, for programs that keep no connection: HTTP gateways, short scripts, many processes.
 
 What is pulled belongs to its lease and not to a connection: any process acks it by queue, key and offsets, and what is
 not acked when the lease ends is given again. Not here: pulling for a connection (pulling.py), push (inbox.py).
@@ -7,33 +7,34 @@ not acked when the lease ends is given again. Not here: pulling for a connection
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import grpc.aio
 
 from shoal.broker import Broker
 from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
+from shoal.merging import living_parts
 from shoal.messages import Delivery, Message
-from shoal.slice_calls import Ask
+from shoal.slice_calls import over
 from shoal.waiting import no_such_queue, remaining_s
+from shoal_contract.arguments import LEASE_MS, OFFSET, PULL_BYTES, PULL_MESSAGES, check_names
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import (
     MapOrLeaderChanged,
     NoSuchQueue,
     OutcomeUnknown,
     OutOfRange,
+    ShoalError,
     TooLarge,
     Unavailable,
 )
-from shoal_contract.names import Name, encode_name
+from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
-
-Answer = TypeVar("Answer")
 
 
 class Done(NamedTuple):
@@ -63,28 +64,38 @@ class Leases:
         self._calls = broker._calls
 
     async def backlogs(self, queues: Sequence[Name], *, deadline_s: float | None = None) -> list[Backlog]:
-        """Of at most 1,000 queues, in order: one question to each slice. Raises TooLarge, InvalidName."""
-        if len(queues) > LEASE_BACKLOGS_MAX:
+        """Returns the backlogs of at most 1,000 different queues, in order: one question to each slice.
+
+        Where a queue's home answers it decides whether the queue exists, and what counts. Raises TooLarge, InvalidName.
+        """
+        asked = list(check_names("queue", queues))
+        if len(asked) > LEASE_BACKLOGS_MAX:
             raise TooLarge(
-                f"queues in one question: {len(queues)}; the limit is {LEASE_BACKLOGS_MAX}",
+                f"queues in one question: {len(asked)}; the limit is {LEASE_BACKLOGS_MAX}",
                 subject="queues",
                 limit=LEASE_BACKLOGS_MAX,
-                value=len(queues),
+                value=len(asked),
             )
-        question = wire.Describe(queues=[encode_name(queue, "queue") for queue in queues])
+        question = wire.Describe(queues=asked)
         deadline = min(self._broker._deadline(deadline_s), self._broker._deadline(LEASE_LOOK_S))
         names = self._routing.map.current.slices
         answers = dict(
             zip(names, await asyncio.gather(*(self._look(name, question, deadline) for name in names)), strict=True)
         )
         silent = tuple(name for name, answer in answers.items() if answer is None)
-        found = []
-        for index in range(len(queues)):
-            parts = {name: answer[index] for name, answer in answers.items() if answer is not None}
-            holding = tuple(name for name, part in parts.items() if part.messages)
-            exists = any(part.exists for part in parts.values())
-            found.append(Backlog(exists, sum(part.messages for part in parts.values()), holding, silent))
-        return found
+        return [
+            self._backlog(queue, {name: answer[at] for name, answer in answers.items() if answer is not None}, silent)
+            for at, queue in enumerate(asked)
+        ]
+
+    def _backlog(self, queue: bytes, parts: dict[str, wire.QueueDescription], silent: tuple[str, ...]) -> Backlog:
+        home = parts.get(self._routing.map.current.owner_of(direct_key(queue)))
+        if home is not None:
+            living = living_parts(list(parts.values()), home)
+            parts = {name: part for name, part in parts.items() if part in living}
+        holding = tuple(name for name, part in parts.items() if part.messages)
+        exists = any(part.exists for part in parts.values())
+        return Backlog(exists, sum(part.messages for part in parts.values()), holding, silent)
 
     async def pull(
         self,
@@ -97,12 +108,13 @@ class Leases:
     ) -> list[Message]:
         """Takes up to `messages` messages now, about `bytes_max` bytes of bodies, for `lease_ms` milliseconds (> 0).
 
-        Ack them with `ack` below, not by their own. Raises NoSuchQueue, OutOfRange;
-        Unavailable where a slice does not answer and the others have nothing. A call that fails may have taken
-        messages: they come again when their lease ends.
+        Ack them with `ack` below, not by their own. Where a slice fails, what others gave is returned; if they have
+        nothing, Unavailable. Raises NoSuchQueue, OutOfRange. A call that fails may have taken messages: they come again
+        when their lease ends.
         """
-        if lease_ms < 1:
-            raise OutOfRange(f"lease_ms is {lease_ms}; it needs at least 1", subject="lease_ms", limit=1)
+        messages = PULL_MESSAGES.check(messages)
+        lease_ms = LEASE_MS.within(1, LEASE_MS.high).check(lease_ms)
+        bytes_max = PULL_BYTES.check(bytes_max)
         name = encode_name(queue, "queue")
         deadline = self._broker._deadline(deadline_s)
         backlog = (await self.backlogs([name], deadline_s=deadline_s))[0]
@@ -117,7 +129,12 @@ class Leases:
             pull = wire.Pull(
                 queue=name, messages_max=left, bytes_max=min(left_bytes, PULL_BYTES_MAX), lease_ms=lease_ms
             )
-            taken = await self._pull_from(slice_name, pull, deadline)
+            try:
+                taken = await self._pull_from(slice_name, pull, deadline)
+            except ShoalError:
+                if found:
+                    break  # What was taken is theirs who asked.
+                raise
             found += taken
             size_bytes += sum(len(message.body) for message in taken)
         if not found and backlog.silent:
@@ -126,13 +143,14 @@ class Leases:
         return found
 
     async def ack(self, queue: Name, done: Iterable[Done], *, deadline_s: float | None = None) -> None:
-        """These offsets are done for the queue, whoever has them; durable when this returns.
+        """These offsets are done for the queue, whichever consumer has them; durable when this returns.
 
-        What nobody has (never given, given back since, or acked already) is left as it is.
+        What no consumer has (never given, given back since, or acked already) is left as it is.
+        Raises InvalidName, OutOfRange, DeadlineExceeded.
         """
         name = encode_name(queue, "queue")
         deadline = self._broker._deadline(deadline_s)
-        left = [wire.Ack(key=encode_name(one.key, "key"), low=one.first, to=one.end, queues=[name]) for one in done]
+        left = [_ack(name, one) for one in done]
         while left:
             groups: dict[str, list[wire.Ack]] = {}
             for ack in left:
@@ -156,7 +174,7 @@ class Leases:
         try:
             await self._calls.ask_slice(
                 lambda: self._routing.map.current.owner_of(acks[0].key),
-                _over_stub(lambda stub, s: stub.Ack(wire.AckRequest(acks=acks), timeout=s)),
+                over(_stub, lambda stub, s: stub.Ack(wire.AckRequest(acks=acks), timeout=s)),
                 part_deadline,
             )
         except (MapOrLeaderChanged, OutcomeUnknown):
@@ -168,7 +186,7 @@ class Leases:
         try:
             answer = await self._calls.ask_slice(
                 lambda: slice_name,
-                _over_stub(lambda stub, s: stub.Pull(wire.PullRequest(pull=pull), timeout=s)),
+                over(_stub, lambda stub, s: stub.Pull(wire.PullRequest(pull=pull), timeout=s)),
                 deadline,
             )
         except NoSuchQueue:
@@ -181,12 +199,21 @@ class Leases:
         return found
 
 
-def _over_stub(ask: Callable[[SliceServiceAsyncStub, float], Awaitable[Answer]]) -> Ask[Answer]:
-    def call(channel: grpc.aio.Channel, timeout_s: float) -> Awaitable[Answer]:
-        stub: SliceServiceAsyncStub = SliceServiceStub(channel)
-        return ask(stub, timeout_s)
+def _stub(channel: grpc.aio.Channel) -> SliceServiceAsyncStub:
+    return SliceServiceStub(channel)
 
-    return call
+
+def _ack(queue: bytes, done: object) -> wire.Ack:
+    """Raises TypeError, InvalidName, OutOfRange."""
+    if not isinstance(done, Done):
+        raise TypeError(f"done must hold shoal.Done(key, first, end), not {type(done).__name__}")
+    first, end = OFFSET.check(done.first), OFFSET.check(done.end)
+    if end <= first:
+        problem = f"offsets {first} to {end} are none: end is the first that is not meant"
+        raise OutOfRange(problem, subject="end", limit=first + 1, value=end)
+    ack = wire.Ack(key=encode_name(done.key, "key"), to=end, queues=[queue])
+    ack.low = first
+    return ack
 
 
 class _Leased:

@@ -39,8 +39,9 @@ class Ledger:
     def in_flight(self) -> int:
         return len(self._pending)
 
-    def add_request(self, request: Request) -> None:
-        self._gather.add(request)
+    def add_request(self, request: Request) -> Frame | None:
+        """Returns the frame if this request began it. Raises what cannot be written; nothing is added then."""
+        return self._gather.add(request)
 
     def add_frame(self, frame: Frame) -> None:
         self._waiting.append(frame)
@@ -59,19 +60,19 @@ class Ledger:
             self._gather.take()
         return frames
 
-    def begin_stream(self, first_frames: Iterable[Frame]) -> list[Frame]:
-        """A new stream: what was unanswered is sent again. Returns frames that ended with the old one."""
+    def end_stream(self) -> list[Frame]:
+        """The stream is lost: what the next one must have is kept for it. Returns frames that ended with the stream."""
         unanswered = [*self._pending.values(), *self._again]
         self._pending.clear()
         self._again = deque(frame for frame in unanswered if frame.keeps_sequence)
         ended: list[Frame] = []
-        anew: list[Frame] = []
-        for frame in (*unanswered, *self._first):
-            if not frame.keeps_sequence:
-                frame.sequence = 0
-                (anew if frame.stream_ended() else ended).append(frame)
-        self._first = deque((*first_frames, *anew))
+        self._first = deque(_kept((*unanswered, *self._first), ended))
+        self._waiting = deque(_kept(self._waiting, ended))
         return ended
+
+    def begin_stream(self, first_frames: Iterable[Frame]) -> None:
+        """A new stream: unanswered changes are sent again, then `first_frames`, then what else is unanswered."""
+        self._first.extendleft(reversed(list(first_frames)))
 
     def take(self) -> Frame | None:
         """The frame to send now; None if there is none, or too many are unanswered."""
@@ -104,3 +105,13 @@ class Ledger:
     def settle(self, frame: Frame) -> None:
         """It is answered."""
         del self._pending[frame.sequence]
+
+
+def _kept(frames: Iterable[Frame], ended: list[Frame]) -> list[Frame]:
+    """Returns the frames besides changes that the next stream must have; the others go to `ended`."""
+    kept: list[Frame] = []
+    for frame in frames:
+        if not frame.keeps_sequence:
+            frame.sequence = 0
+            (kept if frame.stream_ended() else ended).append(frame)
+    return kept

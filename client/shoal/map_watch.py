@@ -1,6 +1,6 @@
 """Keeps the cluster's map: one `WatchMap` stream, moved from redirector to redirector when one fails.
 
-Belongs here: which redirector, when to ask again, who is told. Not here: what a map is (cluster_map).
+Belongs here: which redirector, when to ask again, what is told of it. Not here: what a map is (cluster_map).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,15 @@ from shoal.cluster_map import ClusterMap, first_map, next_map
 from shoal.limits import MAP_SUSPECT_S
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.names import printable
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 
 if TYPE_CHECKING:
     from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub
+
+_log = logging.getLogger("shoal")
 
 
 class MapWatch:
@@ -36,7 +40,10 @@ class MapWatch:
         self._changed = asyncio.Event()
         """Set, and replaced by a new one, at each change."""
         self._listeners: list[Callable[[ClusterMap], None]] = []
-        self._problem = "no answer yet"
+        self._problem = ""
+        """Why the last stream was lost, until one brings a map again."""
+        self._told = ""
+        """The problem that was logged last."""
         self._opened_s = 0.0
         self._stream: grpc.aio.UnaryStreamCall[WatchMapRequest, WatchMapResponse] | None = None
 
@@ -50,9 +57,14 @@ class MapWatch:
         return self._current
 
     def listen(self, listener: Callable[[ClusterMap], None]) -> Callable[[], None]:
-        """Calls `listener` with each new map. Returns what ends that."""
+        """Calls `listener` with each new map. Returns what ends that, and may be called twice."""
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+
+        def unlisten() -> None:
+            with contextlib.suppress(ValueError):
+                self._listeners.remove(listener)
+
+        return unlisten
 
     async def first(self, deadline_s: float) -> None:
         """Waits for the first map. Raises Unavailable, with the last problem, after `deadline_s` seconds."""
@@ -62,7 +74,8 @@ class MapWatch:
                     await self._changed.wait()
         except TimeoutError:
             where = ", ".join(self.redirectors)
-            raise Unavailable(f"no map from {where} within {deadline_s} s: {self._problem}", subject=where) from None
+            problem = self._problem or f"{where}: no answer yet"
+            raise Unavailable(f"no map from {where} within {deadline_s} s: {problem}", subject=where) from None
 
     async def change(self, wait_s: float) -> None:
         """Until the map changes, at most `wait_s` seconds."""
@@ -89,12 +102,22 @@ class MapWatch:
             try:
                 await self._follow(redirector, backoff)
             except ShoalError as error:
-                self._problem = f"{redirector}: {error}"
+                self._lost(f"{redirector}: {error}")
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
+            except Exception as error:
+                _log.warning("map from %s: failed unexpectedly, and is asked for anew", redirector, exc_info=error)
+                self._problem = f"{redirector}: {type(error).__name__}: {error}"
             await asyncio.sleep(backoff.pause_s())
+
+    def _lost(self, problem: str) -> None:
+        """Told at each change: while the first map is waited for so that it is seen, later beside everything else."""
+        self._problem = printable(problem)
+        if self._told != self._problem:
+            self._told = self._problem
+            _log.log(logging.INFO if self._current else logging.WARNING, "no map; trying again: %s", self._problem)
 
     async def _follow(self, redirector: str, backoff: Backoff) -> None:
         """Reads one redirector's stream until it ends. Raises ShoalError; CancelledError if suspected."""
@@ -107,6 +130,7 @@ class MapWatch:
             async for response in stream:
                 seen = first_map(response) if seen is None else next_map(seen, response)
                 backoff.reset()
+                self._came(redirector)
                 self._take(seen)
             raise Unavailable("the stream ended")
         except grpc.aio.AioRpcError as error:
@@ -117,6 +141,11 @@ class MapWatch:
             self._stream = None
             await channel.close()
 
+    def _came(self, redirector: str) -> None:
+        if self._problem:
+            _log.info("map again, from %s", redirector)
+        self._problem = self._told = ""
+
     def _take(self, new: ClusterMap) -> None:
         if self._current is not None and (new.version < self._current.version or new == self._current):
             return
@@ -124,4 +153,7 @@ class MapWatch:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         for listener in list(self._listeners):
-            listener(new)
+            try:
+                listener(new)
+            except Exception:
+                _log.warning("a listener of the map failed at version %d", new.version, exc_info=True)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.known_queues import same_life
 from shoal.messages import BindingDescription, KeyDescription, QueueDescription
 from shoal_contract.names import Name, text
 from shoal_contract.wire import slice_pb2 as wire
 
 
-def merge_descriptions(name: Name, parts: Sequence[wire.QueueDescription]) -> QueueDescription:
-    """One for each slice; parts that do not exist count nothing."""
-    present = [part for part in parts if part.exists]
+def merge_descriptions(
+    name: Name, parts: Sequence[wire.QueueDescription], home: wire.QueueDescription
+) -> QueueDescription:
+    """`parts`: one of each slice, that of the `home` among them, which says whether the queue exists and in which
+    life."""
+    present = living_parts(parts, home)
     return QueueDescription(
         queue=name,
-        exists=bool(present),
-        expires_after_s=present[0].options.expires_after_s if present else 0,
+        exists=home.exists,
+        expires_after_s=home.options.expires_after_s,
         binding_count=sum(part.binding_count for part in present),
         messages=sum(part.messages for part in present),
         body_bytes=sum(part.body_bytes for part in present),
@@ -23,6 +27,13 @@ def merge_descriptions(name: Name, parts: Sequence[wire.QueueDescription]) -> Qu
         attached_sessions=max((part.attached_sessions for part in present), default=0),
         bindings=tuple(_binding(binding) for part in present for binding in part.bindings),
     )
+
+
+def living_parts(parts: Sequence[wire.QueueDescription], home: wire.QueueDescription) -> list[wire.QueueDescription]:
+    """Returns the parts that there are of the life that the home knows; others are what a drop left behind."""
+    if not home.exists:
+        return []
+    return [part for part in parts if part.exists and same_life(part.incarnation, home.incarnation)]
 
 
 def _binding(binding: wire.BindingDescription) -> BindingDescription:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
+from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE
 from shoal_contract.names import Name, text
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
@@ -31,19 +32,36 @@ EARLIEST: Final = Start(wire.START_EARLIEST)
 
 
 def Last(messages: int) -> Start:  # noqa: N802 - reads as the value it is
-    """The last `messages` (>= 0) that the key still keeps."""
-    return Start(wire.START_LAST, _natural("messages", messages))
+    """The last `messages` (>= 0) that the key still keeps. Raises TypeError, OutOfRange."""
+    return Start(wire.START_LAST, LAST_MESSAGES.check(messages))
 
 
 def Offset(offset: int) -> Start:  # noqa: N802 - reads as the value it is
-    """From `offset` (>= 0) on."""
-    return Start(wire.START_OFFSET, _natural("offset", offset))
+    """From `offset` (>= 0) on. Raises TypeError, OutOfRange."""
+    return Start(wire.START_OFFSET, OFFSET.check(offset))
 
 
-def _natural(what: str, value: int) -> int:
-    if not 0 <= value < 1 << 63:
-        raise ValueError(f"{what} is {value}; it needs 0 to {(1 << 63) - 1}")
-    return value
+_NAMED: Final = {"now": "shoal.NOW", "earliest": "shoal.EARLIEST", "last": "shoal.Last(n)", "offset": "shoal.Offset(n)"}
+
+
+def check_start(start: object) -> Start:
+    """Returns `start`. Raises TypeError, which says what to pass, and OutOfRange."""
+    if not isinstance(start, Start):
+        meant = _NAMED.get(start.lower()) if isinstance(start, str) else None
+        found = f"{start[:40]!r}" if isinstance(start, str) else type(start).__name__
+        advice = f"; pass {meant}" if meant else ""
+        raise TypeError(f"start must be one of {', '.join(_NAMED.values())}, not {found}{advice}")
+    if isinstance(start.start, bool) or start.start not in wire.Start.values():
+        raise TypeError(f"start must be one of {', '.join(_NAMED.values())}, not {start!r:.80}")
+    START_VALUE.check(start.value)
+    return start
+
+
+def check_acked(messages: Sequence[object]) -> None:
+    """Raises TypeError unless all are messages or deliveries, so that a wrong one keeps no other from being acked."""
+    for message in messages:
+        if not isinstance(message, Message | Delivery):
+            raise TypeError(f"ack takes messages and deliveries, not {type(message).__name__}")
 
 
 class Receipt(NamedTuple):
@@ -55,7 +73,7 @@ class Receipt(NamedTuple):
     queues: int
     """How many queues it was routed to."""
     live: int
-    """How many sessions were attached at that moment."""
+    """Of these, how many were consumed at that moment."""
     messages: int = 1
     """How many, at consecutive offsets."""
 
@@ -102,6 +120,7 @@ class Delivery:
 
     @property
     def key(self) -> str:
+        """The key that they were published to."""
         return text(self.key_bytes)
 
     @property
@@ -110,16 +129,13 @@ class Delivery:
         return list(self._chunk.bodies[self.first - self._chunk_first : self.end - self._chunk_first])
 
     @property
-    def queue_count(self) -> int:
-        return len(self._consumers)
-
-    @property
     def queues(self) -> list[str]:
         """Names of the queues that get these messages."""
         return [text(queue) for queue in self.queues_bytes]
 
     @property
     def queues_bytes(self) -> list[bytes]:
+        """The same as bytes, for names that are not UTF-8."""
         return [self._acker.queue_of(consumer) for consumer in self._consumers]
 
     def __len__(self) -> int:
@@ -139,7 +155,10 @@ class Delivery:
         return share + 8 * len(self._consumers) + DELIVERY_OVERHEAD_BYTES
 
     async def ack(self) -> None:
-        """All of it is done, for all its queues. Gathered; `flush()` waits until the slice has it."""
+        """All of it is done, for all its queues. Gathered; `flush()` waits until the slice has it.
+
+        Raises Unavailable where that can have no effect: the inbox, or the connection that pulled it, is closed.
+        """
         self.ack_nowait()
 
     def ack_nowait(self) -> None:
@@ -162,22 +181,27 @@ class Message:
 
     @property
     def queue(self) -> str:
+        """The queue that it is for."""
         return text(self.queue_bytes)
 
     @property
     def queue_bytes(self) -> bytes:
+        """The same as bytes, for names that are not UTF-8."""
         return self._delivery._acker.queue_of(self._consumer)
 
     @property
     def key(self) -> str:
+        """The key that it was published to."""
         return text(self._delivery.key_bytes)
 
     @property
     def key_bytes(self) -> bytes:
+        """The same as bytes, for names that are not UTF-8."""
         return self._delivery.key_bytes
 
     @property
     def body(self) -> bytes:
+        """As it was published."""
         delivery = self._delivery
         return delivery._chunk.bodies[self.offset - delivery._chunk_first]
 
@@ -199,7 +223,10 @@ class Message:
         return self._delivery.redelivered
 
     async def ack(self) -> None:
-        """It is done for its queue. Gathered; `flush()` waits until the slice has it."""
+        """It is done for its queue. Gathered; `flush()` waits until the slice has it.
+
+        Raises Unavailable where that can have no effect: the inbox, or the connection that pulled it, is closed.
+        """
         self.ack_nowait()
 
     def ack_nowait(self) -> None:
@@ -229,7 +256,7 @@ class QueueDescription:
     queue: Name
     exists: bool
     expires_after_s: int
-    """0: durable."""
+    """As it was declared; 0: durable. Stored and compared, not acted on yet: nothing is dropped."""
     binding_count: int
     messages: int
     """Backlog."""

@@ -9,37 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
-from shoal_contract.errors import InvalidName, Malformed, OutOfRange, TooLarge
-from shoal_contract.limits import LIST_ITEMS_MAX, NAME_BYTES_MAX
+from shoal_contract.arguments import check_text
+from shoal_contract.errors import InvalidName, Malformed
+from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_contract.names import Name
 
 Value = TypeVar("Value")
-
-
-def check_limit(limit: int) -> None:
-    """Raises OutOfRange, TooLarge."""
-    if limit < 1:
-        raise OutOfRange(f"{limit} items asked for; a page has 1 to {LIST_ITEMS_MAX}", subject="limit", limit=1)
-    if limit > LIST_ITEMS_MAX:
-        raise TooLarge(
-            f"{limit} items asked for; a page has up to {LIST_ITEMS_MAX}",
-            subject="limit",
-            limit=LIST_ITEMS_MAX,
-            value=limit,
-        )
-
-
-def encode_prefix(prefix: Name) -> bytes:
-    """May be empty. Raises InvalidName."""
-    data = prefix if isinstance(prefix, bytes) else prefix.encode("utf-8", "replace")
-    if len(data) > NAME_BYTES_MAX:
-        raise InvalidName(
-            f"prefix is {len(data)} bytes; the limit is {NAME_BYTES_MAX}",
-            subject="prefix",
-            limit=NAME_BYTES_MAX,
-            value=len(data),
-        )
-    return data
 
 
 def readable(name: bytes) -> Name:
@@ -55,28 +30,30 @@ def encode_cursor(name: bytes) -> str:
 
 
 def decode_cursor(cursor: str) -> bytes:
-    """Raises InvalidName for what is longer than any name."""
-    name = unquote_to_bytes(cursor)
+    """Raises TypeError, Malformed; InvalidName for what is longer than any name."""
+    name = unquote_to_bytes(check_text("after", cursor))
     if len(name) > NAME_BYTES_MAX + 1:
         raise InvalidName(f"cursor {cursor[:40]}... is of {len(name)} bytes: no name is so long", subject="after")
     return name
 
 
 def decode_position(position: str, cursor: str) -> bytes:
-    """A slice's own position, in hexadecimal. Raises Malformed."""
+    """A slice's own position, in hexadecimal. Raises TypeError, Malformed."""
     try:
-        return bytes.fromhex(position)
+        return bytes.fromhex(check_text("after", position))
     except ValueError:
-        raise Malformed(f"cursor {cursor!r} is not of this list: give `next` of a page", subject="after") from None
+        raise Malformed(
+            f"cursor {cursor[:100]!r} is not of this list: give `next` of a page", subject="after"
+        ) from None
 
 
 def decode_slice_cursor(cursor: str, slices: Sequence[str]) -> tuple[int, bytes]:
-    """(index of the slice to go on with, its position) of "slice.position". Raises Malformed."""
-    if not cursor:
+    """(index of the slice to go on with, its position) of "slice.position". Raises TypeError, Malformed."""
+    if not check_text("after", cursor):
         return 0, b""
     name, _, position = cursor.rpartition(".")
     if name not in slices:
-        raise Malformed(f"cursor {cursor!r} is not of this list: give `next` of a page", subject="after")
+        raise Malformed(f"cursor {cursor[:100]!r} is not of this list: give `next` of a page", subject="after")
     return slices.index(name), decode_position(position, cursor)
 
 

@@ -2,42 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from shoal.limits import CHUNK_FRAMING_BYTES
-from shoal.requests import PublishChunk, PublishSingles, headers_bytes
+from shoal.publish_requests import PublishChunk, PublishSingles, headers_bytes
+from shoal_contract.arguments import Body, check_bodies, check_body, check_flag, check_headers, check_headers_of_each
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import TooLarge
-from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX
+from shoal_contract.limits import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
 from shoal_contract.names import Name
 
 
 def single(
-    name: Name, key: bytes, body: bytes, headers: Mapping[str, bytes] | None, mandatory: bool, deadline: float
+    name: Name, key: bytes, body: Body, headers: Mapping[str, Body] | None, mandatory: bool, deadline: float
 ) -> PublishSingles:
-    """One message. Raises TooLarge, TypeError."""
-    if not isinstance(body, bytes):
-        raise TypeError(f"body must be bytes, not {type(body).__name__}")
-    size_bytes = len(body)
-    if size_bytes > BODY_BYTES_MAX:
-        what = f"body for key {name!r}: {size_bytes} bytes; the limit is {BODY_BYTES_MAX}"
-        raise TooLarge(what, subject="body bytes", limit=BODY_BYTES_MAX, value=size_bytes)
-    if headers:
-        size_bytes += headers_bytes(headers)
+    """Returns the request of one message. Raises TypeError, TooLarge, Malformed."""
+    data = check_body(body)
+    check_flag("mandatory", mandatory)
+    size_bytes = len(data)
+    fields = None
+    if headers is not None and (fields := check_headers(headers)):
+        size_bytes += headers_bytes(fields)
         if size_bytes + CHUNK_FRAMING_BYTES > CHUNK_BYTES_MAX:
             what = f"body and headers for key {name!r}: {size_bytes} bytes; the limit is {CHUNK_BYTES_MAX}"
             raise TooLarge(what, subject="chunk bytes", limit=CHUNK_BYTES_MAX, value=size_bytes)
-    return PublishSingles(name, key, body, headers, size_bytes, mandatory, deadline)
+    return PublishSingles(name, key, data, fields, size_bytes, mandatory, deadline)
 
 
 def batch(
     name: Name,
     key: bytes,
-    bodies: Sequence[bytes],
-    headers: Sequence[Mapping[str, bytes] | None],
+    bodies: Iterable[Body],
+    headers: Iterable[Mapping[str, Body] | None],
     mandatory: bool,
     deadline: float,
 ) -> PublishChunk:
-    """One chunk. Raises TooLarge, Malformed, TypeError."""
-    chunk = encode_chunk(bodies, headers)
-    return PublishChunk(name, key, chunk, len(bodies), mandatory, deadline)
+    """Returns the request of one chunk. Raises TypeError, TooLarge, Malformed."""
+    check_flag("mandatory", mandatory)
+    if type(bodies) is list and headers == () and len(bodies) <= CHUNK_MESSAGES_MAX:
+        try:
+            # The usual case. Protobuf takes a list of bytes, and of nothing else; to look first would cost more.
+            if sum(map(len, bodies)) <= CHUNK_BYTES_MAX:
+                return PublishChunk(name, key, encode_chunk(bodies), len(bodies), mandatory, deadline)
+        except TypeError:
+            pass
+    return _checked_batch(name, key, bodies, headers, mandatory, deadline)
+
+
+def _checked_batch(
+    name: Name,
+    key: bytes,
+    bodies: Iterable[Body],
+    headers: Iterable[Mapping[str, Body] | None],
+    mandatory: bool,
+    deadline: float,
+) -> PublishChunk:
+    checked = check_bodies(bodies)
+    chunk = encode_chunk(checked, check_headers_of_each(headers, len(checked)))
+    return PublishChunk(name, key, chunk, len(checked), mandatory, deadline)

@@ -1,17 +1,28 @@
-"""Batch dequeue without attaching: pull and peek over a queue's slices, and the acks of what was pulled."""
+"""Batch dequeue without attaching: pull and peek over a queue's slices, and the acks of what was pulled.
+
+Slices are asked one after the other, another one first each time, those that answer before those that are away, so that
+no more is taken than was asked for. One that is silent for PULL_PATIENCE_S is passed by. What a pull took and could not
+return (it was cancelled, or the answer came too late) the slice gives to no other now: the next pull of the queue on
+this connection begins with it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from shoal.acks import AckSender
-from shoal.limits import PULL_BYTES_MAX
+from shoal.frames import PullFrame
+from shoal.homes import Homes
+from shoal.late_messages import LateMessages, Taken
+from shoal.limits import PULL_BYTES_MAX, PULL_PATIENCE_S
 from shoal.messages import Delivery, Message
 from shoal.routing import Routing
 from shoal.slice_session import SliceSession
 from shoal.waiting import no_such_queue
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import NoSuchQueue, ShoalError
+from shoal_contract.errors import NoSuchQueue, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
 
 
@@ -19,10 +30,14 @@ class PullAcker:
     """Acker of what was pulled from one slice; its consumers are names of queues."""
 
     def __init__(self, session: SliceSession) -> None:
+        self.closed = False
         self._error: ShoalError | None = None
         self._acks = AckSender(session, self._failed)
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Raises Unavailable once the connection is closed."""
+        if self.closed:
+            raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
         self._acks.add(delivery.key_bytes, first, end, consumers)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
@@ -40,47 +55,144 @@ class PullAcker:
         self._error = error
 
 
-class Pulling:
-    """Slices are asked one after the other, another one first each time, until there is enough."""
+class Wanted(NamedTuple):
+    """One pull, or peek, as the application asked for it."""
 
-    def __init__(self, routing: Routing) -> None:
+    queue: bytes
+    messages: int
+    lease_ms: int
+    peek: bool
+    deadline: float
+
+    @property
+    def kept(self) -> bool:
+        """Whether what it takes stays with this connection: no lease ends it."""
+        return not self.peek and not self.lease_ms
+
+
+class Pulling:
+    def __init__(self, routing: Routing, homes: Homes) -> None:
         self._routing = routing
+        self._homes = homes
         self._ackers: dict[str, PullAcker] = {}
         """By slice."""
+        self._late = LateMessages()
         self._turn = 0
 
-    async def pull(self, queue: bytes, messages_max: int, lease_ms: int, peek: bool, deadline: float) -> list[Message]:
-        names = self._routing.map.current.slices
-        self._turn += 1
-        messages: list[Message] = []
-        missing = 0
-        for index in range(len(names)):
-            left = messages_max - len(messages)
-            if left <= 0:
-                break
-            name = names[(self._turn + index) % len(names)]
-            pull = wire.Pull(queue=queue, messages_max=left, bytes_max=PULL_BYTES_MAX, lease_ms=lease_ms, peek=peek)
-            try:
-                messages += await self._pull_from(name, pull, deadline)
-            except NoSuchQueue:
-                missing += 1  # No part there.
-        if missing == len(names):
-            raise no_such_queue(queue)
-        return messages
+    async def pull(self, wanted: Wanted) -> list[Message]:
+        """Raises NoSuchQueue; what a slice fails with, DeadlineExceeded in the end, where no other gave any."""
+        asking = _Asking(wanted, self._homes.home_of(wanted.queue))
+        if wanted.kept:
+            asking.found = self._late.take(wanted.queue, wanted.messages)
+        try:
+            for name in self._order():
+                if asking.enough or (asking.found and self._routing.session(name).away):
+                    break
+                asking.frames[name] = await self._ask(name, asking)
+                await asking.wait([asking.frames[name]], PULL_PATIENCE_S)
+                self._collect(asking)
+            while asking.frames and not asking.found:
+                await asking.wait(list(asking.frames.values()), None)
+                self._collect(asking)
+            if not asking.found and asking.failure is not None:
+                raise asking.failure
+        except BaseException:
+            self._too_late(wanted, asking.found)
+            raise
+        finally:
+            for name, frame in asking.frames.items():
+                self._abandon(name, wanted, frame)
+        return [taken.message for taken in asking.found]
 
     async def flush(self) -> None:
-        for acker in list(self._ackers.values()):
-            await acker.flush()
+        """Until the slices have every ack of what was pulled."""
+        await asyncio.gather(*(acker.flush() for acker in list(self._ackers.values())))
 
-    async def _pull_from(self, slice_name: str, pull: wire.Pull, deadline: float) -> list[Message]:
+    def close(self) -> None:
+        for acker in self._ackers.values():
+            acker.closed = True
+
+    def _order(self) -> list[str]:
+        names = self._routing.map.current.slices
+        self._turn += 1
+        turned = [names[(self._turn + index) % len(names)] for index in range(len(names))]
+        return sorted(turned, key=lambda name: bool(self._routing.session(name).away))
+
+    async def _ask(self, slice_name: str, asking: _Asking) -> PullFrame:
+        wanted = asking.wanted
         session = self._routing.session(slice_name)
-        answer = await session.ask(pull, deadline)
-        acker = self._ackers.get(slice_name)
+        pull = wire.Pull(
+            queue=wanted.queue,
+            messages_max=wanted.messages - len(asking.found),
+            bytes_max=PULL_BYTES_MAX,
+            lease_ms=wanted.lease_ms,
+            peek=wanted.peek,
+        )
+
+        def on_late(answer: wire.Answer) -> None:
+            self._too_late(wanted, self._taken(session, wanted.queue, answer))
+
+        frame = PullFrame(pull, wanted.deadline, on_late)
+        await session.asked(frame)
+        return frame
+
+    def _collect(self, asking: _Asking) -> None:
+        """Takes what is answered. What a slice refuses is kept for the end: others may have messages."""
+        for name, frame in list(asking.frames.items()):
+            if not frame.future.done():
+                continue
+            del asking.frames[name]
+            try:
+                answer = frame.future.result()
+                asking.found += self._taken(self._routing.session(name), asking.wanted.queue, answer)
+            except NoSuchQueue:
+                if name == asking.home and not asking.found:
+                    raise no_such_queue(asking.wanted.queue) from None
+            except ShoalError as error:
+                asking.failure = error
+
+    def _abandon(self, slice_name: str, wanted: Wanted, frame: PullFrame) -> None:
+        """Nothing waits for it any more. What it takes all the same is kept."""
+        future = frame.future
+        if future.cancel() or future.cancelled():
+            return  # Not sent, or PullFrame.answered sees to it.
+        if future.exception() is None:
+            session = self._routing.session(slice_name)
+            self._too_late(wanted, self._taken(session, wanted.queue, future.result()))
+
+    def _too_late(self, wanted: Wanted, taken: Sequence[Taken]) -> None:
+        if wanted.kept:
+            self._late.keep(wanted.queue, taken)
+
+    def _taken(self, session: SliceSession, queue: bytes, answer: wire.Answer) -> list[Taken]:
+        acker = self._ackers.get(session.slice_name)
         if acker is None:
-            acker = self._ackers[slice_name] = PullAcker(session)
-        messages: list[Message] = []
+            acker = self._ackers[session.slice_name] = PullAcker(session)
+        found: list[Taken] = []
         for item in answer.pulled.deliveries:
             first: int = item.low
-            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (pull.queue,), acker)
-            messages += delivery.messages()
-        return messages
+            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (queue,), acker)
+            found += [Taken(message, session, session.stream_number) for message in delivery.messages()]
+        return found
+
+
+class _Asking:
+    """One pull under way: what was found, and the questions that are not answered."""
+
+    def __init__(self, wanted: Wanted, home: str) -> None:
+        self.wanted = wanted
+        self.home = home
+        self.found: list[Taken] = []
+        self.frames: dict[str, PullFrame] = {}
+        """By slice."""
+        self.failure: ShoalError | None = None
+
+    @property
+    def enough(self) -> bool:
+        return len(self.found) >= self.wanted.messages
+
+    async def wait(self, frames: Sequence[PullFrame], patience_s: float | None) -> None:
+        """Until one of them is answered, or patience is over. At the deadline each fails by itself (deadlines.py)."""
+        left_s = self.wanted.deadline - asyncio.get_running_loop().time()
+        wait_s = None if patience_s is None or patience_s >= left_s else patience_s
+        await asyncio.wait([frame.future for frame in frames], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)

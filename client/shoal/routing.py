@@ -1,55 +1,69 @@
 """From key to session: one session for each slice in use, deadlines, and publishes that wait for a newer map.
 
-A publish that a slice refuses (NotOwner) is held here until the map is newer, then goes to the new owner. Meanwhile
-later publishes to keys of the same partition queue behind it, so that a key's order survives a move.
+A publish that a slice refuses (NotOwner) is held until the map is newer, then goes to the new owner. Meanwhile later
+publishes to keys of the same partition queue behind it, so that a key's order survives a move.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any
 
 from shoal.backoff import Backoff
-from shoal.limits import EXPIRE_EVERY_S, REROUTE_BYTES_MAX
+from shoal.deadlines import Deadlines
+from shoal.held import Held
+from shoal.limits import EXPIRE_EVERY_S
 from shoal.map_watch import MapWatch
-from shoal.requests import PublishRequest, Request
+from shoal.publish_requests import PublishRequest
+from shoal.requests import QueueRequest, Request
 from shoal.slice_session import SliceSession
-from shoal.waiting import deadline_exceeded
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.tasks import Tasks
 
+_log = logging.getLogger("shoal")
+
 
 class Routing:
-    """The sessions that carry requests. Sessions of inboxes are their own, but their deadlines are watched here too."""
+    """The sessions that carry requests. Sessions of inboxes are their own."""
 
     def __init__(self, map_watch: MapWatch, tasks: Tasks) -> None:
         self.map = map_watch
+        self.deadlines = Deadlines()
         self._tasks = tasks
         self._sessions: dict[str, SliceSession] = {}
         """By slice: as many as the map ever had slices."""
-        self.watched: set[SliceSession] = set()
-        """Other sessions whose deadlines are watched."""
-        self._held: deque[PublishRequest] = deque()
-        self._held_bytes = 0
-        self._held_partitions: Counter[int] = Counter()
-        """How many of `_held` each partition has; none is zero."""
+        self._held = Held(lambda key: partition_of(key, map_watch.current.partition_map.partitions))
         self._hold = asyncio.Event()
         self._closed = False
         self._refused_version = 0
         """The newest map version that a refusal says is too old, or that was used for it."""
 
     def start(self) -> None:
-        self._tasks.start("deadlines", self._expire())
+        self.deadlines.start()
+        self.deadlines.watch(self._held, "publish waiting for a newer map")
         self._tasks.start("reroute", self._reroute())
+
+    def in_background(self, name: str, work: Coroutine[object, object, None]) -> None:
+        """Does some work that no call waits for, until the connection ends."""
+        if self._closed:
+            work.close()
+        else:
+            self._tasks.start(name, work)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def session(self, slice_name: str) -> SliceSession:
         """The session to a slice, opened when first asked for."""
         session = self._sessions.get(slice_name)
         if session is None:
             if self._closed:
-                raise Unavailable("the connection is closed", subject="connection")
-            session = SliceSession(slice_name, self.map, reroute=self._refused)
+                raise Unavailable("the connection is closed; connect anew", subject="connection")
+            session = SliceSession(slice_name, self.map, self.deadlines, reroute=self._refused)
             self._sessions[slice_name] = session
         return session
 
@@ -78,6 +92,25 @@ class Routing:
         await session.room.take(request.cost_bytes, request.deadline)
         session.submit(request)
 
+    async def ask(self, requests: Iterable[tuple[str, QueueRequest]]) -> list[Any]:
+        """Sends each request to its slice. Returns each one's answer, or its error, in order.
+
+        If the caller leaves, what was not sent yet is not sent.
+        """
+        asked: list[QueueRequest] = []
+        try:
+            for slice_name, request in requests:
+                asked.append(request)
+                try:
+                    await self.submit(slice_name, request)
+                except ShoalError as error:
+                    request.fail(error)
+            return [await _result(request.future) for request in asked]
+        except BaseException:
+            for request in asked:
+                request.future.cancel()
+            raise
+
     async def flush(self) -> None:
         """Until everything under way is answered."""
         while self._held:
@@ -87,39 +120,28 @@ class Routing:
 
     async def close(self) -> None:
         self._closed = True
+        self.deadlines.close()
+        for session in self._sessions.values():
+            session.close_soon()
+        self._held.fail(Unavailable("the connection is closed; the publish was refused by its slice before"))
         await asyncio.gather(*(session.close() for session in self._sessions.values()))
-        for request in self._held:
-            request.fail(Unavailable("the connection is closed; the publish was refused by its slice before"))
 
     def _behind_held(self, request: PublishRequest) -> bool:
-        if not self._held or not self._held_partitions[self._partition(request)]:
+        if request.key not in self._held:
             return False
-        self._take(request)
+        self._hold_back(request)
         return True
-
-    def _partition(self, request: PublishRequest) -> int:
-        return partition_of(request.key, self.map.current.partition_map.partitions)
 
     def _refused(self, request: PublishRequest, error: ShoalError) -> None:
         """A slice does not take it: wait for a newer map. Its room at the slice is free by now."""
         self._refused_version = max(self._refused_version, error.map_version, 1)
         try:
-            self._take(request)
+            self._hold_back(request)
         except ResourceExhausted as full:
             request.fail(full)
 
-    def _take(self, request: PublishRequest) -> None:
-        if self._held_bytes + request.cost_bytes > REROUTE_BYTES_MAX:
-            name = "publishes that wait for a newer map"
-            raise ResourceExhausted(
-                f"{name}: {self._held_bytes} bytes; the limit is {REROUTE_BYTES_MAX}",
-                subject=name,
-                limit=REROUTE_BYTES_MAX,
-                value=self._held_bytes,
-            )
-        self._held.append(request)
-        self._held_bytes += request.cost_bytes
-        self._held_partitions[self._partition(request)] += 1
+    def _hold_back(self, request: PublishRequest) -> None:
+        self._held.add(request)
         self._hold.set()
 
     async def _reroute(self) -> None:
@@ -140,7 +162,7 @@ class Routing:
     async def _submit_held(self) -> None:
         """Sends on what is held now; what comes meanwhile for the same partitions stays behind it."""
         for _ in range(len(self._held)):
-            request = self._held[0]
+            request = self._held.first()
             try:
                 if request.alive:
                     session = self.session_of(request.key)
@@ -148,20 +170,15 @@ class Routing:
                     session.submit(request)
             except ShoalError as error:
                 request.fail(error)
-            self._held.popleft()
-            self._held_bytes -= request.cost_bytes
-            partition = self._partition(request)
-            self._held_partitions[partition] -= 1
-            if not self._held_partitions[partition]:
-                del self._held_partitions[partition]
+            except Exception as error:
+                _log.warning("a publish could not be sent on to key's new owner", exc_info=error)
+                problem = f"the publish could not be sent on ({type(error).__name__}: {error}); it was not stored"
+                request.fail(Unavailable(problem, subject="connection"))
+            self._held.pop()
 
-    async def _expire(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(EXPIRE_EVERY_S)
-            now = loop.time()
-            for session in (*self._sessions.values(), *self.watched):
-                session.expire(now)
-            for request in self._held:
-                if now >= request.deadline:
-                    request.expire(now, deadline_exceeded("publish waiting for a newer map"))
+
+async def _result(future: asyncio.Future[Any]) -> Any:
+    try:
+        return await future
+    except ShoalError as error:
+        return error

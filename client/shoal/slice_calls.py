@@ -1,6 +1,7 @@
 """Unary calls to slices and redirectors, one channel an address: for questions that need no session.
 
-They only ask, so a call that failed on the way is repeated until its deadline. Not here: what is asked (admin.py).
+They only ask, so a call that failed on the way is repeated until its deadline. Not here: what is asked (admin.py,
+leases.py).
 """
 
 from __future__ import annotations
@@ -17,10 +18,19 @@ from shoal.map_watch import MapWatch
 from shoal.waiting import remaining_s
 from shoal_contract.errors import MapOrLeaderChanged, OutOfRange, ShoalError, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.names import printable
 
 Response = TypeVar("Response")
+Stub = TypeVar("Stub")
 Ask = Callable[[grpc.aio.Channel, float], Awaitable[Response]]
 """Sends one call over a channel, with its timeout in seconds."""
+
+
+def over(
+    new_stub: Callable[[grpc.aio.Channel], Stub], ask: Callable[[Stub, float], Awaitable[Response]]
+) -> Ask[Response]:
+    """Returns the call that `ask` sends over a stub."""
+    return lambda channel, timeout_s: ask(new_stub(channel), timeout_s)
 
 
 class SliceCalls:
@@ -30,13 +40,16 @@ class SliceCalls:
         self._map = map_watch
         self._channels: dict[str, grpc.aio.Channel] = {}
 
-    async def ask_slice(self, slice_of: Callable[[], str], ask: Ask[Response], deadline: float) -> Response:
-        """Of the slice's leader; `slice_of` names it anew for each attempt. Raises OutOfRange for a slice that the map
-        does not have; after the deadline what it failed with last."""
+    async def ask_slice(
+        self, slice_of: Callable[[], str], ask: Ask[Response], deadline: float, *, admin: bool = False
+    ) -> Response:
+        """Asks the slice's leader; `slice_of` names the slice anew for each attempt. `admin`: where its administration
+        listens. Raises OutOfRange for a slice that the map does not have; after the deadline what it failed with
+        last."""
         backoff = Backoff()
         while True:
             try:
-                return await self._ask(self._leader(slice_of()), ask, deadline)
+                return await self._ask(self._leader(slice_of(), admin), ask, deadline)
             except (MapOrLeaderChanged, Unavailable) as error:
                 pause_s = backoff.pause_s()
                 if asyncio.get_running_loop().time() + pause_s >= deadline:
@@ -46,7 +59,7 @@ class SliceCalls:
                 await self._map.change(pause_s)
 
     async def ask_redirector(self, redirectors: Sequence[str], ask: Ask[Response], deadline: float) -> Response:
-        """Of the first that answers. Raises what the last one failed with."""
+        """Asks the first that answers. Raises what the last one failed with."""
         failure: ShoalError = Unavailable("there is no redirector to ask")
         for index, redirector in enumerate(redirectors):
             now = asyncio.get_running_loop().time()
@@ -60,12 +73,13 @@ class SliceCalls:
         for channel in self._channels.values():
             await channel.close()
 
-    def _leader(self, slice_name: str) -> str:
+    def _leader(self, slice_name: str, admin: bool) -> str:
         current = self._map.current
         if slice_name not in current.slices:
             known = ", ".join(current.slices)
-            raise OutOfRange(f"there is no slice {slice_name}; the cluster has {known}", subject=slice_name)
-        address = current.address_of(slice_name)
+            asked = printable(slice_name[:100])
+            raise OutOfRange(f"there is no slice {asked}; the cluster has {known}", subject=asked)
+        address = current.admin_address_of(slice_name) if admin else current.address_of(slice_name)
         if not address:
             raise Unavailable(f"slice {slice_name} has no leader", subject=slice_name)
         return address

@@ -3,31 +3,35 @@
     waiting --stream opens--> serving --stream lost, NotLeader, Unavailable, Fenced--> waiting (backoff) ...
        \\________________________ close ________________________/ ---> closed
 
-Sent to the slice on each stream, in this order: Open, unanswered changes with their old numbers, what the owner says
+Sent to the slice on each stream, in this order: Open, unanswered changes with their old numbers, what the consumer says
 belongs at the beginning (its attaches), other unanswered frames with new numbers, then what comes.
-Not here: numbers and repeats (ledger.py), what frames mean (frames.py, gather.py, inbox_slice.py), which slice a key
-belongs to (routing.py).
+
+Whatever else goes wrong here (a defect, a foreign error) fails all that wait, in words, is logged, and the stream
+begins anew: the next call finds a session that works. Deadlines do not depend on any of it (deadlines.py). Not here:
+numbers and repeats (ledger.py), what frames mean (frames.py, gather.py, inbox_slice.py), which slice a key belongs to
+(routing.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from shoal.backoff import Backoff
 from shoal.channels import open_channel
+from shoal.deadlines import Deadlines
 from shoal.frames import Frame, Question, QuestionFrame
 from shoal.gather import Rerouted
 from shoal.ledger import Ledger
-from shoal.limits import LINGER_FRAMES_MIN, LINGER_S, UNANSWERED_BYTES_MAX
+from shoal.limits import LINGER_FRAMES_MIN, LINGER_S, SESSION_END_S, UNANSWERED_BYTES_MAX
 from shoal.map_watch import MapWatch
 from shoal.requests import Request
-from shoal.waiting import Room, deadline_exceeded
+from shoal.waiting import Room
 from shoal_contract.errors import (
     Malformed,
     MapOrLeaderChanged,
@@ -48,46 +52,67 @@ if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 Stream = grpc.aio.StreamStreamCall[wire.SessionRequest, wire.SessionResponse]
-OnDeliveries = Callable[[Sequence[wire.Delivery]], Awaitable[None]]
+_log = logging.getLogger("shoal")
+
+
+class Consumer:
+    """What a session tells to its owner. This one consumes nothing."""
+
+    @property
+    def holding(self) -> bool:
+        """Whether `delivered` is to be called for a response without deliveries too."""
+        return False
+
+    def first_frames(self) -> Sequence[Frame]:
+        """A stream begins: what it must begin with, besides unanswered changes."""
+        return ()
+
+    def stream_ended(self) -> None:
+        """The stream is lost; frames that end with it are gone."""
+
+    def refused(self, error: ShoalError) -> None:
+        """The slice refuses the stream itself, which repeating does not cure."""
+
+    async def delivered(self, response: wire.SessionResponse) -> None:
+        """Deliveries or resets came. While it waits the stream is not read, which is backpressure."""
+        raise Malformed("the slice sent deliveries to a session that attached no queue")
 
 
 def _never(request: Request, error: ShoalError) -> None:
     request.fail(error)
 
 
-async def _unexpected(deliveries: Sequence[wire.Delivery]) -> None:
-    raise Malformed("the slice sent deliveries to a session that attached no queue")
-
-
 class SliceSession:
-    """Everything under way to one slice. `on_deliveries` may wait: then this stream is not read, which is backpressure.
-
-    `first_frames` gives what each new stream must begin with, besides unanswered changes. `on_refused` is told when the
-    slice refuses the stream itself, which repeating does not cure.
-    """
+    """Everything under way to one slice. `what`: names its use for the log."""
 
     def __init__(
         self,
         slice_name: str,
         map_watch: MapWatch,
+        deadlines: Deadlines,
         *,
+        what: str = "requests",
         reroute: Rerouted = _never,
-        on_deliveries: OnDeliveries = _unexpected,
-        first_frames: Callable[[], Sequence[Frame]] = tuple,
-        on_refused: Callable[[ShoalError], None] = lambda error: None,
+        consumer: Consumer | None = None,
         window_bytes: int = 0,
     ) -> None:
         self.slice_name = slice_name
         self.room = Room(f"requests to slice {slice_name}", UNANSWERED_BYTES_MAX)
+        self.stream_number = 0
+        """Of the stream that is open, or was last."""
+        self.away = ""
+        """Why the last stream was lost, until the slice has answered on another one."""
         self._map = map_watch
-        self._on_deliveries = on_deliveries
-        self._first_frames = first_frames
-        self._on_refused = on_refused
+        self._deadlines = deadlines
+        self._what = f"{what} to slice {slice_name}"
+        self._consumer = consumer or Consumer()
         self._open = wire.Open(producer=os.urandom(PRODUCER_BYTES), window_bytes=window_bytes)
         self._ledger = Ledger(reroute)
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
         self._stream: Stream | None = None
+        self._broken: BaseException | None = None
+        """Why the writer ended the stream."""
         self._address = ""
         self._leader = ""
         """host:port that the last NotLeader named: tried once, before the map knows."""
@@ -96,39 +121,44 @@ class SliceSession:
         self._unlisten = map_watch.listen(lambda _: self._address_may_have_changed())
         self._tasks.start("stream", self._run())
 
+    @property
+    def streaming(self) -> bool:
+        """Whether a stream is open, as far as known."""
+        return self._stream is not None
+
     def submit(self, request: Request) -> None:
-        """Gathers a request. Its `cost_bytes` were taken from `room`."""
+        """Gathers a request. Its `cost_bytes` were taken from `room`. Raises what cannot be written."""
         if self._closed:
             self.room.give(request.cost_bytes)
             request.fail(self._closed_error())
             return
-        self._ledger.add_request(request)
+        try:
+            began = self._ledger.add_request(request)
+        except BaseException:
+            self.room.give(request.cost_bytes)
+            raise
+        if began is not None:
+            self._watch(began)
         self._wake.set()
 
     async def ask(self, question: Question, deadline: float) -> wire.Answer:
         """Sends a question and waits for its answer. Raises what the slice refuses it with, DeadlineExceeded."""
-        return await (await self.asked(question, deadline)).future
+        return await (await self.asked(QuestionFrame(question, deadline))).future
 
-    async def asked(self, question: Question, deadline: float) -> QuestionFrame:
+    async def asked(self, frame: QuestionFrame) -> QuestionFrame:
         """Sends a question once there is room for it; its `future` will have the answer."""
-        frame = QuestionFrame(question, deadline)
-        await self.room.take(frame.cost_bytes, deadline)
+        await self.room.take(frame.cost_bytes, frame.deadline)
         self.send(frame)
         return frame
 
     def send(self, frame: Frame) -> None:
         """Sends a frame that is no change, before changes that are not under way yet."""
         if self._closed:
-            frame.failed(self._closed_error())
+            self._retire(frame, self._closed_error())
             return
         self._ledger.add_frame(frame)
+        self._watch(frame)
         self._wake.set()
-
-    def expire(self, now: float) -> None:
-        """Fails who waits beyond their deadline; their frames stay numbered."""
-        for frame in self._ledger.frames():
-            if now >= frame.deadline:
-                frame.expire(now, deadline_exceeded(f"request to slice {self.slice_name}"))
 
     async def flush(self) -> None:
         """Until everything submitted so far, and since, is answered."""
@@ -136,16 +166,23 @@ class SliceSession:
             self._answered.clear()
             await self._answered.wait()
 
-    async def close(self) -> None:
-        """Ends the stream. What is unanswered fails with Unavailable: outcome unknown. `flush` first."""
+    def close_soon(self) -> None:
+        """Ends without waiting. What is unanswered fails with Unavailable: outcome unknown."""
         if self._closed:
             return
         self._closed = True
         self._unlisten()
         self.room.close(self._closed_error())
-        await self._tasks.close()
-        for frame in self._ledger.clear():
-            frame.failed(self._closed_error())
+        self._tasks.cancel()
+        self._give_up(self._closed_error())
+
+    async def close(self) -> None:
+        """As `close_soon`, and waits until the stream has ended, at most SESSION_END_S. `flush` first."""
+        self.close_soon()
+        await self._tasks.close(SESSION_END_S)
+
+    def _watch(self, frame: Frame) -> None:
+        self._deadlines.watch(frame, f"request to slice {self.slice_name}")
 
     def _closed_error(self) -> Unavailable:
         what = f"session to slice {self.slice_name}"
@@ -157,27 +194,50 @@ class SliceSession:
 
     async def _run(self) -> None:
         backoff = Backoff()
-        while True:
+        while not self._closed:
             self._address = self._leader or self._map.current.address_of(self.slice_name)
             self._leader = ""
             try:
                 if self._address:
                     await self._serve(backoff)
+                else:
+                    self._lost(Unavailable("it has no leader"))
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
+                if self._broken is not None:
+                    self._broke(self._broken)
             except ShoalError as error:
                 self._lost(error)
+            except Exception as error:
+                self._broke(error)
             await self._map.change(backoff.pause_s())
 
     def _lost(self, error: ShoalError) -> None:
-        """A refusal that repeating cannot cure goes to everyone who waits; anything else is tried again."""
+        """A refusal that repeating cannot cure fails all that wait; anything else is tried again."""
+        if not self.away and not self._closed:
+            _log.info("%s: away; trying again: %s", self._what, error)
+        self.away = error.message
         if isinstance(error, MapOrLeaderChanged | OutcomeUnknown | ResourceExhausted):
             self._leader = error.leader
             self._map.suspect()
             return
-        self._on_refused(error)
+        self._consumer.refused(error)
+        self._give_up(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """A defect, or an error that no adapter knows: repeating it could fail for ever, so nothing is repeated."""
+        self.away = f"{type(error).__name__}: {error}"
+        _log.warning("%s: failed unexpectedly, and begins anew: %s", self._what, self.away, exc_info=error)
+        self._give_up(
+            Unavailable(
+                f"{self._what} failed unexpectedly ({self.away}); the outcome is unknown, and the session begins anew",
+                subject=f"slice {self.slice_name}",
+            )
+        )
+
+    def _give_up(self, error: ShoalError) -> None:
         for frame in self._ledger.clear():
             self._retire(frame, error)
 
@@ -185,23 +245,38 @@ class SliceSession:
         """One stream, until it is lost. Raises ShoalError; CancelledError if it was ended from here."""
         channel = open_channel(self._address)
         writing: asyncio.Task[None] | None = None
+        self._broken = None
         try:
             stub: SliceServiceAsyncStub = SliceServiceStub(channel)
             stream = self._stream = stub.Session()
+            self.stream_number += 1
             await stream.write(wire.SessionRequest(open=self._open))
-            for ended in self._ledger.begin_stream(self._first_frames()):
-                self._retire(ended, None)
+            self._ledger.begin_stream(self._begin())
             writing = self._tasks.start("write", self._write(stream))
             await self._read(stream, backoff)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
         finally:
-            if self._stream is not None:
-                self._stream.cancel()
-            self._stream = None
-            if writing is not None:
-                writing.cancel()
-            await channel.close()
+            try:
+                self._end_stream(writing)
+            finally:
+                await channel.close()
+
+    def _end_stream(self, writing: asyncio.Task[None] | None) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+        self._stream = None
+        if writing is not None:
+            writing.cancel()
+        for ended in self._ledger.end_stream():
+            self._retire(ended, None)
+        self._consumer.stream_ended()
+
+    def _begin(self) -> Sequence[Frame]:
+        frames = self._consumer.first_frames()
+        for frame in frames:
+            self._watch(frame)
+        return frames
 
     async def _write(self, stream: Stream) -> None:
         try:
@@ -209,12 +284,26 @@ class SliceSession:
                 frame = self._ledger.take()
                 if frame is None:
                     await self._wait_for_work()
-                elif (request := self._ledger.numbered(frame)) is not None:
+                elif (request := self._numbered(frame)) is not None:
                     await stream.write(request)
-                else:
-                    self._retire(frame, None)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             stream.cancel()  # The reader learns why.
+        except Exception as error:
+            self._broken = error
+            stream.cancel()
+
+    def _numbered(self, frame: Frame) -> wire.SessionRequest | None:
+        """Returns what to send. A frame that cannot be written harms its own callers only."""
+        try:
+            request = self._ledger.numbered(frame)
+        except Exception as error:
+            _log.warning("%s: a frame could not be written", self._what, exc_info=error)
+            problem = f"{self._what}: a frame could not be written ({type(error).__name__}: {error}); it was not sent"
+            self._retire(frame, Malformed(problem, subject=f"slice {self.slice_name}"))
+            return None
+        if request is None:
+            self._retire(frame, None)
+        return request
 
     async def _wait_for_work(self) -> None:
         self._wake.clear()
@@ -228,10 +317,13 @@ class SliceSession:
             if not isinstance(response, wire.SessionResponse):
                 raise Unavailable(f"slice {self.slice_name} ended the stream")
             backoff.reset()
+            if self.away:
+                _log.info("%s: back, at %s", self._what, self._address)
+                self.away = ""
             for answer in response.answers:
                 self._answer(answer)
-            if response.deliveries:
-                await self._on_deliveries(response.deliveries)
+            if response.deliveries or response.resets or self._consumer.holding:
+                await self._consumer.delivered(response)
 
     def _answer(self, answer: wire.Answer) -> None:
         frame = self._ledger.find(answer.sequence)
@@ -244,14 +336,18 @@ class SliceSession:
         try:
             if error is None:
                 frame.answered(answer)
-        except (DecodeError, ValueError) as problem:
-            error = Malformed(f"answer {answer.sequence} of slice {self.slice_name} cannot be read: {problem}")
+        except Exception as problem:
+            error = Malformed(f"answer {answer.sequence} of slice {self.slice_name} cannot be read: {problem!r}")
         self._retire(frame, error)
         self._wake.set()
 
     def _retire(self, frame: Frame, error: ShoalError | None) -> None:
-        if error is not None:
-            frame.failed(error)
+        try:
+            if error is not None:
+                frame.failed(error)
+        except Exception:
+            _log.warning("%s: the callers of a frame could not be told", self._what, exc_info=True)
         if frame.cost_bytes:
             self.room.give(frame.cost_bytes)
+        self._deadlines.forget(frame)
         self._answered.set()

@@ -1,6 +1,7 @@
-"""Those who wait: failing a future, what is left of a deadline, and bounded room for what is under way.
+"""Waiting: failing a future, what is left of a deadline, and bounded room for what is under way.
 
-`Room` is where backpressure begins: whoever finds it full waits in line, or is refused. Nothing here knows the wire.
+`Room` is where backpressure begins: a call that finds it full waits in line, or is refused. Nothing here knows the
+wire.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Room:
         self._bytes_max = bytes_max
         self._used_bytes = 0
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Who waits; each a task of the application's own, so bounded by what it starts."""
+        """Calls that wait; each a task of the application's own, so bounded by what it starts."""
         self._closed: ShoalError | None = None
 
     def take_nowait(self, count_bytes: int) -> None:

@@ -15,6 +15,8 @@ from typing import Final
 from shoal_contract.errors import Malformed, OutOfRange, TooLarge
 from shoal_contract.limits import (
     BODY_BYTES_MAX,
+    CHUNK_BYTES_MAX,
+    CHUNK_HEADERS_MAX,
     CHUNK_MESSAGES_MAX,
     DEADLINE_S_MAX,
     LIST_ITEMS_MAX,
@@ -24,6 +26,9 @@ from shoal_contract.limits import (
     WINDOW_MESSAGES_MAX,
 )
 from shoal_contract.names import Name, encode_name
+
+Body = bytes | bytearray | memoryview
+"""What is taken for bytes; what is not bytes yet is copied."""
 
 _U32_MAX: Final = (1 << 32) - 1
 _MEMORY_MAX: Final = 1 << 40
@@ -86,6 +91,7 @@ LEASE_MS: Final = Whole("lease_ms", 0, PULL_LEASE_MS_MAX)
 PULL_MESSAGES: Final = Whole("messages", 1, _U32_MAX)
 PULL_BYTES: Final = Whole("bytes_max", 1, _MEMORY_MAX)
 OFFSET: Final = Whole("offset", 0, (1 << 63) - 1)
+START_VALUE: Final = Whole("the value of start", 0, (1 << 63) - 1)
 LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)
 PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
@@ -151,19 +157,25 @@ def check_bodies(value: object) -> list[bytes]:
     if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):
         raise TypeError(f"bodies must be an iterable of bytes, not {_kind(value)}")
     bodies: list[bytes] = []
+    size_bytes = 0
     for count, body in enumerate(value):
         if count >= CHUNK_MESSAGES_MAX:
             raise _too_large("chunk messages", CHUNK_MESSAGES_MAX, count + 1, "or more")
         bodies.append(check_body(body, f"body {count}"))
+        size_bytes += len(bodies[-1])
+        if size_bytes > CHUNK_BYTES_MAX:
+            raise _too_large("chunk bytes", CHUNK_BYTES_MAX, size_bytes, "or more")
     return bodies
 
 
 def check_headers(value: object) -> dict[str, bytes] | None:
-    """Returns one message's headers, None where there are none. Raises TypeError, Malformed."""
+    """Returns one message's headers, None where there are none. Raises TypeError, Malformed, TooLarge."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
         raise TypeError(f"headers must be a mapping of str to bytes, not {_kind(value)}")
+    if len(value) > CHUNK_HEADERS_MAX:
+        raise _too_large("headers of one message", CHUNK_HEADERS_MAX, len(value), "fields")
     return {_header_name(name): _header_value(name, field) for name, field in value.items()} or None
 
 

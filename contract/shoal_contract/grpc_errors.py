@@ -6,6 +6,7 @@ Belongs here: ShoalError <-> gRPC status. Does not: errors inside session frames
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -95,4 +96,13 @@ def _trailing_metadata(error: grpc.RpcError) -> list[tuple[str, str | bytes]]:
 
 def _details(error: grpc.RpcError) -> str:
     details = error.details() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else str(error)
+    if details and (speaks_http := _SPEAKS_HTTP.search(details)):
+        return f"{speaks_http[1]} answers HTTP, not gRPC: {_HTTP_PORT}"
     return details or "no details"
+
+
+_SPEAKS_HTTP: Final = re.compile(r"ipv[46]:(\S+): Failed parsing HTTP/2.*(?:frame type 80|http1)")
+"""gRPC's words for a peer that begins its answer with "HTTP/1": type 80 is that P."""
+_HTTP_PORT: Final = (
+    "that is an HTTP port; clients connect to the redirector's gRPC port, 7400 unless it was told otherwise"
+)

@@ -14,6 +14,9 @@ CHUNK_BYTES_MAX: Final = 2 << 20
 CHUNK_MESSAGES_MAX: Final = 4096
 """Messages in one chunk: bounds what a consumer must decode at once."""
 
+CHUNK_HEADERS_MAX: Final = 4096
+"""Header fields in one chunk, over all of its messages: with them a chunk has at most 20,480 fields on the wire."""
+
 FRAME_BYTES_MAX: Final = 4 << 20
 """One gRPC message, either way: gRPC's own default."""
 

@@ -62,13 +62,22 @@ class Tasks:
         """How many run now."""
         return len(self._running)
 
-    async def close(self) -> None:
-        """Cancels all tasks and waits until each has ended. The calling task, if one of them, is left alone."""
+    def cancel(self) -> None:
+        """Cancels all tasks, without waiting for their end; `close` waits. None can be started any more."""
         self._closed = True
-        others = self._running - {asyncio.current_task()}
-        for task in others:
+        for task in self._running - {_current_task()}:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+
+    async def close(self, wait_s: float | None = None) -> None:
+        """Cancels all tasks and waits until each has ended, at most `wait_s` seconds if given: what has not ended then
+        is logged and left. The calling task, if one of them, is left alone."""
+        self.cancel()
+        others = self._running - {_current_task()}
+        if not others:
+            return
+        _, left = await asyncio.wait(others, timeout=wait_s)
+        for task in left:
+            _log.error("task %s was cancelled and has not ended within %g s; it is left", task.get_name(), wait_s)
 
     async def __aenter__(self) -> Tasks:
         return self
@@ -85,3 +94,10 @@ class Tasks:
         _log.error("task %s failed: %s", task.get_name(), error, exc_info=error)
         if self._on_failure is not None:
             self._on_failure(task.get_name(), error)
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None  # Called from outside of the loop.

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc.aio
 
+from shoal.waiting import no_such_queue
 from shoal_contract.errors import ShoalError
 from shoal_contract.grpc_server import listen, new_server
 from shoal_contract.wire import slice_pb2 as wire
@@ -26,6 +27,7 @@ class FakeSession:
 
     def __init__(self) -> None:
         self.producer = b""
+        self.cut = False
         self.queues: dict[int, bytes] = {}
         self.windows: dict[int, int] = {}
         self.outbox: asyncio.Queue[wire.SessionResponse | None] = asyncio.Queue()
@@ -42,6 +44,12 @@ class FakeSlice(SliceServiceServicer):
         self.answering = asyncio.Event()
         self.answering.set()
         """Cleared: changes are applied, but nothing is answered."""
+        self.tells_lives = True
+        """False: as a slice of an older version."""
+        self.late_attached = False
+        """The answer to an attach comes behind the first deliveries."""
+        self.ignored: set[str] = set()
+        """Kinds of frames that are neither done nor answered."""
         self.refuse_frames: list[ShoalError] = []
         """Whole frames refused with these, one each, unapplied."""
         self._sessions: list[FakeSession] = []
@@ -59,9 +67,15 @@ class FakeSlice(SliceServiceServicer):
             await self._server.stop(grace=0)
 
     def cut(self) -> None:
-        """Ends all streams without another word."""
+        """Ends all streams; what waits to be sent is lost."""
         for session in self._sessions:
+            session.cut = True
             session.outbox.put_nowait(None)
+
+    @property
+    def unsent_responses(self) -> int:
+        """How many wait because their clients do not read."""
+        return sum(session.outbox.qsize() for session in self._sessions)
 
     @property
     def session_count(self) -> int:
@@ -76,6 +90,8 @@ class FakeSlice(SliceServiceServicer):
         try:
             while (response := await session.outbox.get()) is not None:
                 await self.answering.wait()
+                if session.cut:
+                    break
                 yield response
         finally:
             reader.cancel()
@@ -90,8 +106,14 @@ class FakeSlice(SliceServiceServicer):
                 self.opens.append(request.open)
                 continue
             self.frames.append(request)
+            if request.WhichOneof("frame") in self.ignored:
+                continue
             answer = self._answer(session, request)
+            late = self.late_attached and request.HasField("attach")
+            if late:
+                self.pump()
             session.outbox.put_nowait(wire.SessionResponse(answers=[answer]))
+            self._tell_resets()
             self.pump()
 
     def _answer(self, session: FakeSession, request: wire.SessionRequest) -> wire.Answer:
@@ -104,30 +126,47 @@ class FakeSlice(SliceServiceServicer):
             sequence, settled = request.sequence, request.settled
             answer.outcome = self.state.change(session.producer, sequence, settled, request.change)
         elif kind == "attach":
-            answer.attached.absent.extend(self._attach(session, request.attach))
+            self._attach(session, request.attach, answer.attached)
         elif kind == "detach":
             for handle in request.detach.handles:
-                self.state.release(session, session.queues.pop(handle))
+                if handle in session.queues:
+                    self.state.release(session, session.queues.pop(handle))
         elif kind == "acks":
             self._ack(session, request.acks)
         elif kind == "pull":
             pull = request.pull
+            if pull.queue not in self.state.queues:
+                answer.error.CopyFrom(no_such_queue(pull.queue).to_wire())
+                return answer
             taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek))
             answer.pulled.deliveries.extend(_delivery(given, []) for given in taken)
         elif kind == "describe":
             answer.description.CopyFrom(self.state.describe(request.describe))
         return answer
 
-    def _attach(self, session: FakeSession, attach: wire.Attach) -> list[int]:
+    def _attach(self, session: FakeSession, attach: wire.Attach, answer: wire.Attached) -> None:
         for queue, handle in zip(attach.queues, attach.handles, strict=True):
+            assert queue not in session.queues.values(), "a session may attach a queue only once"
             session.queues[handle] = queue
             session.windows[handle] = attach.window_messages or WINDOW_MESSAGES
-        return [handle for handle in attach.handles if session.queues[handle] not in self.state.queues]
+        lives = [self.state.queues.life_of(queue) for queue in attach.queues]
+        answer.absent.extend(handle for handle, life in zip(attach.handles, lives, strict=True) if not life)
+        if self.tells_lives:
+            answer.lives.extend(lives)
 
     def _ack(self, session: FakeSession, acks: wire.Acks) -> None:
+        """As a real slice: an ack for what this session does not have out changes nothing."""
         for ack in acks.acks:
-            for queue in (*ack.queues, *(session.queues[handle] for handle in ack.handles)):
+            attached = [session.queues[handle] for handle in ack.handles if handle in session.queues]
+            for queue in (*ack.queues, *attached):
                 self.state.ack(queue, ack, session)
+
+    def _tell_resets(self) -> None:
+        dropped = set(self.state.take_dropped())
+        for session in self._sessions if dropped and self.tells_lives else ():
+            handles = [handle for handle, queue in session.queues.items() if queue in dropped]
+            if handles:
+                session.outbox.put_nowait(wire.SessionResponse(resets=handles))
 
     def pump(self) -> None:
         """Gives attached sessions what their windows allow: one delivery for all queues of a session that get it."""

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import Conflict, NoSuchQueue, NotOwner, ShoalError, Unroutable
+from shoal_contract.errors import NotOwner, ShoalError, Unroutable
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.names import DIRECT_PREFIX, direct_key, show
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.fake_queues import FakeQueues
 
 
 @dataclass
@@ -43,7 +44,9 @@ class FakeState:
 
     def __init__(self, name: str, owner_of: Callable[[bytes], str], version: Callable[[], int]) -> None:
         self.name = name
-        self.queues: dict[bytes, int] = {}
+        self.queues = FakeQueues(lambda queue: owner_of(direct_key(queue)) == name, self._end)
+        self.dropped: list[bytes] = []
+        """Queues whose life ended since the last look of `take_dropped`."""
         self.keys: dict[bytes, Key] = {}
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
@@ -75,6 +78,8 @@ class FakeState:
                 offsets, queues = request()
             except ShoalError as error:
                 offsets, queues = [0] * count, [0] * count
+                if step.HasField("declares") and self.queues.knows_incarnations:
+                    offsets = [0]
                 outcome.refusals.append(wire.Refusal(request=index, error=error.to_wire()))
             outcome.offsets.extend(offsets)
             outcome.queues.extend(queues if step.HasField("publishes") else [])
@@ -82,11 +87,14 @@ class FakeState:
 
     def _requests(self, step: wire.Step) -> Iterator[tuple[int, Callable[[], tuple[list[int], list[int]]]]]:
         if step.HasField("declares"):
-            for queue in step.declares.queues:
-                yield 0, partial(self._declare, queue, step.declares.options.expires_after_s)
+            declares = step.declares
+            lives = declares.incarnations or [0] * len(declares.queues)
+            for queue, incarnation in zip(declares.queues, lives, strict=True):
+                yield 0, partial(self._declare, queue, declares.options.expires_after_s, incarnation)
         elif step.HasField("drops"):
-            for queue in step.drops.queues:
-                yield 0, partial(self._drop, queue)
+            drops = step.drops
+            for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
+                yield 0, partial(self._drop, queue, incarnation)
         elif step.HasField("publishes"):
             published = step.publishes
             for key, chunk in zip(published.keys, published.chunks, strict=True):
@@ -103,31 +111,36 @@ class FakeState:
         self, queue: bytes, keys: Sequence[bytes], step: wire.Binds | wire.Unbinds
     ) -> tuple[list[int], list[int]]:
         self._check_owner(*keys)
-        self._check_queue(queue)
+        self.queues.check(queue)
         if isinstance(step, wire.Binds):
             return [self._bind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
         return [self._unbind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
 
-    def _declare(self, queue: bytes, expires_after_s: int) -> tuple[list[int], list[int]]:
-        if self.queues.setdefault(queue, expires_after_s) != expires_after_s:
-            raise Conflict(f"queue {show(queue)} exists with other options", subject=show(queue))
+    def _declare(self, queue: bytes, expires_after_s: int, incarnation: int) -> tuple[list[int], list[int]]:
+        found = self.queues.declare(queue, expires_after_s, incarnation)
         if self._owner_of(direct_key(queue)) == self.name:
             key = self.keys.setdefault(direct_key(queue), Key())
             key.bindings.setdefault(queue, Binding(key.head))
+        return [found] if self.queues.knows_incarnations else [], []
+
+    def _drop(self, queue: bytes, incarnation: int) -> tuple[list[int], list[int]]:
+        self.queues.drop(queue, incarnation)
         return [], []
 
-    def _drop(self, queue: bytes) -> tuple[list[int], list[int]]:
-        self._check_queue(queue)
-        del self.queues[queue]
+    def _end(self, queue: bytes) -> None:
         for key in self.keys.values():
             key.bindings.pop(queue, None)
-        return [], []
+        self.dropped.append(queue)
+
+    def take_dropped(self) -> list[bytes]:
+        found, self.dropped = self.dropped, []
+        return found
 
     def _purge(self, index: int, queue: bytes, outcome: wire.StepOutcome) -> None:
         """One key at a time: the position is 1 while there are more."""
         dropped = more = 0
         try:
-            self._check_queue(queue)
+            self.queues.check(queue)
             for key in self.keys.values():
                 binding = key.bindings.get(queue)
                 left = set(range(binding.start, key.head)) - binding.done if binding else set()
@@ -143,26 +156,32 @@ class FakeState:
 
     def _bind_one(self, queue: bytes, key: Key, step: wire.Binds) -> int:
         binding = key.bindings.get(queue)
+        if binding is not None and not binding.end:
+            return binding.start
+        low = key.chunks[0][0] if key.chunks else key.head
+        starts = {
+            wire.START_EARLIEST: low,
+            wire.START_LAST: max(low, key.head - step.start_value),
+            wire.START_OFFSET: step.start_value,
+        }
+        start: int = starts.get(step.start, key.head)
         if binding is None:
-            low = key.chunks[0][0] if key.chunks else key.head
-            starts = {
-                wire.START_EARLIEST: low,
-                wire.START_LAST: max(low, key.head - step.start_value),
-                wire.START_OFFSET: step.start_value,
-            }
-            binding = key.bindings[queue] = Binding(starts.get(step.start, key.head))
-        elif binding.end:
-            binding.done.update(range(binding.end, key.head))
-            binding.end = 0
-        return binding.start
+            key.bindings[queue] = Binding(start)
+            return start
+        # Live again from `start`, besides what it still had to get: the time away is done.
+        binding.done = {at for at in binding.done if at < start} | set(range(binding.end, start))
+        binding.start, binding.end = min(binding.start, start), 0
+        return start
 
     def _unbind_one(self, queue: bytes, key: Key, step: wire.Unbinds) -> int:
         bound = key.bindings.get(queue)
         end = key.head if bound is not None and not bound.end else 0
         if step.discard:
             key.bindings.pop(queue, None)
-        elif queue in key.bindings:
-            key.bindings[queue].end = key.head
+        elif bound is not None and end:
+            bound.end = end
+            if not set(range(bound.start, end)) - bound.done:
+                del key.bindings[queue]
         return end
 
     def _publish(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
@@ -177,10 +196,6 @@ class FakeState:
         key.head += len(parse_chunk(chunk).bodies)
         key.chunks.append((first, key.head, chunk))
         return [first], [bound]
-
-    def _check_queue(self, queue: bytes) -> None:
-        if queue not in self.queues:
-            raise NoSuchQueue(f"queue {show(queue)} has no part here", subject=show(queue))
 
     def _check_owner(self, *keys: bytes) -> None:
         for key in keys:
@@ -212,11 +227,9 @@ class FakeState:
         binding = self.keys.get(ack.key, Key()).bindings.get(queue)
         if binding is not None:
             low: int = ack.low
-            offsets = list(binding.given) if low == 0 else range(low, ack.to)
-            for offset in offsets:
-                if low or (binding.given[offset] is session and offset < ack.to):
-                    binding.done.add(offset)
-                    binding.given.pop(offset, None)
+            for offset in [at for at, holder in binding.given.items() if low <= at < ack.to and holder is session]:
+                binding.done.add(offset)
+                del binding.given[offset]
 
     def unacked(self, queue: bytes, session: object) -> int:
         bindings = [key.bindings[queue] for key in self.keys.values() if queue in key.bindings]
@@ -236,8 +249,11 @@ class FakeState:
         )
 
     def _describe_queue(self, queue: bytes) -> wire.QueueDescription:
-        description = wire.QueueDescription(queue=queue, exists=queue in self.queues)
-        description.options.expires_after_s = self.queues.get(queue, 0)
+        found = self.queues.parts.get(queue)
+        description = wire.QueueDescription(queue=queue, exists=found is not None)
+        if found is not None:
+            description.options.expires_after_s = found.expires_after_s
+            description.incarnation = found.incarnation if self.queues.knows_incarnations else 0
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
             if binding is not None:

@@ -17,7 +17,7 @@ def unused(request: Request, error: ShoalError) -> None:
 
 
 def change(ledger: Ledger) -> None:
-    ledger.add_request(DropRequest(b"queue", deadline=1e9))
+    ledger.add_request(DropRequest(b"queue", 0, deadline=1e9))
 
 
 def send_all(ledger: Ledger) -> Sent:
@@ -53,10 +53,12 @@ async def test_a_new_stream_repeats_changes_first_and_numbers_questions_anew() -
     change(ledger)
     assert send_all(ledger) == [(3, 0, "change")]
     attach = QuestionFrame(wire.Pull(), deadline=1e9)
-    assert ledger.begin_stream([attach]) == []
+    assert ledger.end_stream() == []
+    ledger.begin_stream([attach])
     again = [(1, 0, "change"), (3, 0, "change"), (4, 0, "pull"), (5, 0, "describe")]
     assert send_all(ledger) == again
-    assert ledger.begin_stream([]) == []
+    assert ledger.end_stream() == []
+    ledger.begin_stream([])
     assert [kind for _, _, kind in send_all(ledger)] == ["change", "change", "pull", "describe"]
 
 
@@ -65,25 +67,36 @@ async def test_a_stream_lost_while_repeating_changes_loses_none() -> None:
     for _ in range(3):
         change(ledger)
         send_all(ledger)
+    ledger.end_stream()
     ledger.begin_stream([])
     frame = ledger.take()
     assert frame is not None and ledger.numbered(frame) is not None
+    ledger.end_stream()
     ledger.begin_stream([])
     assert [sequence for sequence, _, _ in send_all(ledger)] == [1, 2, 3]
 
 
 async def test_a_detach_is_done_by_the_end_of_its_stream() -> None:
     ledger = Ledger(unused)
-    detach = DetachFrame(wire.Detach(handles=[1]), deadline=1e9)
-    ledger.add_frame(detach)
+    sent, waiting = DetachFrame(wire.Detach(handles=[1])), DetachFrame(wire.Detach(handles=[2]))
+    ledger.add_frame(sent)
     send_all(ledger)
-    assert ledger.begin_stream([]) == [detach]
-    assert detach.future.done() and not ledger
+    ledger.add_frame(waiting)
+    assert ledger.end_stream() == [sent, waiting]
+    assert sent.future.done() and waiting.future.done() and not ledger
+
+
+async def test_a_detach_is_sent_though_its_caller_has_left() -> None:
+    ledger = Ledger(unused)
+    detach = DetachFrame(wire.Detach(handles=[1]))
+    ledger.add_frame(detach)
+    detach.future.cancel()
+    assert send_all(ledger) == [(1, 0, "detach")]
 
 
 async def test_what_nobody_waits_for_any_more_takes_no_number() -> None:
     ledger = Ledger(unused)
-    request = DropRequest(b"queue", deadline=1e9)
+    request = DropRequest(b"queue", 0, deadline=1e9)
     ledger.add_request(request)
     request.future.cancel()
     assert send_all(ledger) == []

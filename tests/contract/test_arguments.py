@@ -92,6 +92,8 @@ def test_a_body_names_its_type_and_its_size() -> None:
         arguments.check_bodies(b"abc")
     with pytest.raises(TooLarge, match="chunk messages: 4097 or more; the limit is 4096"):
         arguments.check_bodies(itertools.repeat(b""))
+    with pytest.raises(TooLarge, match="chunk bytes: 3145728 or more; the limit is 2097152"):
+        arguments.check_bodies(itertools.repeat(bytes(1 << 20)))
 
 
 def test_headers_name_what_is_wrong() -> None:

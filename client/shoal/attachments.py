@@ -1,0 +1,195 @@
+"""Which queues of an inbox are attached at one slice: what was asked for, what was answered, which life each is of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from shoal.frames import DetachFrame, Frame
+from shoal.limits import ATTACH_AGAIN_S, ATTACH_QUEUES_MAX
+from shoal.waiting import deadline_exceeded
+from shoal_contract.errors import OutcomeUnknown, ResourceExhausted, ShoalError
+from shoal_contract.wire import slice_pb2 as wire
+
+
+class AttachFrame(Frame):
+    """Takes what still has to be attached when it is sent; the next stream begins with frames of its own."""
+
+    __slots__ = ("_handles", "_owner", "cost_bytes")
+
+    def __init__(self, owner: Attachments) -> None:
+        super().__init__()
+        self.cost_bytes = 0
+        self._owner = owner
+        self._handles: list[int] = []
+
+    def fill(self, request: wire.SessionRequest) -> bool:
+        self._handles = self._owner.fill(request.attach)
+        return bool(self._handles)
+
+    def answered(self, answer: wire.Answer) -> None:
+        self._owner.answered(self._handles, answer.attached)
+
+    def failed(self, error: ShoalError) -> None:
+        self._owner.refused(self._handles, error)
+
+    def stream_ended(self) -> bool:
+        return False
+
+
+class Attachments:
+    """`queues` is the inbox's own: handle -> queue. `send`: puts a frame on the stream that is open.
+
+    `on_refused`: the slice refuses attaches, which repeating does not cure. `on_lives_ended`: these handles' queues
+    were dropped, and perhaps declared anew, since they were attached last.
+    """
+
+    def __init__(
+        self,
+        slice_name: str,
+        queues: Mapping[int, bytes],
+        window: wire.Attach,
+        send: Callable[[Frame], None],
+        on_refused: Callable[[ShoalError], None],
+        on_lives_ended: Callable[[Sequence[int]], None],
+    ) -> None:
+        self.absent: set[int] = set()
+        """Handles whose queue had no part here when attached."""
+        self.unconfirmed: set[int] = set()
+        """Handles that were attached on an earlier stream, and not yet on this one: their life is not known."""
+        self.changed = asyncio.Event()
+        """Set at each change; clear it before waiting."""
+        self.answered_s = 0.0
+        """When the last attach was answered, event loop time."""
+        self._slice_name = slice_name
+        self._queues = queues
+        self._window = window
+        self._send = send
+        self._on_refused = on_refused
+        self._on_lives_ended = on_lives_ended
+        self._open = False
+        self._failure: ShoalError | None = None
+        self._unsent: dict[int, None] = {}
+        self._unanswered: set[int] = set()
+        """Handles not known to be attached on the current stream; holds all of `_unsent`."""
+        self._no_room: dict[int, ShoalError] = {}
+        """Handles that the slice has no room for now; they are asked for again."""
+        self._lives: dict[int, int] = {}
+        """Handle -> life of its queue's part here, as the last attach told it; 0: there was none, or it ended."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether a stream is open and all is attached on it."""
+        return self._open and not self._unanswered
+
+    def begin_stream(self) -> list[AttachFrame]:
+        """Returns what a new stream begins with: all queues of now."""
+        self._open = True
+        self._unsent = dict.fromkeys(self._queues)
+        self._unanswered = set(self._queues)
+        self._no_room = {}
+        self.unconfirmed = set(self._lives)
+        return [AttachFrame(self) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
+
+    def end_stream(self) -> None:
+        self._open = False
+        self._unanswered = set(self._queues)
+        self.changed.set()
+
+    def attach(self, handles: Sequence[int]) -> None:
+        """Begins to attach; `wait` tells when it is done. Where no stream is open the next one begins with it."""
+        self._unsent.update(dict.fromkeys(handles))
+        self._unanswered.update(handles)
+        for _ in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
+            self._send(AttachFrame(self))
+
+    async def wait(self, handles: Sequence[int], deadline: float) -> None:
+        """Until these are attached. Raises DeadlineExceeded, ResourceExhausted, what the slice refuses attaches
+        with."""
+        wanted = set(handles)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self._unanswered.isdisjoint(wanted):
+                    self._raise_refusal(wanted)
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            raise deadline_exceeded(f"attach at slice {self._slice_name}") from None
+
+    def leave(self, handles: Sequence[int]) -> list[DetachFrame]:
+        """Detaches. Returns the frames, sent, that the slice has to answer; none where no stream is open."""
+        for handle in handles:
+            self._unsent.pop(handle, None)
+            self._no_room.pop(handle, None)
+            self._lives.pop(handle, None)
+        for left in (self._unanswered, self.absent, self.unconfirmed):
+            left.difference_update(handles)
+        frames = [
+            DetachFrame(wire.Detach(handles=handles[start : start + ATTACH_QUEUES_MAX]))
+            for start in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX)
+        ]
+        for frame in frames:
+            self._send(frame)
+        return frames
+
+    def fill(self, attach: wire.Attach) -> list[int]:
+        """Writes what is to be attached next, up to a frame's worth. Returns its handles."""
+        handles = list(self._unsent)[:ATTACH_QUEUES_MAX]
+        for handle in handles:
+            del self._unsent[handle]
+        attach.CopyFrom(self._window)
+        attach.handles.extend(handles)
+        attach.queues.extend([self._queues[handle] for handle in handles])
+        return handles
+
+    def answered(self, handles: Sequence[int], answer: wire.Attached) -> None:
+        for left in (self._unanswered, self.absent, self.unconfirmed):
+            left.difference_update(handles)
+        self.absent.update(answer.absent)
+        if len(answer.lives) == len(handles):  # A slice of an older version tells none.
+            self._learn(handles, answer.lives)
+        self.answered_s = asyncio.get_running_loop().time()
+        self.changed.set()
+
+    def refused(self, handles: Sequence[int], error: ShoalError) -> None:
+        """Refused as a whole. Want of room: tried again. What is unknown ended with the stream, and the next has it."""
+        if isinstance(error, ResourceExhausted):
+            if not self._no_room:
+                asyncio.get_running_loop().call_later(ATTACH_AGAIN_S, self._attach_again)
+            self._no_room.update(dict.fromkeys((handle for handle in handles if handle in self._queues), error))
+            self.changed.set()
+        elif not isinstance(error, OutcomeUnknown):
+            self._on_refused(error)
+
+    def fail(self, error: ShoalError) -> None:
+        """Those that wait raise it."""
+        self._failure = error
+        self.changed.set()
+
+    def lives_ended(self, handles: Iterable[int]) -> None:
+        """The slice says so: their queues' lives ended on this stream."""
+        ended = [handle for handle in handles if handle in self._queues]
+        self._lives.update(dict.fromkeys(ended, 0))
+        self._on_lives_ended(ended)
+
+    def _learn(self, handles: Sequence[int], lives: Iterable[int]) -> None:
+        """A handle whose queue has another life now, or may have had one meanwhile, has seen nothing of it."""
+        ended = []
+        for handle, life in zip(handles, lives, strict=True):
+            if handle in self._queues:
+                before = self._lives.get(handle)
+                self._lives[handle] = life
+                if before is not None and not before == life != 0:
+                    ended.append(handle)
+        if ended:
+            self._on_lives_ended(ended)
+
+    def _raise_refusal(self, wanted: set[int]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        for handle in self._no_room.keys() & wanted:
+            raise self._no_room[handle]
+
+    def _attach_again(self) -> None:
+        handles, self._no_room = list(self._no_room), {}
+        self.attach([handle for handle in handles if handle in self._unanswered])

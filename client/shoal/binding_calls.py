@@ -1,0 +1,196 @@
+"""Bind and unbind, atomically at each slice, and the parts of queues that a bind makes where there are none.
+
+A bind at a slice that has no part of the queue is refused with NoSuchQueue; then the home is asked, the part declared
+with the home's options and incarnation, the bind repeated. Queues known lately save that: the declare goes ahead in the
+bind's own frame.
+
+Either way the queue may have been dropped meanwhile: the drop may have passed this slice before the part was made. So
+after a part was made the home is asked, once for all parts of the call, whether the queue still exists in that life. A
+drop that comes later finds the part. If not, the part is dropped again, by its incarnation, so that a newer life is
+never harmed; and the call fails with NoSuchQueue, or begins anew with the new life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shoal.backoff import Backoff
+from shoal.homes import Homes
+from shoal.known_queues import KnownQueues, Life, same_life
+from shoal.limits import GATHER_OPERATIONS_MAX
+from shoal.requests import DeclareRequest, DropRequest, QueueRequest
+from shoal.routing import Routing
+from shoal.waiting import no_such_queue, remaining_s
+from shoal_contract.errors import Conflict, MapOrLeaderChanged, NoSuchQueue, ShoalError, TooLarge
+
+MakeRequest = Callable[[Sequence[bytes]], QueueRequest]
+
+
+class BindingCalls:
+    """`deadline`: event loop time. All raise DeadlineExceeded (outcome unknown) besides what is named."""
+
+    def __init__(self, routing: Routing, homes: Homes, known: KnownQueues) -> None:
+        self._routing = routing
+        self._homes = homes
+        self._known = known
+
+    async def bind(self, queue: bytes, keys: Sequence[bytes], make: MakeRequest, deadline: float) -> dict[bytes, int]:
+        """Returns key -> offset. Raises NoSuchQueue, OutOfRange, TooLarge."""
+        return await self._change(
+            queue, keys, deadline, lambda groups: self._bind_groups(queue, groups, make, deadline)
+        )
+
+    async def unbind(self, queue: bytes, keys: Sequence[bytes], make: MakeRequest, deadline: float) -> dict[bytes, int]:
+        """Returns key -> offset. Where there is no part of the queue nothing is bound. Raises NoSuchQueue, TooLarge."""
+        return await self._change(
+            queue, keys, deadline, lambda groups: self._unbind_groups(queue, groups, make, deadline)
+        )
+
+    async def _change(
+        self,
+        queue: bytes,
+        keys: Sequence[bytes],
+        deadline: float,
+        change: Callable[[dict[str, list[bytes]]], Any],
+    ) -> dict[bytes, int]:
+        """Groups keys by slice; what a slice does not own any more, or is to be done again, is grouped anew."""
+        offsets: dict[bytes, int] = {}
+        backoff = Backoff()
+        left = list(keys)
+        while left:
+            remaining_s(deadline, "bindings")
+            version = self._routing.map.current.version
+            groups = self._by_owner(left)
+            results = await change(groups)
+            moved = [result for result in results.values() if isinstance(result, MapOrLeaderChanged)]
+            left = []
+            for slice_name, group in groups.items():
+                result = results[slice_name]
+                if result is AGAIN or isinstance(result, MapOrLeaderChanged):
+                    left += group
+                elif isinstance(result, ShoalError):
+                    raise result
+                else:
+                    offsets.update(zip(group, result, strict=True))
+            if moved:
+                await self._newer_map(version, moved, backoff, deadline)
+        return offsets
+
+    async def _unbind_groups(
+        self, queue: bytes, groups: dict[str, list[bytes]], make: MakeRequest, deadline: float
+    ) -> dict[str, Any]:
+        results = await self._ask_groups(groups, make)
+        missing = [name for name, result in results.items() if isinstance(result, NoSuchQueue)]
+        home = self._homes.home_of(queue)
+        if missing and home not in missing and await self._homes.life_of(queue, deadline) is not None:
+            results |= {name: [0] * len(groups[name]) for name in missing}
+        return results
+
+    async def _bind_groups(
+        self, queue: bytes, groups: dict[str, list[bytes]], make: MakeRequest, deadline: float
+    ) -> dict[str, Any]:
+        """Returns what each slice answers: offsets, an error, or AGAIN."""
+        home = self._homes.home_of(queue)
+        life = self._known.life_of(queue, asyncio.get_running_loop().time())
+        made: dict[str, Life] = {}
+        unknown = [name for name in groups if name != home and not self._known.has_part(queue, name)]
+        results = await self._bind_with_parts(queue, groups, make, unknown if life else [], life, made, deadline)
+        missing = [name for name, result in results.items() if isinstance(result, NoSuchQueue)]
+        if missing:
+            self._known.forget(queue)
+        if missing and home not in missing:
+            life = await self._homes.life_of(queue, deadline)
+            if life is not None:
+                self._known.declared(queue, life, home, asyncio.get_running_loop().time())
+                again = {name: groups[name] for name in missing}
+                results |= await self._bind_with_parts(queue, again, make, missing, life, made, deadline)
+        if made and not await self._still_lives(queue, made, deadline):
+            results |= dict.fromkeys(made, AGAIN)
+        for name, result in results.items():
+            if not isinstance(result, ShoalError) and result is not AGAIN:
+                self._known.part_seen(queue, name)
+        return results
+
+    async def _bind_with_parts(
+        self,
+        queue: bytes,
+        groups: dict[str, list[bytes]],
+        make: MakeRequest,
+        parts: Sequence[str],
+        life: Life | None,
+        made: dict[str, Life],
+        deadline: float,
+    ) -> dict[str, Any]:
+        """Binds, and declares the part first at the slices in `parts`; those that took it are put into `made`."""
+        declares = [
+            (name, DeclareRequest(queue, life.expires_after_s, life.incarnation, deadline)) for name in parts if life
+        ]
+        binds = [(name, make(_checked(keys))) for name, keys in groups.items()]
+        answers = await self._routing.ask([*declares, *binds])
+        for (name, _), answer in zip(declares, answers, strict=False):
+            if life is not None and not isinstance(answer, ShoalError):
+                made[name] = life
+            elif isinstance(answer, NoSuchQueue | Conflict):
+                self._known.forget(queue)  # What is known of it is of a life that is over.
+        return dict(zip(groups, answers[len(declares) :], strict=True))
+
+    async def _still_lives(self, queue: bytes, made: dict[str, Life], deadline: float) -> bool:
+        """Asks the home, now that the parts are there. Raises NoSuchQueue. False: it is another life, and the parts are
+        gone; what is known is the new one."""
+        home = self._homes.home_of(queue)
+        life = await self._homes.life_of(queue, deadline)
+        ended = {
+            name: part
+            for name, part in made.items()
+            if life is None or not same_life(life.incarnation, part.incarnation)
+        }
+        if not ended:
+            return True
+        self._known.forget(queue)
+        # A part whose life is not known cannot be told from a newer one: it is left for the next drop.
+        drops = [
+            (name, DropRequest(queue, part.incarnation, deadline)) for name, part in ended.items() if part.incarnation
+        ]
+        await self._routing.ask(drops)
+        if life is None:
+            raise no_such_queue(queue)
+        self._known.declared(queue, life, home, asyncio.get_running_loop().time())
+        return False
+
+    async def _ask_groups(self, groups: dict[str, list[bytes]], make: MakeRequest) -> dict[str, Any]:
+        asked = [(name, make(_checked(keys))) for name, keys in groups.items()]
+        return dict(zip(groups, await self._routing.ask(asked), strict=True))
+
+    async def _newer_map(self, version: int, errors: Sequence[ShoalError], backoff: Backoff, deadline: float) -> None:
+        """Until there may be a better map than `version`, which a slice refused; a bounded time."""
+        wait_s = min(backoff.pause_s(), remaining_s(deadline, errors[0].message))
+        needed = max(version, *(error.map_version - 1 for error in errors))
+        self._routing.map.suspect()
+        await self._routing.map.newer_than(needed, wait_s)
+
+    def _by_owner(self, keys: Sequence[bytes]) -> dict[str, list[bytes]]:
+        owner_of = self._routing.map.current.owner_of
+        groups: dict[str, list[bytes]] = {}
+        for key in keys:
+            groups.setdefault(owner_of(key), []).append(key)
+        return groups
+
+
+class _Again:
+    """The queue had another life than was known: the slice is asked once more."""
+
+
+AGAIN = _Again()
+
+
+def _checked(keys: Sequence[bytes]) -> Sequence[bytes]:
+    if len(keys) > GATHER_OPERATIONS_MAX:
+        raise TooLarge(
+            f"keys of one slice in one call: {len(keys)}; the limit is {GATHER_OPERATIONS_MAX}",
+            subject="keys",
+            limit=GATHER_OPERATIONS_MAX,
+            value=len(keys),
+        )
+    return keys

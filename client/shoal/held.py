@@ -1,0 +1,71 @@
+"""Publishes that wait for a newer map, in order: refused by a slice that does not own their key, and all behind
+them."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from shoal.limits import REROUTE_BYTES_MAX
+from shoal.publish_requests import PublishRequest
+from shoal_contract.errors import ResourceExhausted, ShoalError
+
+
+class Held:
+    """`partition_of`: of a key, the same for the life of a cluster."""
+
+    def __init__(self, partition_of: Callable[[bytes], int]) -> None:
+        self.deadline = float("inf")
+        """Of the first that waits, or earlier."""
+        self._partition_of = partition_of
+        self._requests: deque[PublishRequest] = deque()
+        self._bytes = 0
+        self._partitions: Counter[int] = Counter()
+        """How many of the requests each partition has; none is zero."""
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __contains__(self, key: bytes) -> bool:
+        """Whether publishes of this key's partition are held, so that later ones must queue behind them."""
+        return bool(self._requests) and self._partitions[self._partition_of(key)] > 0
+
+    def add(self, request: PublishRequest) -> None:
+        """Raises ResourceExhausted."""
+        if self._bytes + request.cost_bytes > REROUTE_BYTES_MAX:
+            name = "publishes that wait for a newer map"
+            raise ResourceExhausted(
+                f"{name}: {self._bytes} bytes; the limit is {REROUTE_BYTES_MAX}",
+                subject=name,
+                limit=REROUTE_BYTES_MAX,
+                value=self._bytes,
+            )
+        self._requests.append(request)
+        self._bytes += request.cost_bytes
+        self._partitions[self._partition_of(request.key)] += 1
+        self.deadline = min(self.deadline, request.deadline)
+
+    def first(self) -> PublishRequest:
+        """Returns the one that waits longest; it stays until `pop`."""
+        return self._requests[0]
+
+    def pop(self) -> None:
+        request = self._requests.popleft()
+        self._bytes -= request.cost_bytes
+        partition = self._partition_of(request.key)
+        self._partitions[partition] -= 1
+        if not self._partitions[partition]:
+            del self._partitions[partition]
+
+    def fail(self, error: ShoalError) -> None:
+        for request in self._requests:
+            request.fail(error)
+
+    def expire(self, now: float, error: ShoalError) -> None:
+        later = float("inf")
+        for request in self._requests:
+            if now >= request.deadline:
+                request.expire(now, error)
+            if request.deadline > now:
+                later = min(later, request.deadline)
+        self.deadline = later

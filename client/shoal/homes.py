@@ -1,0 +1,79 @@
+"""Questions to queues' homes: does this queue exist, with which options, in which life? Gathered for each slice.
+
+The home of a queue is the slice of its direct key. What it says holds for everything that happened before it was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from shoal.known_queues import Life
+from shoal.limits import HOME_QUESTION_QUEUES_MAX
+from shoal.routing import Routing
+from shoal.waiting import deadline_exceeded, fail_waiter
+from shoal_contract.errors import ShoalError, Unavailable
+from shoal_contract.names import direct_key, show
+from shoal_contract.wire import slice_pb2 as wire
+
+Asking = tuple[bytes, float, asyncio.Future[Life | None]]
+"""Queue, deadline, and what its home says."""
+
+
+class Homes:
+    """What is asked within one turn of the event loop goes together: logins of many queues cost a frame, not one
+    each."""
+
+    def __init__(self, routing: Routing) -> None:
+        self._routing = routing
+        self._asking: dict[str, list[Asking]] = {}
+        """By slice, until the turn ends; each entry is a waiting call."""
+
+    def home_of(self, queue: bytes) -> str:
+        return self._routing.map.current.owner_of(direct_key(queue))
+
+    async def life_of(self, queue: bytes, deadline: float) -> Life | None:
+        """Asks a queue's home now. None: there is no such queue. Raises DeadlineExceeded."""
+        home = self.home_of(queue)
+        future: asyncio.Future[Life | None] = asyncio.get_running_loop().create_future()
+        waiting = self._asking.setdefault(home, [])
+        if not waiting:
+            asyncio.get_running_loop().call_soon(self._ask, home)
+        waiting.append((queue, deadline, future))
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await future
+        except TimeoutError:
+            raise deadline_exceeded(f"question to slice {home}, the home of queue {show(queue)}") from None
+
+    def _ask(self, home: str) -> None:
+        asking = self._asking.pop(home)
+        if self._routing.closed:
+            for _, _, future in asking:
+                fail_waiter(future, Unavailable("the connection is closed; connect anew", subject="connection"))
+            return
+        for start in range(0, len(asking), HOME_QUESTION_QUEUES_MAX):
+            some = asking[start : start + HOME_QUESTION_QUEUES_MAX]
+            self._routing.in_background(f"question to {home}", self._ask_some(home, some))
+
+    async def _ask_some(self, home: str, asking: Sequence[Asking]) -> None:
+        queues = list(dict.fromkeys(queue for queue, _, _ in asking))
+        try:
+            session = self._routing.session(home)
+            deadline = max(deadline for _, deadline, _ in asking)
+            answer = await session.ask(wire.Describe(queues=queues), deadline)
+        except ShoalError as error:
+            for _, _, future in asking:
+                fail_waiter(future, error)
+            return
+        found = {queue: life_in(one) for queue, one in zip(queues, answer.description.queues, strict=True)}
+        for queue, _, future in asking:
+            if not future.done():
+                future.set_result(found[queue])
+
+
+def life_in(description: wire.QueueDescription) -> Life | None:
+    """What a slice's description says of the queue's part there; None: there is none."""
+    if not description.exists:
+        return None
+    return Life(description.options.expires_after_s, description.incarnation)

@@ -1,0 +1,79 @@
+"""Messages that pulls took and could not return: their slice gives them to no other, so the next pull begins with
+them."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from shoal.limits import PULL_LATE_BYTES_MAX
+from shoal.messages import Message
+from shoal.slice_session import SliceSession
+
+_log = logging.getLogger("shoal")
+
+
+class Taken(NamedTuple):
+    """A pulled message, and the stream that holds it: once that is lost the slice gives the message again."""
+
+    message: Message
+    session: SliceSession
+    stream: int
+
+    @property
+    def held(self) -> bool:
+        return self.session.streaming and self.session.stream_number == self.stream
+
+
+class LateMessages:
+    """Bounded by PULL_LATE_BYTES_MAX of bodies: beyond, the oldest stay with the connection until it ends."""
+
+    def __init__(self, bytes_max: int = PULL_LATE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._queues: dict[bytes, deque[Taken]] = {}
+        """The queue that got some last is last; none is empty."""
+        self._bytes = 0
+
+    def keep(self, queue: bytes, taken: Iterable[Taken]) -> None:
+        """In the order in which they came."""
+        waiting = self._queues.pop(queue, None) or deque()
+        for one in taken:
+            waiting.append(one)
+            self._bytes += _size(one)
+        if waiting:
+            self._queues[queue] = waiting
+        self._forget_oldest()
+
+    def take(self, queue: bytes, messages_max: int) -> list[Taken]:
+        """Takes what its slices still hold for this connection, up to `messages_max`."""
+        waiting = self._queues.get(queue)
+        found: list[Taken] = []
+        while waiting and len(found) < messages_max:
+            one = waiting.popleft()
+            self._bytes -= _size(one)
+            if one.held:
+                found.append(one)
+        if not waiting:
+            self._queues.pop(queue, None)
+        return found
+
+    def _forget_oldest(self) -> None:
+        forgotten = 0
+        while self._bytes > self._bytes_max:
+            queue, waiting = next(iter(self._queues.items()))
+            self._bytes -= _size(waiting.popleft())
+            forgotten += 1
+            if not waiting:
+                del self._queues[queue]
+        if forgotten:
+            _log.warning(
+                "%d messages of cancelled or late pulls are given again only when this connection ends: pull with a"
+                " lease_ms",
+                forgotten,
+            )
+
+
+def _size(one: Taken) -> int:
+    return len(one.message.body) + 300

@@ -1,0 +1,174 @@
+"""Publishes as requests of a Change frame: a whole chunk, or single messages that become one while the frame
+gathers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from shoal.limits import CHUNK_GATHER_BYTES_MAX
+from shoal.messages import Receipt
+from shoal.requests import Request
+from shoal.waiting import fail_waiter
+from shoal_contract.errors import ShoalError
+from shoal_contract.limits import CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
+from shoal_contract.names import Name
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk, Headers
+
+Item = TypeVar("Item")
+
+
+class PublishRequest(Request):
+    """Base of what goes to one key as one chunk."""
+
+    __slots__ = ("key",)
+    verb = "publish"
+
+    def __init__(self, key: bytes, mandatory: bool, wire_bytes: int, deadline: float) -> None:
+        super().__init__((PublishRequest, mandatory), 1, wire_bytes + len(key) + 8, deadline)
+        self.key = key
+
+    def chunk(self) -> bytes:
+        """Returns it serialized. From then on it stays as it is."""
+        raise NotImplementedError
+
+    def new_step(self) -> wire.Step:
+        return wire.Step(publishes=wire.Publishes(mandatory=self.kind[1]))
+
+    def put(self, step: wire.Step) -> None:
+        step.publishes.keys.append(self.key)
+
+    def finish(self, step: wire.Step) -> None:
+        step.publishes.chunks.append(self.chunk())
+
+
+class PublishChunk(PublishRequest):
+    """A whole chunk, encoded by the caller; one waiter."""
+
+    __slots__ = ("_chunk", "_count", "_name", "future")
+
+    def __init__(self, name: Name, key: bytes, chunk: bytes, count: int, mandatory: bool, deadline: float) -> None:
+        super().__init__(key, mandatory, len(chunk), deadline)
+        self._name = name
+        self._chunk = chunk
+        self._count = count
+        self.future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+
+    @property
+    def alive(self) -> bool:
+        return not self.future.done()
+
+    def chunk(self) -> bytes:
+        return self._chunk
+
+    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+        receipt = Receipt(self._name, outcome.offsets[position], outcome.queues[position], next(live, 0), self._count)
+        if not self.future.done():
+            self.future.set_result(receipt)
+
+    def fail(self, error: ShoalError) -> None:
+        fail_waiter(self.future, error)
+
+
+class PublishSingles(PublishRequest):
+    """Single messages to one key, made one after the other while a frame gathers: one chunk, many waiters."""
+
+    __slots__ = ("_header_fields", "_message", "_serialized", "_waiters", "future")
+
+    def __init__(
+        self,
+        name: Name,
+        key: bytes,
+        body: bytes,
+        headers: Mapping[str, bytes] | None,
+        wire_bytes: int,
+        mandatory: bool,
+        deadline: float,
+    ) -> None:
+        super().__init__(key, mandatory, wire_bytes, deadline)
+        self.future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._message = Chunk(bodies=(body,))
+        self._header_fields = 0
+        if headers:
+            self._message.headers.append(Headers(fields=headers))
+            self._header_fields = len(headers)
+        self._waiters: list[tuple[asyncio.Future[Receipt], Name, float]] = [(self.future, name, deadline)]
+        """One for each body of `_message`, in order."""
+        self._serialized: bytes | None = None
+
+    def takes(self, other: PublishSingles) -> bool:
+        """Whether `other`'s messages may join this chunk."""
+        return (
+            self.key == other.key
+            and self._serialized is None
+            and other._serialized is None
+            and len(self._waiters) + len(other._waiters) <= CHUNK_MESSAGES_MAX
+            and self._header_fields + other._header_fields <= CHUNK_HEADERS_MAX
+            and self.cost_bytes + other.cost_bytes <= CHUNK_GATHER_BYTES_MAX
+        )
+
+    def take(self, other: PublishSingles) -> None:
+        if self._message.headers or other._message.headers:
+            _pad_headers(self._message)
+            _pad_headers(other._message)
+        self._message.MergeFrom(other._message)
+        self._waiters += other._waiters
+        self._header_fields += other._header_fields
+        self.cost_bytes += other.cost_bytes
+        self.deadline = min(self.deadline, other.deadline)
+
+    @property
+    def alive(self) -> bool:
+        if self._serialized is not None:
+            return True
+        keep = [not waiter[0].done() for waiter in self._waiters]
+        if not all(keep):
+            self._waiters = _kept(self._waiters, keep)
+            left = Chunk(bodies=_kept(self._message.bodies, keep))
+            if self._message.headers:
+                left.headers.extend(_kept(self._message.headers, keep))
+            self._message = left
+        return bool(self._waiters)
+
+    def chunk(self) -> bytes:
+        if self._serialized is None:
+            self._serialized = self._message.SerializeToString()
+        return self._serialized
+
+    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+        first = outcome.offsets[position]
+        queues = outcome.queues[position]
+        consumed = next(live, 0)
+        for index, (future, name, _) in enumerate(self._waiters):
+            if not future.done():
+                future.set_result(Receipt(name, first + index if first else 0, queues, consumed))
+
+    def fail(self, error: ShoalError) -> None:
+        for future, _, _ in self._waiters:
+            fail_waiter(future, error)
+
+    def expire(self, now: float, error: ShoalError) -> None:
+        later = float("inf")
+        for future, _, deadline in self._waiters:
+            if now >= deadline:
+                fail_waiter(future, error)
+            else:
+                later = min(later, deadline)
+        self.deadline = later
+
+
+def _pad_headers(chunk: Chunk) -> None:
+    """A chunk has no headers, or one for each body."""
+    while len(chunk.headers) < len(chunk.bodies):
+        chunk.headers.add()
+
+
+def _kept(items: Sequence[Item], keep: Sequence[bool]) -> list[Item]:
+    return [item for item, kept in zip(items, keep, strict=True) if kept]
+
+
+def headers_bytes(headers: Mapping[str, bytes]) -> int:
+    """Returns the serialized size of one message's headers."""
+    return Headers(fields=headers).ByteSize() + 4

@@ -1,0 +1,273 @@
+"""What an inbox's part at one slice handed out and what of it was acked, so that repeats are told from news. Pure.
+
+A message is handed out once. It is remembered until the slice has answered its ack: an answered ack is durable, the
+slice never gives such an offset again for the same binding, so what comes after that is news (of another binding).
+
+Messages belong to the stream that brought them: after a lost stream the slice gives again what was not acked, and an
+ack takes effect only for what was given on the stream that it is sent on. So an ack of a message of an earlier stream
+waits here until the message has come again, if it does: the slice may have taken the first ack, or given it to others.
+
+Ranges, not a high mark: when messages of another session that ended come late, they are below what was seen, and new.
+Bounded: SEEN_RANGES_MAX a pair, SEEN_ENTRIES_MAX pairs. What is forgotten is only taken for news again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from shoal.acks import Acked
+from shoal.limits import FORGOTTEN_HANDLES_MAX, SEEN_ENTRIES_MAX, SEEN_RANGES_MAX
+from shoal.offset_ranges import Ranges, count, with_range, within, without_range
+
+Part = tuple[int, int, Sequence[int]]
+"""first, end, handles."""
+Pair = tuple[bytes, int]
+"""key, handle."""
+
+
+class _Key:
+    """Handle -> what was handed out and is not known to be acked. Handles with equal ranges share one tuple."""
+
+    __slots__ = ("forgotten", "marks")
+
+    def __init__(self, forgotten: int) -> None:
+        self.marks: dict[int, Ranges] = {}
+        self.forgotten = forgotten
+        """How many of the forgotten handles are out of `marks`."""
+
+
+class Repeats:
+    """`pending`: acks that were sent on this stream, or wait to be, and are not answered."""
+
+    def __init__(self, pending: Callable[[], Iterable[Acked]], entries_max: int = SEEN_ENTRIES_MAX) -> None:
+        self._pending = pending
+        self._entries_max = entries_max
+        self._entries = 0
+        """Handles in all `_keys`."""
+        self._keys: dict[bytes, _Key] = {}
+        """The key used last is last."""
+        self._acked: dict[Pair, Ranges] = {}
+        """Acked, of an earlier stream, and not come again: part of what is handed out."""
+        self._again: dict[Pair, Ranges] = {}
+        """Come again on this stream, and not acked: part of what is handed out."""
+        self._forgotten: list[int] = []
+        """Handles whose queue's life ended, in that order; each key leaves them out when it is used next."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether messages were acked without an effect that is known."""
+        return bool(self._acked)
+
+    def deliver(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
+        """Messages came. Returns what of them is new, usually all, and what was acked before, to be acked again."""
+        marks = self._used(key)
+        size = len(marks)
+        before = set(map(marks.get, handles))
+        if len(before) == 1:  # The usual case: one step for all handles.
+            ranges = before.pop() or ()
+            after, new = with_range(ranges, first, end)
+            marks.update(dict.fromkeys(handles, after))
+            whole, longest = new == ((first, end),), len(after)
+            news = [(low, high, handles) for low, high in new]
+        else:
+            whole, news, longest = _deliver_apart(marks, first, end, handles)
+        self._entries += len(marks) - size
+        again = [] if whole else self._come_again(key, first, end, handles, news)
+        if longest > SEEN_RANGES_MAX:
+            self._forget_lowest(key, marks, handles)
+        if self._entries > self._entries_max:
+            self._forget_oldest()
+        return news, again
+
+    def ack(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
+        """Messages of an earlier stream are done. Returns what came again on this one, so that its ack takes effect."""
+        sent: list[Part] = []
+        for handle in handles:
+            handed = within(self._marks(key).get(handle, ()), first, end)
+            for low, high in handed:
+                pair = (key, handle)
+                now = within(self._again.get(pair, ()), low, high)
+                sent += [(one, other, (handle,)) for one, other in now]
+                _take(self._again, pair, now)
+                for one, other in _outside(now, low, high):
+                    self._acked[pair] = with_range(self._acked.get(pair, ()), one, other)[0]
+            self._bound_acked(key, handle)
+        return sent
+
+    def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """The slice has the ack of these messages, which it gave on this stream: they do not come again."""
+        if (found := self._keys.get(key)) is None:
+            return
+        marks = self._marks(key)
+        size = len(marks)
+        before = set(map(marks.get, handles))
+        ranges = before.pop() if len(before) == 1 else None
+        left = without_range(ranges, first, end) if ranges else None
+        if left:
+            marks.update(dict.fromkeys(handles, left))
+        elif left == () and len(handles) == size:
+            marks.clear()
+        else:
+            self._answered_apart(marks, first, end, handles)
+        self._entries += len(marks) - size
+        if not marks and self._keys.get(key) is found:
+            del self._keys[key]
+        if self._again:
+            for handle in handles:
+                _take(self._again, (key, handle), ((first, end),))
+
+    def stream_ended(self, unanswered: Iterable[Acked]) -> None:
+        """The stream is lost. `unanswered`: acks that were given for its messages; the slice may have them or not."""
+        self._again = {}
+        for key, first, end, consumers in unanswered:
+            self.ack(key, first, end, consumers)  # type: ignore[arg-type]  # handles
+
+    def forget(self, handles: Iterable[int]) -> None:
+        """Their queue's life ended: what comes for them is of another one, and new."""
+        gone = set(handles)
+        self._forgotten += gone
+        for book in (self._acked, self._again):
+            for pair in [pair for pair in book if pair[1] in gone]:
+                del book[pair]
+        if len(self._forgotten) > FORGOTTEN_HANDLES_MAX:
+            for key in list(self._keys):
+                if not self._marks(key):
+                    del self._keys[key]
+            self._forgotten.clear()
+            for found in self._keys.values():
+                found.forgotten = 0
+
+    def unacked(self, handle: int) -> int:
+        """How many messages were handed out for a handle and not acked. O(keys and pending acks)."""
+        handed = sum(count(self._marks(key).get(handle, ())) for key in list(self._keys))
+        acked = sum(count(ranges) for (_, one), ranges in self._acked.items() if one == handle)
+        return handed - acked - sum(block.end - block.first for block in self._pending() if handle in block.consumers)
+
+    def known(self, key: bytes, handle: int) -> Ranges:
+        """What was handed out of a key for a handle, as far as remembered."""
+        return self._marks(key).get(handle, ())
+
+    def _used(self, key: bytes) -> dict[int, Ranges]:
+        found = self._keys.pop(key, None)
+        if found is None:
+            found = _Key(len(self._forgotten))
+        self._keys[key] = found
+        if found.forgotten != len(self._forgotten):
+            self._leave_out(found)
+        return found.marks
+
+    def _marks(self, key: bytes) -> dict[int, Ranges]:
+        found = self._keys.get(key)
+        if found is None:
+            return {}
+        if found.forgotten != len(self._forgotten):
+            self._leave_out(found)
+        return found.marks
+
+    def _leave_out(self, found: _Key) -> None:
+        size = len(found.marks)
+        for handle in self._forgotten[found.forgotten :]:
+            found.marks.pop(handle, None)
+        self._entries += len(found.marks) - size
+        found.forgotten = len(self._forgotten)
+
+    def _come_again(self, key: bytes, first: int, end: int, handles: Sequence[int], news: Sequence[Part]) -> list[Part]:
+        """What is not new was handed out before. Returns what of it was acked; the rest may be acked from now on."""
+        new: dict[int, Ranges] = {}
+        for low, high, same in news:
+            for handle in same:
+                new[handle] = with_range(new.get(handle, ()), low, high)[0]
+        acked: list[Part] = []
+        for handle in handles:
+            pair = (key, handle)
+            for low, high in _outside(new.get(handle, ()), first, end):
+                done = within(self._acked.get(pair, ()), low, high)
+                _take(self._acked, pair, done)
+                for one, other in self._pending_of(pair, low, high):
+                    done = with_range(done, one, other)[0]
+                acked += [(one, other, (handle,)) for one, other in done]
+                for one, other in _outside(done, low, high):
+                    came = with_range(self._again.get(pair, ()), one, other)[0]
+                    # Too many: the lowest are taken for one. An ack sent too early comes to nothing, and its message is
+                    # handed out once more; one never sent would leave it with this session for good.
+                    self._again[pair] = ((came[0][0], came[1][1]), *came[2:]) if len(came) > SEEN_RANGES_MAX else came
+        return acked
+
+    def _pending_of(self, pair: Pair, first: int, end: int) -> Iterator[tuple[int, int]]:
+        for block in self._pending():
+            if block.key == pair[0] and block.first < end and first < block.end and pair[1] in block.consumers:
+                yield max(block.first, first), min(block.end, end)
+
+    def _answered_apart(self, marks: dict[int, Ranges], first: int, end: int, handles: Sequence[int]) -> None:
+        for handle in handles:
+            ranges = marks.get(handle)
+            if ranges is not None:
+                left = without_range(ranges, first, end)
+                if left:
+                    marks[handle] = left
+                else:
+                    del marks[handle]
+
+    def _bound_acked(self, key: bytes, handle: int) -> None:
+        """What is forgotten of the acks is forgotten of what was handed out: it is new if it comes again."""
+        acked = self._acked.get((key, handle), ())
+        if len(acked) > SEEN_RANGES_MAX:
+            marks = self._marks(key)
+            size = len(marks)
+            for low, high in acked[:-SEEN_RANGES_MAX]:
+                self._answered_apart(marks, low, high, (handle,))
+            self._entries += len(marks) - size
+            self._acked[key, handle] = acked[-SEEN_RANGES_MAX:]
+
+    def _forget_lowest(self, key: bytes, marks: dict[int, Ranges], handles: Sequence[int]) -> None:
+        for handle in handles:
+            left = marks[handle] = marks[handle][-SEEN_RANGES_MAX:]
+            for book in (self._acked, self._again):
+                _take(book, (key, handle), ((0, left[0][0]),))
+
+    def _forget_oldest(self) -> None:
+        while self._entries > self._entries_max and len(self._keys) > 1:
+            key, found = next(iter(self._keys.items()))
+            del self._keys[key]
+            self._entries -= len(found.marks)
+            for handle in found.marks if self._acked or self._again else ():
+                self._acked.pop((key, handle), None)
+                self._again.pop((key, handle), None)
+
+
+def _deliver_apart(
+    marks: dict[int, Ranges], first: int, end: int, handles: Sequence[int]
+) -> tuple[bool, list[Part], int]:
+    """As `Repeats.deliver`, for handles that were not in step. Returns whether all is new, what is, and how many ranges
+    the handle with most has now."""
+    inserted: dict[Ranges, tuple[Ranges, Ranges]] = {}
+    groups: dict[Ranges, list[int]] = {}
+    for handle in handles:
+        ranges = marks.get(handle, ())
+        step = inserted.get(ranges)
+        if step is None:
+            step = inserted[ranges] = with_range(ranges, first, end)
+        marks[handle], new = step
+        groups.setdefault(new, []).append(handle)
+    news: list[Part] = [(low, high, same) for new, same in groups.items() for low, high in new]
+    return set(groups) == {((first, end),)}, news, max(len(after) for after, _ in inserted.values())
+
+
+def _outside(ranges: Ranges, first: int, end: int) -> list[tuple[int, int]]:
+    """Returns what of first <= offset < end is not in `ranges`."""
+    left: Ranges = ((first, end),)
+    for low, high in ranges:
+        left = without_range(left, low, high)
+    return list(left)
+
+
+def _take(book: dict[Pair, Ranges], pair: Pair, ranges: Ranges) -> None:
+    left = book.get(pair)
+    if left is None:
+        return
+    for low, high in ranges:
+        left = without_range(left, low, high)
+    if left:
+        book[pair] = left
+    else:
+        del book[pair]

@@ -1,0 +1,80 @@
+"""The queues of a fake slice, with their lives: declare and drop by incarnation, as slice.proto says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shoal_contract.errors import Conflict, NoSuchQueue
+from shoal_contract.names import show
+
+
+@dataclass
+class FakeQueue:
+    """`incarnation` 0: not known, as after a bulk load. `life`: of this part, never used twice on a slice."""
+
+    expires_after_s: int
+    incarnation: int
+    life: int
+
+
+class FakeQueues:
+    """`is_home`: of a queue's name. `on_drop`: ends what a queue has here."""
+
+    def __init__(self, is_home: Callable[[bytes], bool], on_drop: Callable[[bytes], None]) -> None:
+        self.parts: dict[bytes, FakeQueue] = {}
+        self.knows_incarnations = True
+        """False: as a slice of an older version, whose declares answer with nothing."""
+        self._is_home = is_home
+        self._on_drop = on_drop
+        self._lives = 0
+        self._incarnations = 0
+
+    def __contains__(self, queue: bytes) -> bool:
+        return queue in self.parts
+
+    def declare(self, queue: bytes, expires_after_s: int, incarnation: int) -> int:
+        """Returns its incarnation. Raises Conflict; NoSuchQueue for a life that is over."""
+        found = self.parts.get(queue)
+        if found is None and incarnation and self._is_home(queue):
+            raise self._missing(queue)
+        if found is not None and incarnation and found.incarnation != incarnation:
+            if found.incarnation > incarnation:
+                raise self._missing(queue)
+            if found.incarnation:
+                self.drop(queue, 0)
+                found = None
+            else:
+                found.incarnation = incarnation
+        if found is None:
+            self._lives += 1
+            found = self.parts[queue] = FakeQueue(expires_after_s, incarnation or self._next(queue), self._lives)
+        if found.expires_after_s != expires_after_s:
+            raise Conflict(f"queue {show(queue)} exists with other options", subject=show(queue))
+        return found.incarnation
+
+    def drop(self, queue: bytes, incarnation: int) -> None:
+        """Raises NoSuchQueue."""
+        found = self.parts.get(queue)
+        if found is None or (incarnation and found.incarnation not in (0, incarnation)):
+            raise self._missing(queue)
+        del self.parts[queue]
+        self._on_drop(queue)
+
+    def check(self, queue: bytes) -> None:
+        """Raises NoSuchQueue."""
+        if queue not in self.parts:
+            raise self._missing(queue)
+
+    def life_of(self, queue: bytes) -> int:
+        found = self.parts.get(queue)
+        return found.life if found is not None else 0
+
+    def _next(self, queue: bytes) -> int:
+        if not self.knows_incarnations or not self._is_home(queue):
+            return 0
+        self._incarnations += 100
+        return self._incarnations
+
+    def _missing(self, queue: bytes) -> NoSuchQueue:
+        return NoSuchQueue(f"queue {show(queue)} has no part here", subject=show(queue))
