@@ -1,7 +1,8 @@
 """Bodies of requests: how large, how slow, and how many bytes of them at a time.
 
-A body has its place, as large as it says it is, from the request's head to the end of its answer. Where there is no
-place left, bodies that do not get on make room, the slowest first; else the newcomer is asked to come again.
+A body has its place, as large as it says it is, from the request's head to the end of its answer; more where it turns
+out to hold many objects of JSON, which take more memory than their text. Where there is no place left, bodies that do
+not get on make room, the slowest first; else the newcomer is asked to come again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ class Body:
         self._bodies = bodies
         self._receive = receive
         self.place_bytes = place_bytes
+        self._announced_bytes = place_bytes
+        self._objects = 0
+        """Of JSON, at most: a brace in a text counts too."""
         self.received_bytes = 0
         self.since = asyncio.get_running_loop().time()
         """When the last STEP_BYTES were complete."""
@@ -47,6 +51,11 @@ class Body:
         self._take(message)
         return message
 
+    def needs_bytes(self, body_bytes_max: int) -> int:
+        """Returns the place that it needs, as far as is known. Braces in a text never keep a body out for good."""
+        objects_bytes = min(self._objects * limits.OBJECT_BYTES, body_bytes_max)
+        return max(self._announced_bytes, self.received_bytes) + objects_bytes
+
     def end(self, why: str) -> None:
         """The request gets no more of its body: what it waits for raises Refused."""
         self._ended = why
@@ -58,7 +67,9 @@ class Body:
         self._bodies.ended(self)
 
     def _take(self, message: Message) -> None:
-        self.received_bytes += len(message.get("body", b""))
+        piece = message.get("body", b"")
+        self.received_bytes += len(piece)
+        self._objects += piece.count(b"{")
         more = message["type"] == "http.request" and message.get("more_body", False)
         self._bodies.grown(self, more)
         if self.received_bytes - self._since_bytes >= limits.STEP_BYTES:
@@ -107,13 +118,13 @@ class Bodies:
         return True
 
     def grown(self, body: Body, more: bool) -> None:
-        """Notes what a body has received. Raises Refused: too large, or no room for what it did not announce."""
+        """Notes what a body has received. Raises Refused: too large, or no room for what its head did not tell."""
         if not more:
             self._arriving.discard(body)
         if body.received_bytes > self._body_bytes_max:
             raise Refused(self._too_large(body.received_bytes))
-        wanted = body.received_bytes - body.place_bytes
-        if wanted > 0:
+        wanted = body.needs_bytes(self._body_bytes_max) - body.place_bytes
+        if wanted > 0 and body in self._places:
             try:
                 self._make_room(wanted)
             except ResourceExhausted as error:

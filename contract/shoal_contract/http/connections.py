@@ -33,6 +33,8 @@ class _Wait:
     """Of READER: when a step of the answer was last taken."""
     unread: int = 0
     """READER only: bytes that were not taken then."""
+    held: int = 0
+    """READER only: bytes of memory for them. An answer stays whole until its last byte is taken."""
 
 
 class Connections(Generic[Connection]):
@@ -49,8 +51,8 @@ class Connections(Generic[Connection]):
         self._by_wait: dict[Waits, dict[Connection, _Wait]] = {waits: {} for waits in Waits}
         """Each dict is in the order of `since`: the first is the one that waits longest."""
         self._waits: dict[Connection, Waits] = {}
-        self.unread_bytes = 0
-        """The sum of `unread` of all."""
+        self.held_bytes = 0
+        """The sum of `held` of all."""
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -79,15 +81,16 @@ class Connections(Generic[Connection]):
         """Forgets a connection; one that is not there is no fault."""
         before = self._waits.pop(connection, None)
         if before is not None:
-            self.unread_bytes -= self._by_wait[before].pop(connection).unread
+            self.held_bytes -= self._by_wait[before].pop(connection).held
 
-    def unread(self, connection: Connection, unread: int, now: float) -> None:
+    def unread(self, connection: Connection, unread: int, held: int, now: float) -> None:
         """Notes how much of its answer the peer of a READER has not taken. More than before is another answer."""
         wait = self._by_wait[Waits.READER].get(connection)
         if wait is None:
             return
+        self.held_bytes += held - wait.held
+        wait.held = held
         if unread > wait.unread or wait.unread - unread >= limits.STEP_BYTES:
-            self.unread_bytes += unread - wait.unread
             wait.since, wait.unread = now, unread
             # Back into its place: as the newest.
             readers = self._by_wait[Waits.READER]
@@ -98,15 +101,22 @@ class Connections(Generic[Connection]):
         return list(self._by_wait[Waits.READER])
 
     def late(self, now: float) -> list[Connection]:
-        """Takes out those that waited for too long, and the slowest readers if all of them hold too much."""
+        """Takes out those that waited for too long, and if readers hold too much, those of them that do not get on."""
         late = [connection for waits in self._patience for connection in self._late(waits, now)]
         for connection in late:
             self.gone(connection)
-        while self.unread_bytes > limits.ANSWERS_BYTES_MAX:
-            slowest = next(iter(self._by_wait[Waits.READER]))
-            self.gone(slowest)
-            late.append(slowest)
+        late += self._in_the_way(now)
         return late
+
+    def _in_the_way(self, now: float) -> list[Connection]:
+        found = []
+        while self.held_bytes > limits.ANSWERS_BYTES_MAX:
+            slowest, wait = next(iter(self._by_wait[Waits.READER].items()))
+            if wait.since > now - limits.SLOW_S:
+                break
+            self.gone(slowest)
+            found.append(slowest)
+        return found
 
     def _late(self, waits: Waits, now: float) -> Iterator[Connection]:
         for connection, wait in self._by_wait[waits].items():

@@ -11,19 +11,28 @@ STEP_BYTES: Final = 16 << 10
 """A body must bring, and the reader of an answer take, so many bytes in each such time: 546 bytes a second. A silent
 phone in a tunnel gets half a minute; a connection that pretends costs no more."""
 
-SLOW_S: Final = 1.0
-"""Where room is short, a body that has not brought STEP_BYTES for so long makes place for another."""
+SLOW_S: Final = 2.0
+"""Where room is short, a body that has not brought STEP_BYTES for so long, or a reader that has not taken them, makes
+place for another. A process that is busy sees what has come later than it came, so no less."""
 
 REST_S: Final = 5.0
 """A request that was answered before its body was complete may send the rest for so long: a client that writes before
 it reads still gets the answer. What comes is thrown away."""
 
 ANSWERS_BYTES_MAX: Final = 64 << 20
-"""Answers that their readers have not taken yet, over all connections. Above it the slowest reader is cut off."""
+"""Answers that their readers have not taken yet, over all connections. Above it readers that do not get on are cut
+off, and what makes large answers should wait (`HttpServer.has_room`)."""
+
+SEND_BUFFER_BYTES: Final = 128 << 10
+"""What the kernel holds of an answer for its reader, which containers count as memory too; it takes twice as much. By
+itself the kernel would go up to 4 MiB a connection."""
 
 BODIES_BYTES_MAX: Final = 64 << 20
-"""Bodies of requests under way, from their head to their answer. In memory each is there about four times: as bytes,
-parsed, as message, on its way to the slice."""
+"""Bodies of requests under way, from their head to their answer. In memory each is there up to three times: as it came,
+as message, on its way to the slice."""
+
+OBJECT_BYTES: Final = 256
+"""What an object of JSON counts beside its bytes: `{}` of two bytes becomes a dictionary, and perhaps a message."""
 
 BODY_PIECE_BYTES: Final = 256 << 10
 """What a body without a length is taken to be until it has grown beyond: as much as one read may bring."""

@@ -21,6 +21,7 @@ from shoal_contract.errors import Malformed, ShoalError, TooLarge
 from shoal_contract.http import limits, problem
 from shoal_contract.http.connections import Connections, Waits
 from shoal_contract.http.head import StrictConnection
+from shoal_contract.http.transport import CountedTransport
 from shoal_contract.rare_log import RareLog
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Config(uvicorn.Config):
         self.refusals = RareLog(_log, limits.LOG_LINES_PER_S)
 
 
-class _WithoutWarnings(_Adapter):
-    """uvicorn's log but its warnings, which name no peer and come as often as a peer likes: ours say it."""
+class _OwnFaults(_Adapter):
+    """uvicorn's log but for what peers cause, which names none and comes as often as one likes: ours says it."""
 
     @property
     def level(self) -> int:
@@ -52,6 +53,11 @@ class _WithoutWarnings(_Adapter):
 
     def warning(self, msg: object, *args: object, **kwargs: Any) -> None:
         pass
+
+    def error(self, msg: object, *args: object, **kwargs: Any) -> None:
+        # An application gives up an answer that is not read; it knows why.
+        if msg != "ASGI callable returned without completing response.":
+            super().error(msg, *args, **kwargs)
 
 
 class Protocol(H11Protocol):
@@ -66,10 +72,11 @@ class Protocol(H11Protocol):
         assert isinstance(config, Config)
         self._shared = config
         self._strict = self.conn = StrictConnection(config.head_bytes_max)
-        self.logger = cast(logging.Logger, _WithoutWarnings(self.logger, {}))
+        self.logger = cast(logging.Logger, _OwnFaults(self.logger, {}))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._counted = CountedTransport(transport)
+        super().connection_made(self._counted)
         victim = self._shared.connections.opened(self, self.loop.time())
         if victim is not None:
             victim.end()
@@ -103,7 +110,8 @@ class Protocol(H11Protocol):
 
     def look(self) -> None:
         """Notes how much of its answer the peer has taken."""
-        self._shared.connections.unread(self, self.transport.get_write_buffer_size(), self.loop.time())
+        unread, held = self.transport.get_write_buffer_size(), self._counted.held_bytes
+        self._shared.connections.unread(self, unread, held, self.loop.time())
 
     def send_400_response(self, msg: str) -> None:
         """Answers what is no HTTP, or none that is taken here; uvicorn's text says neither what nor from whom."""

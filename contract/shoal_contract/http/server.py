@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from shoal_contract.http.connections import Connections
-from shoal_contract.http.limits import OPEN_FILES_SHARE, HttpLimits
+from shoal_contract.http.limits import ANSWERS_BYTES_MAX, OPEN_FILES_SHARE, SEND_BUFFER_BYTES, HttpLimits
 from shoal_contract.http.protocol import Config, Protocol
 from shoal_contract.open_files import raise_open_files
 
@@ -57,6 +57,10 @@ class HttpServer(uvicorn.Server):
         self.config.app = application
         await self.serve(sockets=[self._listening])
 
+    def has_room(self) -> bool:
+        """Whether readers have taken enough of their answers for another large one."""
+        return self.connections.held_bytes < ANSWERS_BYTES_MAX
+
     def stop(self) -> None:
         self.should_exit = True
 
@@ -90,7 +94,10 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # [::] means every address of this machine, as it does for gRPC.
     both = host == "::" and socket.has_dualstack_ipv6()
-    return socket.create_server((host, port), family=family, backlog=backlog, dualstack_ipv6=both)
+    listening = socket.create_server((host, port), family=family, backlog=backlog, dualstack_ipv6=both)
+    # Connections inherit it.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    return listening
 
 
 async def _not_yet(scope: Any, receive: Any, send: Any) -> None:

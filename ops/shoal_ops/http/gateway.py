@@ -15,10 +15,12 @@ from shoal_contract.errors import Unavailable
 from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.tasks import Tasks
+from shoal_ops.http import limits
 from shoal_ops.http.arrivals import Arrivals
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.push import Push
 from shoal_ops.http.samples import Sampler
+from shoal_ops.http.takes import Takes
 
 
 class Gateway:
@@ -31,6 +33,10 @@ class Gateway:
         self.metrics = metrics
         self.arrivals = Arrivals(self.leases)
         self.push = Push(broker, tasks)
+        self.has_room: Callable[[], bool] = lambda: True
+        """Whether earlier answers are read well enough for another large one."""
+        self.pulls = Takes(limits.PULLS_MAX, limits.WAITING_PULLS_MAX, lambda: self.has_room())
+        self.peeks = Takes(limits.PEEKS_MAX, limits.WAITING_PEEKS_MAX, lambda: self.has_room())
         self.sampler = Sampler(self.admin)
         self.stopping = False
         self.is_leaving: Callable[[], bool] = lambda: False

@@ -91,6 +91,20 @@ PULL_MESSAGES_MAX: Final = 1_000
 PULL_BYTES_MAX: Final = 2 << 20
 """Bodies in one answer, about: it is held in memory three times, as bodies, JSON and bytes to send."""
 
+PULL_BYTES_CROWDED: Final = 256 << 10
+"""The same where more ask than PULLS_MAX: then all get something, soon."""
+
+PULLS_MAX: Final = 8
+PEEKS_MAX: Final = 2
+"""Pulls and peeks that ask slices at a time; one takes a few milliseconds, and 30 to make 2 MiB of JSON, during which
+nothing else is answered. A peek brings up to 1 MiB from each slice."""
+
+TAKE_PATIENCE_S: Final = 1.0
+"""A pull or peek that has no answer after so long gives its place to another, and waits on."""
+
+ROOM_LOOK_S: Final = 0.05
+"""Between two looks whether readers have taken enough for another answer; only where they had not."""
+
 PULL_WAIT_S_MAX: Final = 55.0
 """A long poll: below the 60 s after which usual proxies end a silent request."""
 
@@ -100,6 +114,9 @@ LEASE_MS_MAX: Final = 3_600_000
 
 WAITING_PULLS_MAX: Final = 800
 """Long polls at once; each costs its share of one question to every slice."""
+
+WAITING_PEEKS_MAX: Final = 50
+"""Peeks at once: they are for people."""
 
 LOOK_EVERY_S_MIN: Final = 0.03
 LOOK_EVERY_S_MAX: Final = 1.0
@@ -136,6 +153,9 @@ AUTO_ACK_HOLD_S: Final = 0.5
 STALL_S: Final = 60.0
 """A reader that takes nothing for so long is gone; its messages go to others."""
 
+LAST_WORDS_S: Final = 1.0
+"""A stream that is ended tells its reader why, if that takes it so soon."""
+
 RECONNECT_MS: Final = 1_000
 """What event streams tell browsers to wait before they connect again."""
 
@@ -157,4 +177,5 @@ assert PULL_MESSAGES_DEFAULT <= PULL_MESSAGES_MAX
 assert WAITING_PULLS_MAX < REQUESTS_MAX
 # So among as many connections as may be there is one that waits for its peer, and makes place for a newcomer.
 assert REQUESTS_MAX + STREAMS_MAX + REFUSALS_HELD_MAX < CONNECTIONS_MAX
+assert PULL_BYTES_CROWDED < PULL_BYTES_MAX
 assert AUTO_ACK_HOLD_S < HEARTBEAT_S < STALL_S

@@ -52,8 +52,10 @@ async def serve(settings: Settings, stop: Stopping, on_ready: Callable[[Ready], 
     ):
         gateway.is_leaving = lambda: stop.asked
         gate = new_application(gateway, settings.token)
+        gateway.has_room = main.has_room
         gateway.metrics.watch("shoal_admin_connections", "HTTP connections open now.", lambda: len(main.connections))
         gateway.metrics.watch("shoal_admin_body_bytes", "Bodies under way.", lambda: gate.guard.bodies.held_bytes)
+        gateway.metrics.watch("shoal_admin_unread_bytes", "Unread answers.", lambda: main.connections.held_bytes)
         serving = [tasks.start("http", main.run_until_stopped(gate))]
         if side is not None:
             application = guarded(new_metrics_application(gateway), settings.metrics, limits.METRICS_HTTP)

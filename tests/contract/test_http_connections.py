@@ -65,36 +65,37 @@ def test_where_all_are_being_answered_nothing_has_to_go() -> None:
 def test_a_reader_that_takes_too_little_is_late(taken: int) -> None:
     connections = opened(1)
     connections.waits("0", Waits.READER, 1)
-    connections.unread("0", 1 << 20, 1)
-    connections.unread("0", (1 << 20) - taken, 20)
+    connections.unread("0", 1 << 20, 1 << 20, 1)
+    connections.unread("0", (1 << 20) - taken, 1 << 20, 20)
     assert connections.late(1 + limits.STEP_S) == ["0"]
-    assert connections.unread_bytes == 0
+    assert connections.held_bytes == 0
 
 
 def test_a_reader_that_goes_on_is_not() -> None:
     connections = opened(1)
     connections.waits("0", Waits.READER, 1)
     for second in range(1, 200, 20):
-        connections.unread("0", (1 << 20) - second * limits.STEP_BYTES // 20, second)
+        connections.unread("0", (1 << 20) - second * limits.STEP_BYTES // 20, 1 << 20, second)
     assert connections.late(200) == []
 
 
-def test_the_slowest_readers_go_when_all_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_that_do_not_get_on_go_when_all_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ANSWERS_BYTES_MAX", 1000_000)
     connections = opened(4)
     for number in range(4):
         connections.waits(str(number), Waits.READER, 4)
-        connections.unread(str(number), 300_000, 4)
-    connections.unread("0", 280_000, 5)
-    assert connections.late(5) == ["1"]
-    assert connections.unread_bytes == 880_000
+        connections.unread(str(number), 300_000, 300_000, 4)
+    connections.unread("0", 280_000, 300_000, 5)
+    assert connections.late(5) == [], "they have a moment"
+    assert connections.late(4 + limits.SLOW_S) == ["1"]
+    assert connections.held_bytes == 900_000
 
 
 def test_what_is_gone_is_forgotten() -> None:
     connections = opened(2)
     connections.waits("0", Waits.READER, 2)
-    connections.unread("0", 5000, 2)
+    connections.unread("0", 5000, 9000, 2)
     connections.gone("0")
     connections.gone("0")
-    connections.unread("0", 9000, 3)
-    assert (len(connections), connections.unread_bytes, connections.readers()) == (1, 0, [])
+    connections.unread("0", 5000, 9000, 3)
+    assert (len(connections), connections.held_bytes, connections.readers()) == (1, 0, [])

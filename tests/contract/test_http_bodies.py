@@ -97,6 +97,25 @@ async def test_a_body_of_unknown_length_grows_its_place(bodies: Bodies) -> None:
     assert bodies.held_bytes == 0
 
 
+async def test_objects_of_json_count_beside_their_bytes(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "OBJECT_BYTES", 20)
+    peer, body = await opened(bodies, 90)
+    peer.send(b"{}" * 5)
+    await body.receive()
+    assert bodies.held_bytes == 90 + 5 * 20
+    peer.send(b"{" * 80, more=False)
+    await body.receive()
+    assert bodies.held_bytes == 90 + BODY_MAX, "never so much that it could not be taken alone"
+    other, late = await opened(bodies, 10)
+    other.send(b"{" * 100)
+    with pytest.raises(Refused) as refused:
+        await late.receive()
+    assert refused.value.status_code == 429
+    body.close()
+    late.close()
+    assert bodies.held_bytes == 0
+
+
 async def test_no_room_asks_the_newcomer_to_come_again_while_others_get_on(bodies: Bodies) -> None:
     for _ in range(2):
         await opened(bodies)

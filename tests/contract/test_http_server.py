@@ -13,7 +13,7 @@ import pytest
 from shoal_contract.http import limits
 from shoal_contract.http.server import HttpServer
 from shoal_contract.tasks import Tasks
-from tests.contract.http.conftest import LARGE, SMALL, WAIT_S, Raw, Served, serving, until
+from tests.contract.conftest import LARGE, SMALL, WAIT_S, Raw, Served, serving, until
 
 GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
@@ -56,8 +56,8 @@ async def test_many_such_connections_do_not_close_the_port(sent: bytes, monkeypa
         assert served.guard.bodies.held_bytes <= 4 * SMALL.body_bytes_max
         for peer in peers:
             peer.writer.transport.abort()
-        await until(lambda: len(served.server.connections) == 0)
-        assert (served.guard.active, served.guard.bodies.held_bytes) == (0, 0)
+        await until(lambda: (len(served.server.connections), served.guard.active) == (0, 0))
+        assert (served.guard.bodies.held_bytes, served.server.connections.held_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize(
