@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported, as every program does
+
 VARIABLE = "SHOAL_TEST_ETCD"
 
 

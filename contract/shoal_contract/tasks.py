@@ -22,8 +22,8 @@ async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> R
 
     Returns only once `work` has ended. What it raises is raised, also out of its cancellation.
     """
-    working = asyncio.get_running_loop().create_task(work)
-    stopping = asyncio.get_running_loop().create_task(stop.wait())
+    working = asyncio.get_running_loop().create_task(work, name="until stopped")
+    stopping = asyncio.get_running_loop().create_task(stop.wait(), name="stop")
     try:
         await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -15,17 +15,18 @@ from pathlib import Path
 from shoal_contract.errors import Conflict, ShoalError
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
+from shoal_coordination.local_addresses import ClientAddresses
 from shoal_coordination.local_child import Facts
+from shoal_coordination.local_commands import CLUSTER, admin_command, node_command, redirector_command
 from shoal_coordination.local_etcd import LocalEtcd, find_etcd, version_of
 from shoal_coordination.local_files import make_folder
 from shoal_coordination.local_folder import LocalFolder
 from shoal_coordination.local_log import LogFile
-from shoal_coordination.local_ports import HOST, check_free, free_port
+from shoal_coordination.local_ports import HOST
 from shoal_coordination.local_process import LocalProcess, OnLine
 from shoal_coordination.local_record import ETCD, ETCD_PEERS, LocalRecord, http_of
 from shoal_coordination.supervisor import Supervisor
 
-CLUSTER = "local"
 ANY_PORT = f"{HOST}:0"
 REDIRECTOR = "redirector"
 ADMIN = "admin"
@@ -42,7 +43,7 @@ class LocalCluster:
     port 0 takes a free one. `slices` None: as the folder remembers, or 3. `fresh`: wipe the folder first (only if it is
     a local cluster's). `archive`: slice nodes put closed journal segments there. `etcd`: the program; None: the one on
     PATH, else the wheel's. `partly`: slices that do not start are told in `missing` and tried again, as long as one
-    does. `first`: further arguments of slice nodes by slice, for their first start only. `on_line(name, line)`: every
+    does. `first`: further arguments of slice nodes by slice, until they were ready once. `on_line(name, line)`: every
     line of every process but etcd, and our own as "shoal".
     """
 
@@ -63,7 +64,7 @@ class LocalCluster:
     ) -> None:
         self._folder = LocalFolder(folder)
         self._slices = slices
-        self._fixed = {"--listen": listen, "--http": http, "--admin": admin}
+        self._at = ClientAddresses(listen, http, admin)
         self._fresh = fresh
         self._archive = archive
         self._program = etcd
@@ -78,17 +79,17 @@ class LocalCluster:
     @property
     def redirector(self) -> str:
         """host:port, for `shoal.connect`."""
-        return self._fixed["--listen"]
+        return self._at.listen
 
     @property
     def http(self) -> str:
         """host:port of the redirector's HTTP."""
-        return self._fixed["--http"]
+        return self._at.http
 
     @property
     def admin(self) -> str:
         """host:port of the HTTP gateway; empty: none."""
-        return self._fixed["--admin"]
+        return self._at.admin
 
     @property
     def slices(self) -> list[str]:
@@ -122,12 +123,12 @@ class LocalCluster:
         Unavailable.
         """
         self._folder.check(self._slices)
-        self._choose_fixed()
+        self._at.choose()
         program = self._program or find_etcd()
         version_of(program)
         self._record = self._folder.open(self._slices, self._fresh)
         try:
-            self._record.choose_ports(self._fixed_ports())
+            self._record.choose_ports(self._at.ports)
             self._record.save(self._folder.path)
             make_folder(self.log_folder)
             self._own_log.add(f"starting, by process {os.getpid()}")
@@ -168,20 +169,6 @@ class LocalCluster:
     def _own_log(self) -> LogFile:
         return LogFile(self.log_folder / "up.log")
 
-    def _choose_fixed(self) -> None:
-        """Addresses of clients: as given, with a port in place of 0, which is then kept over restarts."""
-        given = {option: address for option, address in self._fixed.items() if address}
-        for option, address in given.items():
-            check_free(address, option)
-            if int(port_of(address)) and list(map(port_of, given.values())).count(port_of(address)) > 1:
-                raise Conflict(f"{option} {address} is given twice; choose another {option}", subject=address)
-        for option, address in given.items():
-            port = int(port_of(address)) or free_port(self._fixed_ports())
-            self._fixed[option] = f"{address.rpartition(':')[0]}:{port}"
-
-    def _fixed_ports(self) -> set[int]:
-        return {int(port_of(address)) for address in self._fixed.values() if address}
-
     async def _start_etcd(self, program: Path) -> None:
         ports, record = self._record.ports, self._record
         log = self.log_folder / "etcd.log"
@@ -198,15 +185,14 @@ class LocalCluster:
 
     async def _start_servers(self) -> None:
         for name in self._record.slices:
-            self._add(name, self._node_command(name), self._first.get(name, ()))
+            command = node_command(self._record, name, self._folder.path / name, self._archive)
+            self._add(name, command, self._first.get(name, ()))
+        self._add(REDIRECTOR, redirector_command(self._record, self._at))
         servers = [REDIRECTOR, *self._record.slices]
-        self._add(REDIRECTOR, ["shoal_redirector", "--listen", self.redirector, "--http", self.http])
         results = await asyncio.gather(*map(self._supervisor.start, servers), return_exceptions=True)
-        problems = {name: result for name, result in zip(servers, results, strict=True) if result is not None}
-        self._bear(problems)
+        self._bear({name: result for name, result in zip(servers, results, strict=True) if result is not None})
         if self.admin:
-            command = ["shoal_ops", "admin", "--json", "--listen", self.admin, "--at", self.redirector]
-            self._add_process(ADMIN, command)
+            self._add(ADMIN, admin_command(self._at))
             await self._start_admin()
 
     async def _start_admin(self) -> None:
@@ -229,17 +215,7 @@ class LocalCluster:
         for name, problem in self.missing.items():
             self._supervisor.try_on(name, problem)
 
-    def _node_command(self, name: str) -> list[str]:
-        command = ["shoal_slice_node", "--slice", name, "--node", f"n{name.removeprefix('s')}"]
-        command += ["--listen", self._record.address(name), "--http", self._record.address(http_of(name))]
-        archive = [] if self._archive is None else ["--archive", str(self._archive)]
-        return [*command, "--data", str(self._folder.path / name), *archive]
-
     def _add(self, name: str, command: list[str], first: Sequence[str] = ()) -> None:
-        where = ["--etcd", self._record.address(ETCD), "--cluster", CLUSTER]
-        self._add_process(name, [*command, *where], first)
-
-    def _add_process(self, name: str, command: list[str], first: Sequence[str] = ()) -> None:
         log = LogFile(self.log_folder / f"{name}.log")
         process = LocalProcess(name, command, log, self._pass_on, first)
         self._supervisor.add(process, lambda facts: self._ready(name, facts))
@@ -256,7 +232,3 @@ class LocalCluster:
         metrics = f", metrics http://{facts['http']}/metrics" if where else ""
         where = where or f"http://{facts.get('http')}"
         self.say(f"ready at {where}{metrics}", name)
-
-
-def port_of(address: str) -> str:
-    return address.rpartition(":")[2]

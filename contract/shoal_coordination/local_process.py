@@ -25,7 +25,7 @@ class LocalProcess(LocalChild):
     """`python -m MODULE ARGUMENTS` that prints one JSON line when it is ready.
 
     The folder that it is started in is not looked at for modules: a file `queue.py` there would be run by every server.
-    `first`: further arguments, at the first start only.
+    `first`: further arguments, until it was ready once.
     """
 
     def __init__(
@@ -40,8 +40,7 @@ class LocalProcess(LocalChild):
 
     async def start(self) -> Facts:
         await self._close_reading()
-        first, self._first = self._first, []
-        command = [sys.executable, "-P", "-m", *self._command, *first]
+        command = [sys.executable, "-P", "-m", *self._command, *self._first]
         process = await self._spawn(command, subprocess.PIPE, {**os.environ, "PYTHONSAFEPATH": "1"})
         assert process.stdout is not None
         assert process.stderr is not None
@@ -52,6 +51,7 @@ class LocalProcess(LocalChild):
         except BaseException:
             await self.kill()
             raise
+        self._first = []
         self._copies.append(self._reading.start("stdout", self._copy(process.stdout)))
         return facts
 

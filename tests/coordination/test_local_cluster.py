@@ -118,6 +118,19 @@ async def test_a_slice_that_does_not_start_is_missing_and_comes_back_when_it_can
         assert not cluster.missing
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+async def test_a_nodes_first_arguments_are_not_given_again(tmp_path: Path) -> None:
+    """As --accept-empty must not be: a folder that is lost later would be accepted too."""
+    said = Said()
+    first = {"s01": ["--delta-rows", "1234"]}
+    async with LocalCluster(tmp_path, slices=2, first=first, on_line=said) as cluster:
+        given = {name: Path(f"/proc/{cluster.pid(name)}/cmdline").read_text() for name in cluster.slices}
+        assert [name for name, line in given.items() if "--delta-rows\x001234" in line] == ["s01"]
+        await cluster.crash("s01")
+        await said.until("s01 is ready again")
+        assert "--delta-rows" not in Path(f"/proc/{cluster.pid('s01')}/cmdline").read_text()
+
+
 async def test_where_no_slice_starts_nothing_runs(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, slices=1):
         pass

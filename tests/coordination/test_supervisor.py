@@ -79,8 +79,12 @@ async def test_an_exit_code_is_told_and_pauses_grow_for_each_child_alone(
     await family.said.until("other ended by signal 9; starting it again in 0.25 s")
 
 
-async def test_first_arguments_are_given_once(family: Family) -> None:
-    family.add("one", first=["--say", "first"])
+async def test_first_arguments_are_given_until_it_was_ready_once(family: Family) -> None:
+    wanted = family.folder / "wanted"
+    family.add("one", "--wants", str(wanted), first=["--say", "first"])
+    with pytest.raises(Unavailable):
+        await family.supervisor.start("one")
+    wanted.touch()
     await family.supervisor.start("one")
     await family.supervisor.crash("one")
     await family.said.until("one is ready again")
