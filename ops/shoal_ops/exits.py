@@ -38,9 +38,8 @@ Result = TypeVar("Result")
 CLUSTER_AWAY: Final = "is the cluster up? shoal status tells; shoal up starts one here"
 """What helps where a cluster did not answer. Commands that start one, or talk to none, say it themselves."""
 
-_HTTP_PORT: Final = "--at names an HTTP port: it wants the redirector's gRPC port, 7400 unless chosen"
-_NOT_GRPC: Final = ("Failed parsing HTTP/2", "Expected SETTINGS frame", "Trying to connect an http1.x server")
-"""gRPC's words where something answered that speaks HTTP/1."""
+_HTTP_PORT: Final = "answers HTTP, not gRPC"
+"""An error that says so says what to do as well: that the cluster is not up would be another cause's hint."""
 
 _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (OutcomeUnknown, UNKNOWN),
@@ -70,7 +69,7 @@ def code_of(error: BaseException) -> int:
 def sentence_of(error: BaseException, hints: Mapping[int, str]) -> str:
     """Returns the error and what to do next, as one printable line. `hints`: by exit code; "" for none."""
     text = str(error)
-    hint = _HTTP_PORT if any(words in text for words in _NOT_GRPC) else hints.get(code_of(error), "")
+    hint = "" if _HTTP_PORT in text else hints.get(code_of(error), "")
     return printable(f"{text} ({hint})" if hint else text)
 
 

@@ -66,7 +66,7 @@ def memberships(session: SparkSession, at: str, direct: bool) -> DataFrame:
     without = [name for name in cluster.slices if not cluster.address_of(name)]
     if without:
         raise Unavailable(f"slice {without[0]} has no leader now", subject=without[0])
-    targets = [(name, cluster.address_of(name)) for name in cluster.slices]
+    targets = [(name, cluster.admin_address_of(name)) for name in cluster.slices]
     rows = session.sparkContext.parallelize(targets, len(targets))
     return session.createDataFrame(rows, TARGET).mapInArrow(exporter(direct), MEMBERSHIP)
 
