@@ -25,12 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--direct", action="store_true", help="with the queues' own direct keys (@queue)")
 
 
-def check(arguments: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace, say: Callable[[str], None]) -> int | None:
     """Raises Conflict, Unavailable."""
     from shoal_pipeline.bulk.cluster import fetch_map
 
     check_replaceable(arguments.output, "export", names_here(arguments.output), _overwrite(arguments))
     fetch_map(arguments.at)
+    return None
 
 
 def run(arguments: argparse.Namespace, session: SparkSession, say: Callable[[str], None]) -> int:

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rejects", default="", metavar="DIR", help="keep bad rows there, as JSON, and load the rest")
 
 
-def check(arguments: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace, say: Callable[[str], None]) -> int | None:
     """Raises BadCall, Conflict, Unavailable."""
     from shoal_pipeline.bulk.cluster import fetch_map
 
@@ -71,6 +71,7 @@ def check(arguments: argparse.Namespace) -> None:
     if arguments.rejects:
         check_replaceable(arguments.rejects, "rejects", names_here(arguments.rejects), "")
     fetch_map(arguments.at)
+    return None
 
 
 def run(arguments: argparse.Namespace, session: SparkSession, say: Say) -> int:
