@@ -56,6 +56,8 @@ def test_a_command_names_the_hint_that_fits_it(capsys: pytest.CaptureFixture[str
     away = Unavailable("no map from h:1")
     assert told(away, capsys, {exits.UNKNOWN: exits.CLUSTER_AWAY}) == f"no map from h:1 ({exits.CLUSTER_AWAY})"
     assert told(Corrupt("bad"), capsys, exits.OFFLINE) == "bad (keep the files as they are)"
+    for error in (Unavailable("no etcd"), PermissionDenied("chmod 600 token"), ResourceExhausted("full")):
+        assert told(error, capsys, exits.SERVING) == str(error)
 
 
 def test_what_is_called_an_http_port_gets_no_hint_of_another_cause(capsys: pytest.CaptureFixture[str]) -> None:
