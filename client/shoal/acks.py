@@ -121,7 +121,7 @@ def _consumer_bytes(consumer: AckConsumer) -> int:
     return 5 if isinstance(consumer, int) else len(consumer) + 4
 
 
-def _wire(block: Acked) -> wire.Ack:
+def to_wire(block: Acked) -> wire.Ack:
     ack = wire.Ack(key=block.key, to=block.end)
     ack.low = block.first
     if isinstance(block.consumers[0], int):
@@ -129,6 +129,11 @@ def _wire(block: Acked) -> wire.Ack:
     else:
         ack.queues.extend(block.consumers)  # type: ignore[arg-type]
     return ack
+
+
+def _without(blocks: Iterable[Acked], gone: set[AckConsumer]) -> list[Acked]:
+    left = (block._replace(consumers=[one for one in block.consumers if one not in gone]) for block in blocks)
+    return [block for block in left if block.consumers]
 
 
 class AckSender:
@@ -183,7 +188,7 @@ class AckSender:
         time."""
         self._send()
         last = self._taken + bool(self._gather)
-        while self._taken < last or any(number <= last for number in self._unanswered):
+        while (self._taken < last and self._waiting) or any(number <= last for number in self._unanswered):
             self._progress.clear()
             await self._progress.wait()
 
@@ -191,9 +196,25 @@ class AckSender:
         """Until every ack given so far is on its way, so that frames sent from now on come behind it."""
         self._send()
         last = self._taken + bool(self._gather)
-        while self._taken < last or (self._taken == last and self._frames):
+        while (self._taken < last and self._waiting) or (self._taken == last and self._frames):
             self._progress.clear()
             await self._progress.wait()
+
+    @property
+    def _waiting(self) -> bool:
+        """Some are not sent yet."""
+        return bool(self._frames or self._gather)
+
+    def forget(self, consumers: Iterable[AckConsumer]) -> None:
+        """Leaves out what was not sent yet for these: their queue's life ended, and another one may have begun."""
+        gone = set(consumers)
+        frames = [_without(frame, gone) for frame in self._frames]
+        self._frames = [frame for frame in frames if frame]
+        for _ in range(len(frames) - len(self._frames)):
+            self._settle(self._taken)
+        for block in _without(self._gather.take(), gone):
+            self._gather.add(*block)
+        self._progress.set()
 
     def stream_ended(self) -> list[Acked]:
         """The stream is lost. Returns what was not answered, and forgets it."""
@@ -202,7 +223,6 @@ class AckSender:
         self._in_flight.clear()
         self._frames.clear()
         self._unanswered.clear()
-        self._taken += 1
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -225,7 +245,7 @@ class AckSender:
         self._frames_sent += 1
         self._in_flight[self._frames_sent] = blocks
         done = partial(self._answered, self._frames_sent, number)
-        self._session.send(AcksFrame([_wire(block) for block in blocks], done, self._of_stream))
+        self._session.send(AcksFrame([to_wire(block) for block in blocks], done, self._of_stream))
 
     def _answered(self, frame: int, number: int, error: ShoalError | None) -> None:
         blocks = self._in_flight.get(frame)
@@ -235,16 +255,19 @@ class AckSender:
             asyncio.get_running_loop().call_later(ACK_AGAIN_S, self._again, frame, number)
             return
         del self._in_flight[frame]
-        self._unanswered[number] -= 1
-        if not self._unanswered[number]:
-            del self._unanswered[number]
+        self._settle(number)
         self._progress.set()
         if error is None:
             self._on_answered(blocks)
         else:
             self._on_error(error)
-        if (self._frames or self._gather) and self._timer is None:
+        if self._waiting and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(0, self._send)
+
+    def _settle(self, number: int) -> None:
+        self._unanswered[number] -= 1
+        if not self._unanswered[number]:
+            del self._unanswered[number]
 
     def _again(self, frame: int, number: int) -> None:
         """The slice had no room (a full disk): nothing of the frame was taken."""

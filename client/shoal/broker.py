@@ -41,13 +41,13 @@ from shoal.slice_calls import SliceCalls
 from shoal.waiting import deadline_exceeded
 from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
-from shoal_contract.arguments import check_flag, check_names, check_text
+from shoal_contract.arguments import Body, check_flag, check_names, check_text
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 
-Headers = Mapping[str, bytes]
+Headers = Mapping[str, Body]
 
 
 def connect(*redirectors: str, deadline_s: float = DEADLINE_S) -> Broker:
@@ -192,7 +192,7 @@ class Broker:
     async def publish(
         self,
         key: Name,
-        body: bytes,
+        body: Body,
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
@@ -208,7 +208,7 @@ class Broker:
     async def publish_soon(
         self,
         key: Name,
-        body: bytes,
+        body: Body,
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
@@ -223,7 +223,7 @@ class Broker:
     def publish_nowait(
         self,
         key: Name,
-        body: bytes,
+        body: Body,
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
@@ -238,9 +238,9 @@ class Broker:
     async def publish_many(
         self,
         key: Name,
-        bodies: Sequence[bytes],
+        bodies: Iterable[Body],
         *,
-        headers: Sequence[Headers | None] = (),
+        headers: Iterable[Headers | None] = (),
         mandatory: bool = False,
         deadline_s: float | None = None,
     ) -> Receipt:
@@ -255,7 +255,7 @@ class Broker:
         return await request.future
 
     async def send(
-        self, queue: Name, body: bytes, *, headers: Headers | None = None, deadline_s: float | None = None
+        self, queue: Name, body: Body, *, headers: Headers | None = None, deadline_s: float | None = None
     ) -> Receipt:
         """Publishes to the queue's direct key, `@queue`. Raises Unroutable where there is no such queue."""
         key = direct_key(encode_name(queue, "queue"))

@@ -173,6 +173,7 @@ class InboxSlice(Consumer):
     def _lives_ended(self, handles: Sequence[int]) -> None:
         self._era = Era(self, self._era.number + 1, self._era.stream)
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
+        self.acks.forget(handles)
         if self.repeats is not None:
             self.repeats.forget(handles)
 

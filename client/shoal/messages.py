@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
-from shoal_contract.arguments import LAST_MESSAGES, OFFSET
+from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE
 from shoal_contract.names import Name, text
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
@@ -53,7 +53,7 @@ def check_start(start: object) -> Start:
         raise TypeError(f"start must be one of {', '.join(_NAMED.values())}, not {found}{advice}")
     if isinstance(start.start, bool) or start.start not in wire.Start.values():
         raise TypeError(f"start must be one of {', '.join(_NAMED.values())}, not {start!r:.80}")
-    OFFSET.check(start.value)
+    START_VALUE.check(start.value)
     return start
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from shoal.limits import CHUNK_FRAMING_BYTES
 from shoal.publish_requests import PublishChunk, PublishSingles, headers_bytes
-from shoal_contract.arguments import check_bodies, check_body, check_flag, check_headers, check_headers_of_each
+from shoal_contract.arguments import Body, check_bodies, check_body, check_flag, check_headers, check_headers_of_each
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import TooLarge
 from shoal_contract.limits import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
@@ -14,25 +14,26 @@ from shoal_contract.names import Name
 
 
 def single(
-    name: Name, key: bytes, body: bytes, headers: Mapping[str, bytes] | None, mandatory: bool, deadline: float
+    name: Name, key: bytes, body: Body, headers: Mapping[str, Body] | None, mandatory: bool, deadline: float
 ) -> PublishSingles:
     """Returns the request of one message. Raises TypeError, TooLarge, Malformed."""
-    body = check_body(body)
+    data = check_body(body)
     check_flag("mandatory", mandatory)
-    size_bytes = len(body)
-    if headers is not None and (headers := check_headers(headers)):
-        size_bytes += headers_bytes(headers)
+    size_bytes = len(data)
+    fields = None
+    if headers is not None and (fields := check_headers(headers)):
+        size_bytes += headers_bytes(fields)
         if size_bytes + CHUNK_FRAMING_BYTES > CHUNK_BYTES_MAX:
             what = f"body and headers for key {name!r}: {size_bytes} bytes; the limit is {CHUNK_BYTES_MAX}"
             raise TooLarge(what, subject="chunk bytes", limit=CHUNK_BYTES_MAX, value=size_bytes)
-    return PublishSingles(name, key, body, headers, size_bytes, mandatory, deadline)
+    return PublishSingles(name, key, data, fields, size_bytes, mandatory, deadline)
 
 
 def batch(
     name: Name,
     key: bytes,
-    bodies: Sequence[bytes],
-    headers: Sequence[Mapping[str, bytes] | None],
+    bodies: Iterable[Body],
+    headers: Iterable[Mapping[str, Body] | None],
     mandatory: bool,
     deadline: float,
 ) -> PublishChunk:
@@ -51,8 +52,8 @@ def batch(
 def _checked_batch(
     name: Name,
     key: bytes,
-    bodies: Sequence[bytes],
-    headers: Sequence[Mapping[str, bytes] | None],
+    bodies: Iterable[Body],
+    headers: Iterable[Mapping[str, Body] | None],
     mandatory: bool,
     deadline: float,
 ) -> PublishChunk:

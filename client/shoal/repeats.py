@@ -67,15 +67,16 @@ class Repeats:
             ranges = before.pop() or ()
             after, new = with_range(ranges, first, end)
             marks.update(dict.fromkeys(handles, after))
-            whole = new == ((first, end),)
+            whole, longest = new == ((first, end),), len(after)
             news = [(low, high, handles) for low, high in new]
         else:
-            whole, news = self._deliver_apart(marks, first, end, handles)
-            ranges = after = ()
+            whole, news, longest = _deliver_apart(marks, first, end, handles)
         self._entries += len(marks) - size
         again = [] if whole else self._come_again(key, first, end, handles, news)
-        if len(after) > SEEN_RANGES_MAX or self._entries > self._entries_max:
-            self._make_room(marks, handles)
+        if longest > SEEN_RANGES_MAX:
+            self._forget_lowest(key, marks, handles)
+        if self._entries > self._entries_max:
+            self._forget_oldest()
         return news, again
 
     def ack(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
@@ -137,8 +138,10 @@ class Repeats:
                 found.forgotten = 0
 
     def unacked(self, handle: int) -> int:
-        """How many messages were handed out for a handle whose acks are not answered. O(keys)."""
-        return sum(count(self._marks(key).get(handle, ())) for key in list(self._keys))
+        """How many messages were handed out for a handle and not acked. O(keys and pending acks)."""
+        handed = sum(count(self._marks(key).get(handle, ())) for key in list(self._keys))
+        acked = sum(count(ranges) for (_, one), ranges in self._acked.items() if one == handle)
+        return handed - acked - sum(block.end - block.first for block in self._pending() if handle in block.consumers)
 
     def known(self, key: bytes, handle: int) -> Ranges:
         """What was handed out of a key for a handle, as far as remembered."""
@@ -168,24 +171,6 @@ class Repeats:
         self._entries += len(found.marks) - size
         found.forgotten = len(self._forgotten)
 
-    def _deliver_apart(
-        self, marks: dict[int, Ranges], first: int, end: int, handles: Sequence[int]
-    ) -> tuple[bool, list[Part]]:
-        """As `deliver`, for handles that were not in step. Returns whether all is new, and what is."""
-        inserted: dict[Ranges, tuple[Ranges, Ranges]] = {}
-        groups: dict[Ranges, list[int]] = {}
-        for handle in handles:
-            ranges = marks.get(handle, ())
-            step = inserted.get(ranges)
-            if step is None:
-                step = inserted[ranges] = with_range(ranges, first, end)
-            marks[handle], new = step
-            if len(marks[handle]) > SEEN_RANGES_MAX:
-                marks[handle] = marks[handle][-SEEN_RANGES_MAX:]
-            groups.setdefault(new, []).append(handle)
-        news: list[Part] = [(low, high, same) for new, same in groups.items() for low, high in new]
-        return set(groups) == {((first, end),)}, news
-
     def _come_again(self, key: bytes, first: int, end: int, handles: Sequence[int], news: Sequence[Part]) -> list[Part]:
         """What is not new was handed out before. Returns what of it was acked; the rest may be acked from now on."""
         new: dict[int, Ranges] = {}
@@ -202,7 +187,10 @@ class Repeats:
                     done = with_range(done, one, other)[0]
                 acked += [(one, other, (handle,)) for one, other in done]
                 for one, other in _outside(done, low, high):
-                    self._again[pair] = with_range(self._again.get(pair, ()), one, other)[0]
+                    came = with_range(self._again.get(pair, ()), one, other)[0]
+                    # Too many: the lowest are taken for one. An ack sent too early comes to nothing, and its message is
+                    # handed out once more; one never sent would leave it with this session for good.
+                    self._again[pair] = ((came[0][0], came[1][1]), *came[2:]) if len(came) > SEEN_RANGES_MAX else came
         return acked
 
     def _pending_of(self, pair: Pair, first: int, end: int) -> Iterator[tuple[int, int]]:
@@ -231,10 +219,13 @@ class Repeats:
             self._entries += len(marks) - size
             self._acked[key, handle] = acked[-SEEN_RANGES_MAX:]
 
-    def _make_room(self, marks: dict[int, Ranges], handles: Sequence[int]) -> None:
+    def _forget_lowest(self, key: bytes, marks: dict[int, Ranges], handles: Sequence[int]) -> None:
         for handle in handles:
-            if len(marks[handle]) > SEEN_RANGES_MAX:
-                marks[handle] = marks[handle][-SEEN_RANGES_MAX:]
+            left = marks[handle] = marks[handle][-SEEN_RANGES_MAX:]
+            for book in (self._acked, self._again):
+                _take(book, (key, handle), ((0, left[0][0]),))
+
+    def _forget_oldest(self) -> None:
         while self._entries > self._entries_max and len(self._keys) > 1:
             key, found = next(iter(self._keys.items()))
             del self._keys[key]
@@ -242,6 +233,24 @@ class Repeats:
             for handle in found.marks if self._acked or self._again else ():
                 self._acked.pop((key, handle), None)
                 self._again.pop((key, handle), None)
+
+
+def _deliver_apart(
+    marks: dict[int, Ranges], first: int, end: int, handles: Sequence[int]
+) -> tuple[bool, list[Part], int]:
+    """As `Repeats.deliver`, for handles that were not in step. Returns whether all is new, what is, and how many ranges
+    the handle with most has now."""
+    inserted: dict[Ranges, tuple[Ranges, Ranges]] = {}
+    groups: dict[Ranges, list[int]] = {}
+    for handle in handles:
+        ranges = marks.get(handle, ())
+        step = inserted.get(ranges)
+        if step is None:
+            step = inserted[ranges] = with_range(ranges, first, end)
+        marks[handle], new = step
+        groups.setdefault(new, []).append(handle)
+    news: list[Part] = [(low, high, same) for new, same in groups.items() for low, high in new]
+    return set(groups) == {((first, end),)}, news, max(len(after) for after, _ in inserted.values())
 
 
 def _outside(ranges: Ranges, first: int, end: int) -> list[tuple[int, int]]:

@@ -27,6 +27,9 @@ from shoal_contract.limits import (
 )
 from shoal_contract.names import Name, encode_name
 
+Body = bytes | bytearray | memoryview
+"""What is taken for bytes; what is not bytes yet is copied."""
+
 _U32_MAX: Final = (1 << 32) - 1
 _MEMORY_MAX: Final = 1 << 40
 """More bytes than a process will have."""
@@ -88,6 +91,7 @@ LEASE_MS: Final = Whole("lease_ms", 0, PULL_LEASE_MS_MAX)
 PULL_MESSAGES: Final = Whole("messages", 1, _U32_MAX)
 PULL_BYTES: Final = Whole("bytes_max", 1, _MEMORY_MAX)
 OFFSET: Final = Whole("offset", 0, (1 << 63) - 1)
+START_VALUE: Final = Whole("the value of start", 0, (1 << 63) - 1)
 LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)
 PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)

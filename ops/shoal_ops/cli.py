@@ -77,7 +77,7 @@ def up(
     """Run a local cluster until Ctrl-C: etcd, a redirector, slice nodes."""
     from shoal_ops.commands.cluster import run_cluster
 
-    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin, etcd), away="")
+    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin, etcd), exits.SERVING)
 
 
 @app.command()
@@ -117,7 +117,7 @@ def demo(
     """A local cluster replays real chat and churn, loses a node, and every message is checked."""
     from shoal_ops.commands.demo import run_demo
 
-    raise typer.Exit(exits.run(run_demo(data, slices, as_json, etcd), away=""))
+    raise typer.Exit(exits.run(run_demo(data, slices, as_json, etcd), exits.SERVING))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
@@ -125,7 +125,7 @@ def bench(context: typer.Context) -> None:
     """Measure: churn, publish, fanout, restart, idle, latency, or all. `shoal bench --help` lists the options."""
     from shoal_ops.commands.benching import run_bench
 
-    raise typer.Exit(exits.run(run_bench(context.args), away=""))
+    raise typer.Exit(exits.run(run_bench(context.args), exits.SERVING))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
@@ -165,7 +165,7 @@ def admin(
     """Serve the broker over HTTP, its administration and a page, until Ctrl-C."""
     from shoal_ops.commands.gateway import run_admin
 
-    exits.run(run_admin(at, listen, token_file, as_json, metrics, drain_s))
+    exits.run(run_admin(at, listen, token_file, as_json, metrics, drain_s), exits.SERVING)
 
 
 @app.command()

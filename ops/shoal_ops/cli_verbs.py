@@ -18,7 +18,8 @@ def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
     """The map's version, and of every slice whether it answers, its version, and what troubles it."""
     from shoal_ops.commands import status
 
-    raise typer.Exit(exits.run(status.tell_status(at, as_json), away="shoal up starts one here; --at names another"))
+    hints = {exits.UNKNOWN: "shoal up starts one here; --at names another"}
+    raise typer.Exit(exits.run(status.tell_status(at, as_json), hints))
 
 
 @commands.command()

@@ -36,11 +36,10 @@ INTERRUPTED: Final = 130
 Result = TypeVar("Result")
 
 CLUSTER_AWAY: Final = "is the cluster up? shoal status tells; shoal up starts one here"
-"""What helps where a cluster did not answer. Commands that start one, or talk to none, say it themselves."""
+"""What helps where a cluster did not answer."""
 
-_HTTP_PORT: Final = "--at names an HTTP port: it wants the redirector's gRPC port, 7400 unless chosen"
-_NOT_GRPC: Final = ("Failed parsing HTTP/2", "Expected SETTINGS frame", "Trying to connect an http1.x server")
-"""gRPC's words where something answered that speaks HTTP/1."""
+_HTTP_PORT: Final = "answers HTTP, not gRPC"
+"""An error that says so says what to do as well: that the cluster is not up would be another cause's hint."""
 
 _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (OutcomeUnknown, UNKNOWN),
@@ -61,6 +60,9 @@ _HINTS: Final[dict[int, str]] = {
 OFFLINE: Final = {DAMAGED: "keep the files as they are"}
 """For commands that look into files themselves: `shoal check` is no advice there."""
 
+SERVING: Final = {UNKNOWN: "", SLOW_DOWN: "", NO_RIGHTS: ""}
+"""For commands that start servers here: their errors say what to do, and are not of a call to a cluster."""
+
 
 def code_of(error: BaseException) -> int:
     """Returns the exit code of an error that users can do something about."""
@@ -70,7 +72,7 @@ def code_of(error: BaseException) -> int:
 def sentence_of(error: BaseException, hints: Mapping[int, str]) -> str:
     """Returns the error and what to do next, as one printable line. `hints`: by exit code; "" for none."""
     text = str(error)
-    hint = _HTTP_PORT if any(words in text for words in _NOT_GRPC) else hints.get(code_of(error), "")
+    hint = "" if _HTTP_PORT in text else hints.get(code_of(error), "")
     return printable(f"{text} ({hint})" if hint else text)
 
 
@@ -99,9 +101,10 @@ def tell(error: BaseException, hints: Mapping[int, str] | None = None) -> None:
     sys.stderr.write(f"shoal: {sentence_of(error, _HINTS | dict(hints or {}))}\n")
 
 
-def run(work: Coroutine[Any, Any, Result], away: str = CLUSTER_AWAY) -> Result:
-    """Runs `work` to its end; Ctrl-C cancels it. Errors as in `told`. `away`: the hint where nothing answered."""
-    with told({UNKNOWN: away}):
+def run(work: Coroutine[Any, Any, Result], hints: Mapping[int, str] | None = None) -> Result:
+    """Runs `work`, which talks to a cluster unless `hints` say else, to its end; Ctrl-C cancels it. Errors as in
+    `told`."""
+    with told({UNKNOWN: CLUSTER_AWAY} | dict(hints or {})):
         try:
             import uvloop
         except ModuleNotFoundError:

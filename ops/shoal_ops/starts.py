@@ -28,7 +28,4 @@ def parse_start(text: str) -> shoal.Start:
     if text in ("now", "earliest"):
         return shoal.EARLIEST if text == "earliest" else shoal.NOW
     word, _, number = text.partition("=")
-    try:
-        return shoal.Last(int(number)) if word == "last" else shoal.Offset(int(number))
-    except ValueError as error:
-        raise shoal.OutOfRange(f"--start {text}: {error}", subject="start") from None
+    return shoal.Last(int(number)) if word == "last" else shoal.Offset(int(number))

@@ -3,7 +3,8 @@
 A job is a module with
     SUMMARY: str                                      one line of help
     add_arguments(parser) -> None                     without importing pyspark, so that help is quick
-    check(arguments) -> None                          what can be known without Spark, which takes seconds to start
+    check(arguments, say) -> int | None               what can be known without Spark, which takes seconds to start; an
+                                                      exit code where that is all
     run(arguments, session, say) -> int               the exit code
 of which the last two raise ShoalErrors.
 
@@ -47,7 +48,7 @@ class Job(Protocol):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
-    def check(self, arguments: argparse.Namespace) -> None: ...
+    def check(self, arguments: argparse.Namespace, say: Say) -> int | None: ...
 
     def run(self, arguments: argparse.Namespace, session: SparkSession, say: Say) -> int: ...
 
@@ -75,7 +76,9 @@ def _run(parsed: argparse.Namespace) -> int:
     job = cast(Job, import_module(JOBS[parsed.job]))
     submitted = _SUBMITTED in os.environ
     if not submitted:
-        job.check(parsed)
+        ended = job.check(parsed, say)
+        if ended is not None:
+            return ended
         check_java(os.environ)
     from shoal_pipeline.session import open_session
 

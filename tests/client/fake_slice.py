@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc.aio
 
+from shoal.waiting import no_such_queue
 from shoal_contract.errors import ShoalError
 from shoal_contract.grpc_server import listen, new_server
 from shoal_contract.wire import slice_pb2 as wire
@@ -45,6 +46,10 @@ class FakeSlice(SliceServiceServicer):
         """Cleared: changes are applied, but nothing is answered."""
         self.tells_lives = True
         """False: as a slice of an older version."""
+        self.late_attached = False
+        """The answer to an attach comes behind the first deliveries."""
+        self.ignored: set[str] = set()
+        """Kinds of frames that are neither done nor answered."""
         self.refuse_frames: list[ShoalError] = []
         """Whole frames refused with these, one each, unapplied."""
         self._sessions: list[FakeSession] = []
@@ -101,7 +106,12 @@ class FakeSlice(SliceServiceServicer):
                 self.opens.append(request.open)
                 continue
             self.frames.append(request)
+            if request.WhichOneof("frame") in self.ignored:
+                continue
             answer = self._answer(session, request)
+            late = self.late_attached and request.HasField("attach")
+            if late:
+                self.pump()
             session.outbox.put_nowait(wire.SessionResponse(answers=[answer]))
             self._tell_resets()
             self.pump()
@@ -125,6 +135,9 @@ class FakeSlice(SliceServiceServicer):
             self._ack(session, request.acks)
         elif kind == "pull":
             pull = request.pull
+            if pull.queue not in self.state.queues:
+                answer.error.CopyFrom(no_such_queue(pull.queue).to_wire())
+                return answer
             taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek))
             answer.pulled.deliveries.extend(_delivery(given, []) for given in taken)
         elif kind == "describe":

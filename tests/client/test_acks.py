@@ -7,10 +7,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-from shoal.acks import AckGather, AckSender, framed
+import pytest
+
+from shoal.acks import Acked, AckGather, AckSender, framed, to_wire
 from shoal.frames import AcksFrame
-from shoal.limits import ACK_FRAMES_MAX, ACK_HANDLES_MAX
+from shoal.limits import ACK_BYTES_MAX, ACK_FRAMES_MAX, ACK_HANDLES_MAX
 from shoal.slice_session import SliceSession
+from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
 Row = tuple[bytes, int, int, list[int | bytes]]
@@ -59,9 +62,11 @@ class Unanswered:
 
     def __init__(self) -> None:
         self.frames: deque[AcksFrame] = deque()
+        self.came = asyncio.Event()
 
     def send(self, frame: AcksFrame) -> None:
         self.frames.append(frame)
+        self.came.set()
 
     def answer(self) -> None:
         self.frames.popleft().answered(wire.Answer())
@@ -127,3 +132,70 @@ async def test_flush_of_nothing_returns_at_once() -> None:
     sender = AckSender(cast(SliceSession, Unanswered()), lambda error: None)
 
     await asyncio.wait_for(sender.flush(), 5)
+
+
+def test_a_block_with_too_many_consumers_is_cut_into_frames() -> None:
+    many = list(range(2 * ACK_HANDLES_MAX + 1))
+    frames = rows(gathered((b"k", 1, 2, many)))
+    assert [len(acks[0][3]) for acks in frames] == [ACK_HANDLES_MAX, ACK_HANDLES_MAX, 1]
+    assert [handle for acks in frames for ack in acks for handle in ack[3]] == many
+
+
+def test_frames_are_bounded_in_bytes() -> None:
+    gather = AckGather()
+    for number in range(2000):
+        gather.add(b"k" * 250, 1, 2, (b"%0250d" % number,))
+    frames = list(framed(gather.take()))
+    encoded = [wire.Acks(acks=[to_wire(block) for block in frame]).ByteSize() for frame in frames]
+    assert len(frames) > 5 and max(encoded) <= ACK_BYTES_MAX
+    assert sum(len(block.consumers) for frame in frames for block in frame) == 2000
+
+
+async def test_acks_refused_for_want_of_room_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that was full for a moment ends no inbox (correctness M2)."""
+    monkeypatch.setattr("shoal.acks.ACK_AGAIN_S", 0.01)
+    session = Unanswered()
+    errors: list[ShoalError] = []
+    answered: list[Acked] = []
+    sender = AckSender(cast(SliceSession, session), errors.append, answered.extend)
+    sender.add(b"k", 1, 3, (7,))
+    flushing = asyncio.ensure_future(sender.flush())
+    await turns()
+    session.came.clear()
+    session.frames.popleft().failed(ResourceExhausted("no disk space"))
+    await session.came.wait()
+    assert not flushing.done() and not answered
+    session.answer()
+    await asyncio.wait_for(flushing, 5)
+    assert answered == [Acked(b"k", 1, 3, [7])] and not errors
+
+
+async def test_a_lost_stream_gives_back_what_was_not_answered() -> None:
+    session = Unanswered()
+    sender = AckSender(cast(SliceSession, session), lambda error: None, of_stream=True)
+    sender.add(b"k", 1, 2, (7,))
+    flushing = asyncio.ensure_future(sender.flush())
+    await turns()
+    sender.add(b"k", 5, 6, (7, 8))
+    assert list(sender.pending()) == [Acked(b"k", 1, 2, [7]), Acked(b"k", 5, 6, (7, 8))]
+    assert sender.stream_ended() == [Acked(b"k", 1, 2, [7]), Acked(b"k", 5, 6, (7, 8))]
+    await asyncio.wait_for(flushing, 5)
+    session.answer()  # Comes to nothing: it was of the lost stream.
+    assert not sender
+
+
+async def test_what_was_not_sent_of_an_ended_life_is_left_out() -> None:
+    session = Unanswered()
+    sender = AckSender(cast(SliceSession, session), lambda error: None, of_stream=True)
+    sender.add(b"k", 1, 2, (7, 8))
+    sender.add(b"k", 9, 10, (7,))
+    flushing = asyncio.ensure_future(sender.flush())
+    sender.forget([7])
+    await turns()
+    assert list(sender.pending()) == [Acked(b"k", 1, 2, [8])]
+    session.answer()
+    await asyncio.wait_for(flushing, 5)
+    sender.add(b"k", 1, 2, (8,))
+    sender.forget([8])
+    await asyncio.wait_for(sender.flush(), 5)
+    assert not sender

@@ -223,7 +223,7 @@ def test_every_program_of_the_chart_starts_from_the_wheel_alone(wheel: Path) -> 
         for workload in workloads(manifests)
         for container in template_of(workload)["spec"]["containers"]
     }
-    assert len(commands) == 6
+    assert len(commands) == 7
     for program, *arguments in sorted(commands - {("etcd",)}):
         started = ["-m", "shoal_ops", *arguments] if program == "shoal" else arguments
         done = run(wheel, *started, "--help")

@@ -56,12 +56,13 @@ def test_a_command_names_the_hint_that_fits_it(capsys: pytest.CaptureFixture[str
     away = Unavailable("no map from h:1")
     assert told(away, capsys, {exits.UNKNOWN: exits.CLUSTER_AWAY}) == f"no map from h:1 ({exits.CLUSTER_AWAY})"
     assert told(Corrupt("bad"), capsys, exits.OFFLINE) == "bad (keep the files as they are)"
+    for error in (Unavailable("no etcd"), PermissionDenied("chmod 600 token"), ResourceExhausted("full")):
+        assert told(error, capsys, exits.SERVING) == str(error)
 
 
-def test_an_http_port_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "UNAVAILABLE: Failed parsing HTTP/2 (Expected SETTINGS frame as the first frame, got frame type 80)"
-    line = told(Unavailable(words), capsys, {exits.UNKNOWN: exits.CLUSTER_AWAY})
-    assert line.endswith("(--at names an HTTP port: it wants the redirector's gRPC port, 7400 unless chosen)")
+def test_what_is_called_an_http_port_gets_no_hint_of_another_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "UNAVAILABLE: h:1 answers HTTP, not gRPC: that is an HTTP port"
+    assert told(Unavailable(words), capsys, {exits.UNKNOWN: exits.CLUSTER_AWAY}) == words
 
 
 def test_names_in_errors_cannot_control_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,8 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def test_missing_java_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "s1" / "n1").mkdir(parents=True)
+    (tmp_path / "s1" / "n1" / f"{1:016x}.journal").touch()
     done = run("census", str(tmp_path), PATH=str(tmp_path), JAVA_HOME="")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("shoal pipeline: Java is missing: install") and done.stderr.count("\n") == 1

@@ -71,7 +71,7 @@ async def test_an_http_port_is_named_as_the_mistake() -> None:
         port = server.sockets[0].getsockname()[1]
         code, _, error = await shoal("status", at=f"127.0.0.1:{port}")
     assert code == exits.UNKNOWN
-    assert "--at names an HTTP port" in error
+    assert "that is an HTTP port" in error and "shoal up" not in error
 
 
 async def test_a_port_that_is_none_is_a_bad_argument() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from .archives import SliceArchive
+
 WAIT_S = 60
 
 
@@ -61,8 +63,21 @@ def test_an_archive_that_is_none(tmp_path: Path) -> None:
     assert code == 3 and "interval is 'soon'" in error
 
 
+def test_an_archive_of_nothing_yet(tmp_path: Path) -> None:
+    (tmp_path / "archive" / "s1" / "n1").mkdir(parents=True)
+    code, error = job("census", "archive", cwd=tmp_path)
+    assert code == 3 and "the archive has no records yet" in error
+    code, error = job("census", "archive", "--allow-empty", cwd=tmp_path)
+    assert code == 0 and "nothing to count: the archive has no records yet" in error
+    (tmp_path / "archive" / "s1" / "n1" / "zz.journal").touch()
+    code, error = job("census", "archive", "--allow-empty", cwd=tmp_path)
+    assert code == 3 and "zz.journal has no segment's name" in error
+
+
 def test_a_java_that_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "archive").mkdir()
+    archive = SliceArchive(tmp_path / "archive")
+    archive.own(0, 16)
+    archive.cut()
     code, error = job("census", "archive", cwd=tmp_path)
     assert code == 3 and error.startswith("shoal pipeline: Java is missing: install") and error.count("\n") == 1
     code, error = job("census", "archive", cwd=tmp_path, JAVA_HOME=str(tmp_path))

@@ -169,6 +169,8 @@ def test_the_census_of_a_real_cluster_equals_the_counts_of_the_event_files(life:
     code, text, told = _run(*command, "--interval", "365d", "--out", str(out), "--report", str(report))
     assert code == 0, told
     assert "replaying joins and leaves" in told
+    others = [line for line in told.splitlines() if not line.startswith(("shoal pipeline: ", "NOTE: Picked up JDK"))]
+    assert [line for line in others if "jdk.incubator" not in line] == [], "Spark's log is not for users"
     census = json.loads(text)
     whole = _whole(census)
     channel = count(list(channel_events()), [0])
@@ -259,15 +261,16 @@ def test_a_census_goes_to_files_of_its_day_and_replaces_only_its_own(
     outputs = ["--dated", "--out", f"{tmp_path}/tables-%Y", "--report", f"{tmp_path}/c-%Y.html"]
     given = parser.parse_args([str(tmp_path / "archive"), *outputs])
     for _ in range(2):
-        job.check(given)
+        assert job.check(given, print) is None
         assert job.run(given, spark, lambda _: None) == 0
     year = f"{datetime.now(UTC):%Y}"
     assert {path.name for path in tmp_path.iterdir()} == {"archive", f"tables-{year}", f"c-{year}.html"}
     assert "memberships" in capsys.readouterr().out
     (tmp_path / f"tables-{year}" / "precious.txt").touch()
-    for refuse in (lambda: job.check(given), lambda: job.run(given, spark, lambda _: None)):
-        with pytest.raises(Conflict, match=r"it has precious\.txt"):
-            refuse()
+    with pytest.raises(Conflict, match=r"it has precious\.txt"):
+        job.check(given, print)
+    with pytest.raises(Conflict, match=r"it has precious\.txt"):
+        job.run(given, spark, lambda _: None)
 
 
 def test_what_an_archive_cannot_tell_is_noted(spark: SparkSession, tmp_path: Path) -> None:

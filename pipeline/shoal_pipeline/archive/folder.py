@@ -23,6 +23,13 @@ from shoal_slice_node.adapters.journal_segment import BATCH, HEAD, SUFFIX, first
 _SEGMENT = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
 
 
+class NothingYet(BadCall):
+    """The archive has no records: no slice has closed a segment since it began to archive."""
+
+    def __init__(self) -> None:
+        super().__init__("the archive has no records yet: a node archives closed segments, and all when it stops")
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Records from_lsn <= lsn < to_lsn of one segment; to_lsn None: all there are."""

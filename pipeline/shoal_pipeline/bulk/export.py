@@ -25,12 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--direct", action="store_true", help="with the queues' own direct keys (@queue)")
 
 
-def check(arguments: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace, say: Callable[[str], None]) -> int | None:
     """Raises Conflict, Unavailable."""
     from shoal_pipeline.bulk.cluster import fetch_map
 
     check_replaceable(arguments.output, "export", names_here(arguments.output), _overwrite(arguments))
     fetch_map(arguments.at)
+    return None
 
 
 def run(arguments: argparse.Namespace, session: SparkSession, say: Callable[[str], None]) -> int:
@@ -66,7 +67,7 @@ def memberships(session: SparkSession, at: str, direct: bool) -> DataFrame:
     without = [name for name in cluster.slices if not cluster.address_of(name)]
     if without:
         raise Unavailable(f"slice {without[0]} has no leader now", subject=without[0])
-    targets = [(name, cluster.address_of(name)) for name in cluster.slices]
+    targets = [(name, cluster.admin_address_of(name)) for name in cluster.slices]
     rows = session.sparkContext.parallelize(targets, len(targets))
     return session.createDataFrame(rows, TARGET).mapInArrow(exporter(direct), MEMBERSHIP)
 

@@ -39,7 +39,7 @@ from shoal_pipeline.outputs import Outputs, check_replaceable, names_here
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from shoal_pipeline.bulk.cluster import Cluster
+    from shoal.cluster_map import ClusterMap
     from shoal_pipeline.bulk.importing import Target
     from shoal_pipeline.bulk.runs import Manifest, SliceRun
 
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rejects", default="", metavar="DIR", help="keep bad rows there, as JSON, and load the rest")
 
 
-def check(arguments: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace, say: Callable[[str], None]) -> int | None:
     """Raises BadCall, Conflict, Unavailable."""
     from shoal_pipeline.bulk.cluster import fetch_map
 
@@ -71,6 +71,7 @@ def check(arguments: argparse.Namespace) -> None:
     if arguments.rejects:
         check_replaceable(arguments.rejects, "rejects", names_here(arguments.rejects), "")
     fetch_map(arguments.at)
+    return None
 
 
 def run(arguments: argparse.Namespace, session: SparkSession, say: Say) -> int:
@@ -121,7 +122,7 @@ class Load:
         self._say(f"{manifest.memberships:,} memberships are loaded and verified, {total_s:.1f} s in all")
         return 0
 
-    def _sorted(self, cluster: Cluster) -> Manifest:
+    def _sorted(self, cluster: ClusterMap) -> Manifest:
         """The run's manifest: of an earlier attempt, if it still fits, else of a new sort."""
         from shoal_pipeline.bulk import runs
 
@@ -147,7 +148,7 @@ class Load:
     def _inputs(self) -> tuple[str, ...]:
         return (*self._given.inputs, *filter(None, [self._given.start_column]))
 
-    def _sort(self, cluster: Cluster) -> Manifest:
+    def _sort(self, cluster: ClusterMap) -> Manifest:
         from pyspark.sql import functions as F  # noqa: N812
 
         from shoal_pipeline.bulk import memberships, runs
@@ -242,7 +243,7 @@ class Load:
         from shoal_pipeline.bulk.cluster import fetch_map
         from shoal_pipeline.bulk.importing import Target
 
-        address = fetch_map(self._given.at).address_of(slice_name)
+        address = fetch_map(self._given.at).admin_address_of(slice_name)
         return Target(slice_name, address, bytes.fromhex(manifest.run), self._folder)
 
     def _verify(self, manifest: Manifest) -> int:
@@ -271,8 +272,8 @@ class Load:
         chunks, run = sum(one.chunks for one in manifest.slices), bytes.fromhex(manifest.run)
         while not stopped.wait(PROGRESS_S):
             with suppress(ShoalError):
-                addresses = fetch_map(self._given.at).addresses
-                done = sum(last_chunk(one.slice, addresses[one.slice], run) for one in manifest.slices)
+                cluster = fetch_map(self._given.at)
+                done = sum(last_chunk(one.slice, cluster.admin_address_of(one.slice), run) for one in manifest.slices)
                 self._say(f"imported {done:,} of {chunks:,} chunks ({done / chunks:.0%})")
 
 
@@ -289,6 +290,6 @@ def _small_batches(session: SparkSession) -> Iterator[None]:
             session.conf.set(name, before)
 
 
-def _same_owners(manifest: Manifest, cluster: Cluster) -> bool:
+def _same_owners(manifest: Manifest, cluster: ClusterMap) -> bool:
     before, now = manifest.partition_map, cluster.partition_map
     return (before.slices, before.owners) == (now.slices, now.owners)

@@ -54,7 +54,7 @@ def take_census(rows: DataFrame, archive: str, interval_ms: int | None, say: Say
     ).withColumn("interval", _interval(grid))
     publishes = requests_of(rows, frames, overview, ownership, "publish")
     found = _counted_from(changes.persist(), publishes, grid)
-    say(f"replaying joins and leaves, {grid.count} intervals of {grid.length_ms / 1000:g} s")
+    say(f"replaying joins and leaves, {grid.count} intervals of {grid.length_ms / 1000:,.10g} s")
     stocks = Stocks(grid.count, _alike(found.spans))
     intervals = _intervals(grid, stocks, _flows(found))
     fullest = max(range(grid.count), key=lambda number: (intervals[number].memberships, -number))

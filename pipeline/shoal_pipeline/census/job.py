@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal_contract.errors import BadCall
+from shoal_pipeline.archive.folder import NothingYet, list_spans
 from shoal_pipeline.census.interval import parse_interval
 from shoal_pipeline.locations import folder_of
 from shoal_pipeline.outputs import Outputs, check_replaceable, check_report, names_here
@@ -47,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="every figure on stdout, as one object")
 
 
-def check(arguments: argparse.Namespace) -> None:
-    """Raises BadCall, Conflict."""
+def check(arguments: argparse.Namespace, say: Say) -> int | None:
+    """Returns 0 where there is nothing to count and that is no error. Raises BadCall, Conflict, Malformed."""
     archive = folder_of(arguments.archive, "archive")
     if not archive.is_dir():
         raise BadCall(f"archive {archive} is not a folder", subject=str(archive))
@@ -58,12 +59,13 @@ def check(arguments: argparse.Namespace) -> None:
         check_replaceable(out, "census", names_here(out), "")
     if arguments.report is not None:
         _report_file(arguments)
+    return None if list_spans(archive) else _nothing(arguments, say)
 
 
 def run(arguments: argparse.Namespace, session: SparkSession, say: Say) -> int:
     """Takes the census. Returns the exit code. Raises BadCall, Conflict, Corrupt."""
     from shoal_pipeline.census.compute import take_census
-    from shoal_pipeline.census.requests import NothingYet, read_rows
+    from shoal_pipeline.census.requests import read_rows
     from shoal_pipeline.source import register
 
     register(session)
@@ -71,13 +73,18 @@ def run(arguments: argparse.Namespace, session: SparkSession, say: Say) -> int:
     rows = read_rows(session, arguments.archive, options)
     try:
         census = take_census(rows, arguments.archive, _interval_ms(arguments), say)
-    except NothingYet as nothing:
-        if not arguments.allow_empty:
-            raise
-        say(f"nothing to count: {nothing}")
-        return 0
+    except NothingYet:
+        return _nothing(arguments, say)
     _write(census, arguments, session, say)
     sys.stdout.write(json.dumps(asdict(census)) + "\n" if arguments.json else summary(census))
+    return 0
+
+
+def _nothing(arguments: argparse.Namespace, say: Say) -> int:
+    """Returns the exit code where the archive has no records. Raises NothingYet unless that is allowed."""
+    if not arguments.allow_empty:
+        raise NothingYet
+    say(f"nothing to count: {NothingYet()}")
     return 0
 
 

@@ -91,13 +91,21 @@ def over_time(title: str, census: Census, *lines: tuple[str, Figures]) -> Draw:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(FuncFormatter(short))
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        locator = AutoDateLocator(maxticks=7)  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        _time_axis(axes, times)
         if len(lines) > 1:
             _legend(axes)
 
     return draw
+
+
+def _time_axis(axes: Axes, times: Sequence[datetime]) -> None:
+    """One moment is named; matplotlib finds no ticks around it, and warns of that."""
+    if len(times) == 1:
+        axes.set_xticks(times, [f"{times[0]:%Y-%m-%d %H:%M:%S}"])  # type: ignore[arg-type]
+        return
+    locator = AutoDateLocator(maxticks=7)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 
 
 def size_histogram(title: str, sizes: Sequence[SizeCount]) -> Draw:

@@ -19,14 +19,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from shoal_contract.errors import BadCall
+from shoal_pipeline.archive.folder import NothingYet
 from shoal_pipeline.archive.schema import SCHEMA
 from shoal_pipeline.census.memberships import Change, Request, changes_of
 from shoal_pipeline.census.outcome import SliceSpan
 from shoal_pipeline.census.ownership import Owned, with_owned
 from shoal_pipeline.limits import ARROW_ROWS
 
-NOTHING_YET = "the archive has no records yet: a node archives closed segments, and all when it stops"
 MEMBERSHIP_KINDS = ("declare", "bind", "unbind", "import", "drop")
 CHANGES = StructType(
     [
@@ -56,10 +55,6 @@ def read_rows(session: SparkSession, path: str, options: dict[str, str]) -> Data
     rows = session.read.format("shoal").options(**options).schema(schema).load(path)
     rows = rows.where(f.col("kind").isin(*MEMBERSHIP_KINDS, "publish", "purge", "other", "own", "damaged"))
     return rows.withColumn("at_ms", f.unix_millis("time")).drop("time")
-
-
-class NothingYet(BadCall):
-    """The archive has no records: no slice has closed a segment since it began to archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +114,7 @@ def look_over(frames: DataFrame) -> Overview:
     )
     known = [row for row in found if row.first_ms is not None]
     if not known:
-        raise NothingYet(NOTHING_YET)
+        raise NothingYet
     spans = (SliceSpan(row.slice, row.first_ms, row.last_ms, row.first_lsn) for row in known)
     return Overview(
         tuple(sorted(spans, key=attrgetter("slice"))),

@@ -1,0 +1,249 @@
+"""What is handed out again and what is not, against a small model; memory is bounded (correctness M5)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import repeats
+from shoal.acks import Acked
+from shoal.limits import SEEN_RANGES_MAX
+from shoal.offset_ranges import Ranges, count, with_range, within, without_range
+from shoal.repeats import Part, Repeats
+
+SPANS = st.tuples(st.integers(1, 9), st.integers(1, 4)).map(lambda span: (span[0], span[0] + span[1]))
+Message = tuple[bytes, int, int]
+"""key, handle, offset."""
+
+
+def offsets(ranges: Ranges) -> set[int]:
+    return {offset for low, high in ranges for offset in range(low, high)}
+
+
+@given(st.lists(st.tuples(st.booleans(), SPANS), max_size=40), SPANS)
+def test_ranges_agree_with_a_set_of_offsets(steps: list[tuple[bool, tuple[int, int]]], look: tuple[int, int]) -> None:
+    ranges: Ranges = ()
+    model: set[int] = set()
+    for adds, (first, end) in steps:
+        span = set(range(first, end))
+        if adds:
+            ranges, new = with_range(ranges, first, end)
+            assert offsets(new) == span - model
+            model |= span
+        else:
+            ranges = without_range(ranges, first, end)
+            model -= span
+        assert offsets(ranges) == model and count(ranges) == len(model)
+        assert all(one[1] < two[0] for one, two in pairwise(ranges)), "ascending and apart"
+        assert offsets(within(ranges, *look)) == model & set(range(*look))
+
+
+class Model:
+    """An application and a slice around `Repeats`; whatever its bounds forget, no message is swallowed."""
+
+    def __init__(self, exact: bool) -> None:
+        self.exact = exact
+        """Nothing is forgotten for want of room: what is handed out is known exactly."""
+        self.pending: list[Acked] = []
+        self.stream = 1
+        self.held: dict[Message, int] = {}
+        """What the application has and has not acked, with the stream that brought it last."""
+        self.remembered: set[Message] = set()
+        """Handed out, and not known to be acked: a repeat."""
+        self.acked: set[Message] = set()
+        """Acked by the application, and not known to be durable."""
+        self.given: dict[Message, int] = {}
+        """What the slice has given on this stream, and has no ack of: the step in which it gave it last."""
+        self.sent_at: list[int] = []
+        """The step in which each of `pending` was sent."""
+        self.step = 0
+        self.repeats = Repeats(lambda: self.pending, 1000 if exact else 3)
+
+    def deliver(self, key: bytes, span: tuple[int, int], handles: list[int]) -> None:
+        came = {(key, handle, offset) for handle in handles for offset in range(*span)}
+        sent = messages(key, [(block.first, block.end, block.consumers) for block in self.pending if block.key == key])
+        news, acked_again = self.repeats.deliver(key, *span, handles)
+        new, again = messages(key, news), messages(key, acked_again)
+        assert len(new) == sum((end - first) * len(same) for first, end, same in news), "nothing twice"
+        assert new | again <= came and not new & again
+        assert new >= came - self.remembered, "what is not known is handed out"
+        if self.exact:
+            assert new == came - self.remembered
+            assert again == came & self.remembered & (self.acked | sent)
+        for message in came - new - again:
+            assert message in self.held, "what is neither handed out nor acked, the application has and may still ack"
+        self.step += 1
+        self.given |= dict.fromkeys(came, self.step)
+        self.held |= dict.fromkeys(came & (new | self.held.keys()), self.stream)
+        self.remembered |= new
+        self.acked -= again | new
+        self.send(key, acked_again)
+
+    def ack(self, key: bytes, span: tuple[int, int], handles: list[int]) -> None:
+        for handle in handles:
+            for offset in range(*span):
+                message = (key, handle, offset)
+                if message in self.held:
+                    self.ack_one(message, self.held.pop(message))
+
+    def ack_one(self, message: Message, stream: int) -> None:
+        key, handle, offset = message
+        if stream == self.stream:
+            self.send(key, [(offset, offset + 1, (handle,))])
+            return
+        sent = self.repeats.ack(key, offset, offset + 1, [handle])
+        assert not (sent and self.exact), "it has not come again on this stream, so its ack would do nothing"
+        if sent:
+            self.pending.append(Acked(key, offset, offset + 1, [handle]))
+            self.sent_at.append(self.step)
+        else:
+            self.acked.add(message)
+
+    def send(self, key: bytes, parts: Sequence[Part]) -> None:
+        for first, end, same in parts:
+            self.pending.append(Acked(key, first, end, same))
+            self.sent_at.append(self.step)
+            if self.exact:
+                assert messages(key, [(first, end, same)]) <= self.given.keys(), "an ack works on what this stream gave"
+
+    def answer(self) -> None:
+        """The slice has the oldest ack, durably. It does not give these again, but for another binding."""
+        if self.pending:
+            key, first, end, same = self.pending.pop(0)
+            sent_at = self.sent_at.pop(0)
+            self.repeats.answered(key, first, end, same)  # type: ignore[arg-type]
+            done = messages(key, [(first, end, same)])
+            for message in done:
+                if self.given.get(message, sent_at + 1) <= sent_at:  # Else it was given again since.
+                    del self.given[message]
+            self.remembered -= done
+            self.acked -= done
+
+    def lose_stream(self) -> None:
+        lost, self.pending, self.sent_at = self.pending, [], []
+        self.acked |= {one for key, first, end, same in lost for one in messages(key, [(first, end, same)])}
+        self.acked &= self.remembered
+        self.repeats.stream_ended(lost)
+        self.stream += 1
+        self.given = {}
+
+    def end_lives(self, handles: list[int]) -> None:
+        """Messages of the ended life cannot be acked any more."""
+        self.repeats.forget(handles)
+        for book in (self.remembered, self.acked):
+            book -= {message for message in book if message[1] in handles}
+        self.given = {message: step for message, step in self.given.items() if message[1] not in handles}
+        self.held = {message: stream for message, stream in self.held.items() if message[1] not in handles}
+        left = [
+            block._replace(consumers=[one for one in block.consumers if one not in handles]) for block in self.pending
+        ]
+        self.sent_at = [at for at, block in zip(self.sent_at, left, strict=True) if block.consumers]
+        self.pending = [block for block in left if block.consumers]
+
+    def remembers_no_more_than_was_handed_out(self) -> None:
+        for key in (b"a", b"b"):
+            for handle in range(1, 4):
+                known = {(key, handle, offset) for offset in offsets(self.repeats.known(key, handle))}
+                assert known <= self.remembered
+                if self.exact:
+                    assert known == {one for one in self.remembered if one[:2] == (key, handle)}
+        if self.exact:
+            assert self.repeats.in_doubt == bool(self.acked)
+
+    def keeps_nothing_else(self) -> None:
+        """What is kept of messages is kept of remembered ones only, and of each handle within the bound."""
+        for book in (self.repeats._acked, self.repeats._again):
+            for (key, handle), ranges in book.items():
+                if self.exact or book is self.repeats._acked:
+                    assert offsets(ranges) <= offsets(self.repeats.known(key, handle))
+                assert len(ranges) <= repeats.SEEN_RANGES_MAX  # type: ignore[attr-defined]
+
+
+def messages(key: bytes, parts: Sequence[tuple[int, int, Sequence[int | bytes]]]) -> set[Message]:
+    found = [(key, handle, offset) for first, end, same in parts for handle in same for offset in range(first, end)]
+    return set(found)  # type: ignore[arg-type]  # handles
+
+
+def walk(seed: int, exact: bool) -> None:
+    """Some steps at random, all checked."""
+    chance = random.Random(seed)
+    model, steps = Model(exact), []
+    for _ in range(chance.randint(4, 40)):
+        first = chance.randint(1, 8)
+        span, key = (first, first + chance.randint(1, 4)), chance.choice([b"a", b"b"])
+        handles = chance.sample([1, 2, 3], chance.randint(1, 3))
+        step: tuple[str, Any] = chance.choices(
+            [
+                ("deliver", (key, span, handles)),
+                ("ack", (key, span, handles)),
+                ("answer", ()),
+                ("lose_stream", ()),
+                ("end_lives", (handles,)),
+            ],
+            [8, 5, 4, 2, 1],
+        )[0]
+        steps.append(step)
+        try:
+            getattr(model, step[0])(*step[1])
+            model.remembers_no_more_than_was_handed_out()
+            model.keeps_nothing_else()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error} after {steps}") from error
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_agrees_with_the_model(monkeypatch: pytest.MonkeyPatch, exact: bool, seed: int) -> None:
+    if not exact:
+        monkeypatch.setattr(repeats, "SEEN_RANGES_MAX", 2)
+        monkeypatch.setattr(repeats, "FORGOTTEN_HANDLES_MAX", 1)
+    for number in range(700):
+        walk(seed * 10_000 + number, exact)
+
+
+def nothing() -> Iterator[Acked]:
+    return iter(())
+
+
+def test_handles_in_step_stay_one_part() -> None:
+    seen = Repeats(nothing)
+    handles = [1, 2, 3]
+    assert seen.deliver(b"key", 5, 9, handles) == ([(5, 9, handles)], [])
+    assert seen.deliver(b"key", 9, 12, handles) == ([(9, 12, handles)], [])
+    assert seen.deliver(b"key", 9, 12, handles) == ([], [])
+    seen.answered(b"key", 5, 12, handles)
+    assert not seen._keys, "what is done takes no memory"
+
+
+def test_forgets_the_key_used_longest_ago() -> None:
+    seen = Repeats(nothing, entries_max=4)
+    seen.deliver(b"a", 1, 2, [1, 2])
+    seen.deliver(b"b", 1, 2, [1, 2])
+    seen.deliver(b"a", 2, 3, [1, 2])
+    seen.deliver(b"c", 1, 2, [1])
+    assert seen.known(b"a", 1) == ((1, 3),)
+    assert seen.known(b"b", 1) == ()
+
+
+def test_forgets_the_lowest_ranges() -> None:
+    seen = Repeats(nothing)
+    for number in range(SEEN_RANGES_MAX + 1):
+        seen.deliver(b"a", 10 * number + 1, 10 * number + 2, [1])
+    assert seen.known(b"a", 1)[0] == (11, 12)
+    assert seen.unacked(1) == SEEN_RANGES_MAX
+
+
+def test_many_ends_of_lives_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "FORGOTTEN_HANDLES_MAX", 10)
+    seen = Repeats(nothing)
+    for number in range(1000):
+        seen.deliver(b"a", 1, 2, [number % 7])
+        seen.forget([number % 7])
+        assert len(seen._forgotten) <= 10
+    assert seen._entries <= 7 and not seen.known(b"a", 3)

@@ -1,0 +1,188 @@
+"""A queue's second life, and what is bound again, reach the consumer that knew the first (correctness M5, M7)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import shoal
+from tests.client.fake_cluster import FakeCluster
+from tests.client.test_faults import bound, until
+
+WAIT_S = 10
+
+
+async def take(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:
+    async with asyncio.timeout(WAIT_S):
+        return [await anext(inbox) for _ in range(count)]
+
+
+async def second_life(broker: shoal.Broker, queue: str, key: str) -> None:
+    await broker.drop(queue)
+    await broker.declare(queue)
+    await broker.bind(queue, key, start=shoal.EARLIEST)
+
+
+@pytest.mark.parametrize("acked", [True, False])
+async def test_a_second_life_begins_anew_on_the_same_stream(
+    cluster: FakeCluster, fake_broker: shoal.Broker, acked: bool
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue) as inbox:
+        first = await take(inbox, 3)
+        if acked:
+            inbox.ack(*first)
+            await inbox.flush()
+        await second_life(fake_broker, queue, key)
+        again = await take(inbox, 3)
+        assert [message.body for message in again] == [b"1", b"2", b"3"]
+        inbox.ack(*again)
+        await inbox.flush()
+    assert (await fake_broker.describe(queue)).messages == 0
+
+
+async def test_acks_of_the_first_life_do_not_count_for_the_second(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue) as inbox:
+        first = await take(inbox, 3)
+        await second_life(fake_broker, queue, key)
+        again = await take(inbox, 3)
+        inbox.ack(*first)
+        await inbox.flush()
+        assert (await fake_broker.describe(queue)).messages == 3
+        inbox.ack(again[0])
+        await inbox.flush()
+    assert (await fake_broker.describe(queue)).messages == 2
+
+
+@pytest.mark.parametrize("absent", [True, False])
+async def test_a_second_life_that_began_while_the_stream_was_lost(
+    cluster: FakeCluster, fake_broker: shoal.Broker, absent: bool
+) -> None:
+    """The slice comes back with another life of the queue; or without it, and it is declared later."""
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue) as inbox:
+        await take(inbox, 3)
+        await slice_.stop()
+        await until(lambda: bool(inbox._slices["s01"].session.away))
+        slice_.state.queues.drop(queue.encode(), 0)
+        slice_.state.take_dropped()
+        if not absent:
+            slice_.state.queues.declare(queue.encode(), 0, 0)
+        await slice_.start()
+        await until(lambda: inbox._slices["s01"].attachments.complete)
+        await fake_broker.declare(queue)
+        await fake_broker.bind(queue, key, start=shoal.EARLIEST)
+        assert [message.body for message in await take(inbox, 3)] == [b"1", b"2", b"3"]
+
+
+async def test_deliveries_that_come_before_the_life_is_known_wait_for_it(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue) as inbox:
+        await take(inbox, 2)
+        slice_.late_attached = True  # The answer to an attach comes behind the first deliveries.
+        slice_.cut()
+        slice_.state.queues.drop(queue.encode(), 0)
+        slice_.state.queues.declare(queue.encode(), 0, 0)
+        slice_.state.take_dropped()
+        await fake_broker.bind(queue, key, start=shoal.EARLIEST)
+        assert [message.body for message in await take(inbox, 2)] == [b"1", b"2"]
+        await fake_broker.publish(key, b"3")
+        assert [message.body for message in await take(inbox, 1)] == [b"3"]
+
+
+async def test_the_same_life_after_a_lost_stream_is_not_handed_out_again(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue) as inbox:
+        messages = await take(inbox, 3)
+        for _ in range(3):
+            slice_.cut()
+            await until(lambda: inbox._slices["s01"].attachments.complete and slice_.session_count > 1)
+        await fake_broker.publish(key, b"4")
+        (last,) = await take(inbox, 1)
+        assert last.body == b"4"
+        inbox.ack(*messages, last)
+        await inbox.flush()
+    assert (await fake_broker.describe(queue)).messages == 0
+
+
+async def test_what_is_bound_again_after_it_was_acked_is_news(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue) as inbox:
+        inbox.ack(*await take(inbox, 3))
+        await inbox.flush()
+        await fake_broker.unbind(queue, key)
+        await fake_broker.publish(key, b"nobody's")
+        await fake_broker.bind(queue, key, start=shoal.EARLIEST)
+        again = await take(inbox, 3)
+        assert [message.body for message in again] == [b"1", b"2", b"3"]
+        inbox.ack(*again)
+        await inbox.flush()
+    assert (await fake_broker.describe(queue)).messages == 0
+
+
+async def test_what_was_handed_out_and_not_acked_stays_a_repeat(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue) as inbox:
+        first = await take(inbox, 3)
+        await fake_broker.unbind(queue, key, discard=True)
+        await fake_broker.bind(queue, key, start=shoal.EARLIEST)
+        await fake_broker.publish(key, b"4")
+        assert [message.body for message in await take(inbox, 1)] == [b"4"]
+        inbox.ack(*first)
+        await inbox.flush()
+    assert (await fake_broker.describe(queue)).messages == 1
+
+
+async def test_a_cancelled_anext_takes_no_message(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    count = 3 * shoal.limits.MESSAGES_PER_TURN_MAX
+    await fake_broker.publish_many(key, [b"%d" % number for number in range(count)])
+    got: list[bytes] = []
+    async with asyncio.timeout(WAIT_S), fake_broker.consume(queue, window_messages=count) as inbox:
+        while len(got) < count:
+            one = asyncio.ensure_future(anext(inbox))
+            await asyncio.sleep(0)
+            if not one.cancel():
+                got.append(one.result().body)
+            else:
+                await asyncio.wait([one])
+    assert got == [b"%d" % number for number in range(count)]
+
+
+async def test_an_ack_without_effect_says_so(cluster: FakeCluster) -> None:
+    async with shoal.connect(cluster.redirectors[0].address) as broker:
+        queue, key = await bound(broker, cluster)
+        await broker.publish_many(key, [b"1", b"2", b"3"])
+        async with broker.consume(queue, window_messages=1) as inbox:
+            (message,) = await take(inbox, 1)
+        with pytest.raises(shoal.Unavailable, match="the inbox is closed; what it had unacked is given again"):
+            await message.ack()
+        with pytest.raises(shoal.Unavailable, match="the inbox is closed; ask the broker for another one"):
+            await inbox.__aenter__()
+        with pytest.raises(shoal.Unavailable, match="the inbox is not open"):
+            await inbox.attach("q")
+        (pulled,) = await broker.pull(queue, 1)
+    with pytest.raises(shoal.Unavailable, match="the connection is closed"):
+        await pulled.ack()
+    with pytest.raises(shoal.Unavailable, match=r"call shoal\.connect\(\.\.\.\) again"):
+        await broker.__aenter__()

@@ -1,0 +1,227 @@
+"""One slice is down or silent: what does not need it goes on, nothing taken is lost, errors name it (correctness
+H6)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+import shoal
+from tests.client.fake_cluster import FakeCluster
+from tests.client.test_faults import bound, until
+
+PROMPT_S = 8.0
+"""Far below the deadline of the connections here, on a busy machine."""
+
+
+async def on_two(broker: shoal.Broker, cluster: FakeCluster) -> tuple[str, str, str]:
+    """A queue at home on s01, bound to a key there and to one of s02."""
+    queue, key = await bound(broker, cluster)
+    other = cluster.key_of("s02", "other")
+    await broker.bind(queue, other)
+    return queue, key, other
+
+
+@pytest.fixture
+async def patient_broker(cluster: FakeCluster) -> shoal.Broker:
+    return shoal.connect(cluster.redirectors[0].address, deadline_s=60)
+
+
+async def test_a_new_consumer_needs_the_home_only(cluster: FakeCluster, patient_broker: shoal.Broker) -> None:
+    async with patient_broker as broker:
+        queue, key, other = await on_two(broker, cluster)
+        await broker.publish(key, b"here")
+        await broker.publish(other, b"there")
+        await cluster.slices["s02"].stop()
+        async with asyncio.timeout(PROMPT_S), broker.consume(queue) as inbox:
+            message = await anext(inbox)
+            assert message.body == b"here"
+            await message.ack()
+            await inbox.flush()
+            await cluster.slices["s02"].start()
+            assert (await anext(inbox)).body == b"there"
+
+
+async def test_a_queue_is_added_while_a_slice_is_down(cluster: FakeCluster, patient_broker: shoal.Broker) -> None:
+    async with patient_broker as broker, broker.consume(()) as inbox:
+        queue, key, _ = await on_two(broker, cluster)
+        await cluster.slices["s02"].stop()
+        await until(lambda: bool(inbox._slices["s02"].session.away))
+        began = time.monotonic()
+        await inbox.attach(queue)
+        assert time.monotonic() - began < 0.9, "a slice that is known to be away is not waited for"
+        await broker.publish(key, b"here")
+        assert (await anext(inbox)).body == b"here"
+        async with asyncio.timeout(PROMPT_S):
+            await inbox.detach(queue)
+
+
+async def test_a_queue_whose_home_is_down_is_not_added(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, _, other = await on_two(fake_broker, cluster)
+    async with fake_broker.consume(()) as inbox:
+        await cluster.slices["s01"].stop()
+        with pytest.raises(shoal.DeadlineExceeded, match="attach at slice s01"):
+            await inbox.attach(queue, deadline_s=0.3)
+        await cluster.slices["s01"].start()
+        state = cluster.slices["s02"].state
+        await fake_broker.publish(other, b"for others")
+        await until(lambda: all(queue.encode() not in one.queues.values() for one in cluster.slices["s02"]._sessions))
+        assert not state.keys[other.encode()].bindings[queue.encode()].given
+        await inbox.attach(queue)
+        assert (await anext(inbox)).body == b"for others"
+
+
+async def test_a_pull_returns_what_it_has(cluster: FakeCluster, patient_broker: shoal.Broker) -> None:
+    async with patient_broker as broker:
+        queue, key, other = await on_two(broker, cluster)
+        await broker.publish_many(key, [b"1", b"2", b"3", b"4", b"5", b"6"])
+        await broker.publish(other, b"there")
+        await cluster.slices["s02"].stop()
+        got: list[bytes] = []
+        async with asyncio.timeout(PROMPT_S):
+            for _ in range(3):  # Another slice is asked first each time.
+                messages = await broker.pull(queue, 2)
+                got += [message.body for message in messages]
+                await broker.ack(*messages)
+        assert got == [b"1", b"2", b"3", b"4", b"5", b"6"]
+        await cluster.slices["s02"].start()
+        async with asyncio.timeout(PROMPT_S):
+            assert [message.body for message in await broker.pull(queue, 9)] == [b"there"]
+
+
+async def test_a_pull_that_finds_nothing_names_the_slice_that_is_down(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, _, _ = await on_two(fake_broker, cluster)
+    await cluster.slices["s02"].stop()
+    for ask in (fake_broker.pull, fake_broker.peek):
+        with pytest.raises(shoal.DeadlineExceeded, match="slice s02"):
+            await ask(queue, 9, deadline_s=0.3)
+    with pytest.raises(shoal.NoSuchQueue):
+        await fake_broker.pull(cluster.queue_with_home("s01", "no-such"), 9)
+
+
+async def test_what_a_pull_took_too_late_the_next_one_returns(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key, _ = await on_two(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    slice_.answering.clear()
+    with pytest.raises(shoal.DeadlineExceeded, match="slice s01"):
+        await fake_broker.pull(queue, 2, deadline_s=0.2)
+    cancelled = asyncio.create_task(fake_broker.pull(queue, 1))
+    await until(lambda: sum(frame.HasField("pull") for frame in slice_.frames) == 2)
+    cancelled.cancel()
+    slice_.answering.set()
+    await fake_broker.describe_key(key)
+    messages = await fake_broker.pull(queue, 9)
+    assert sorted(message.body for message in messages) == [b"1", b"2", b"3"]
+    await fake_broker.ack(*messages)
+    await fake_broker.flush()
+    assert (await fake_broker.describe(queue)).messages == 0
+
+
+async def test_what_was_taken_when_a_pull_fails_is_not_lost(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.pulling.PULL_PATIENCE_S", 60.0)
+    queue, key, other = await on_two(fake_broker, cluster)
+    await fake_broker.publish(key, b"here")
+    await fake_broker.publish(other, b"there")
+    cluster.slices["s02"].ignored = {"pull"}
+    fake_broker._pulling._turn = 2  # The next pull begins with the first slice.
+    pull = asyncio.create_task(fake_broker.pull(queue, 9))
+    await until(lambda: any(frame.HasField("pull") for frame in cluster.slices["s02"].frames))
+    assert cluster.slices["s01"].state.keys[key.encode()].bindings[queue.encode()].given
+    pull.cancel()
+    await asyncio.wait([pull])
+    cluster.slices["s02"].ignored = set()
+    async with asyncio.timeout(PROMPT_S):
+        assert sorted(message.body for message in await fake_broker.pull(queue, 9)) == [b"here", b"there"]
+
+
+async def test_late_messages_of_a_lost_stream_are_left_to_their_slice(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key, _ = await on_two(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish(key, b"1")
+    slice_.answering.clear()
+    with pytest.raises(shoal.DeadlineExceeded):
+        await fake_broker.pull(queue, 1, deadline_s=0.2)
+    slice_.answering.set()
+    await fake_broker.describe_key(key)
+    slice_.cut()
+    await until(lambda: slice_.session_count == 0)
+    (message,) = await fake_broker.pull(queue, 1)
+    await fake_broker.ack(message)
+    await fake_broker.flush()
+    assert (await fake_broker.describe(queue)).messages == 0
+    assert await fake_broker.pull(queue, 1) == []
+
+
+async def test_what_needs_every_slice_says_which_is_away(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key, other = await on_two(fake_broker, cluster)
+    await fake_broker.publish(key, b"here")
+    await fake_broker.publish(other, b"there")
+    await cluster.slices["s02"].stop()
+    with pytest.raises(shoal.DeadlineExceeded, match=r"describe of queue .* needs every slice, and slice s02 failed"):
+        await fake_broker.describe(queue, deadline_s=0.3)
+    with pytest.raises(shoal.DeadlineExceeded, match="1 messages were dropped, but slice s02 failed"):
+        await fake_broker.purge(queue, deadline_s=0.3)
+    with pytest.raises(shoal.DeadlineExceeded, match=r"is dropped, but slice s02 did not say so of its part .* sweep"):
+        await fake_broker.drop(queue, deadline_s=0.3)
+    async with asyncio.timeout(PROMPT_S):
+        assert not (await fake_broker.describe(queue)).exists, "its home says so, and no other is needed"
+    await cluster.slices["s02"].start()
+    assert queue.encode() in cluster.slices["s02"].state.queues
+    await fake_broker.drop(queue)
+    assert queue.encode() not in cluster.slices["s02"].state.queues
+    with pytest.raises(shoal.NoSuchQueue):
+        await fake_broker.drop(queue)
+
+
+async def test_flush_waits_for_a_slice_that_is_down_and_acks_what_comes_again(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, _, other = await on_two(fake_broker, cluster)
+    slice_ = cluster.slices["s02"]
+    await fake_broker.publish_many(other, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue) as inbox:
+        messages = [await anext(inbox) for _ in range(3)]
+        slice_.ignored = {"acks"}
+        await messages[0].ack()
+        await until(lambda: any(frame.HasField("acks") for frame in slice_.frames))
+        await slice_.stop()
+        await until(lambda: bool(inbox._slices["s02"].session.away))
+        await messages[1].ack()
+        with pytest.raises(shoal.DeadlineExceeded, match="acks at slice s02"):
+            await inbox.flush(deadline_s=0.3)
+        slice_.ignored = set()
+        await slice_.start()
+        await inbox.flush()
+        binding = slice_.state.keys[other.encode()].bindings[queue.encode()]
+        assert binding.done == {1, 2}
+        await messages[2].ack()
+        await inbox.flush()
+        assert binding.done == {1, 2, 3}
+
+
+async def test_flush_ends_where_the_slice_had_the_acks_and_could_not_say_so(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, _, other = await on_two(fake_broker, cluster)
+    slice_ = cluster.slices["s02"]
+    await fake_broker.publish(other, b"1")
+    async with fake_broker.consume(queue) as inbox:
+        message = await anext(inbox)
+        slice_.answering.clear()
+        await message.ack()
+        await until(lambda: slice_.state.keys[other.encode()].bindings[queue.encode()].done == {1})
+        slice_.cut()
+        slice_.answering.set()
+        async with asyncio.timeout(PROMPT_S):
+            await inbox.flush()
+        await fake_broker.publish(other, b"2")
+        assert (await anext(inbox)).body == b"2"

@@ -1,0 +1,117 @@
+"""What the library says by itself: where it connects, what is away and back, why nothing comes (operator M5, Low)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+import shoal
+from tests.client.fake_cluster import FakeCluster
+from tests.client.test_faults import bound, until
+
+
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "shoal")
+    return caplog
+
+
+def said(log: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in log.records if record.name == "shoal" and record.levelno == level]
+
+
+def test_a_host_alone_means_the_redirectors_port() -> None:
+    assert shoal.connect("localhost")._map.redirectors == ["localhost:7400"]
+    assert shoal.connect("a:1", "b")._map.redirectors == ["a:1", "b:7400"]
+    with pytest.raises(shoal.Malformed, match="is not host:port"):
+        shoal.connect("localhost:http")
+    for wrong in (7400, None, b"localhost"):
+        with pytest.raises(TypeError, match="redirector must be str"):
+            shoal.connect(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="at least one redirector"):
+        shoal.connect()
+
+
+async def test_a_port_that_speaks_http_is_told_as_such(log: pytest.LogCaptureFixture) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    expected = f"127.0.0.1:{port} answers HTTP, not gRPC: that is an HTTP port; clients connect to the redirector's"
+    async with server:
+        with pytest.raises(shoal.Unavailable, match=expected):
+            async with shoal.connect(f"127.0.0.1:{port}", deadline_s=2):
+                pass
+    assert expected in said(log, logging.WARNING)[0]
+
+
+async def test_a_refused_connection_is_told_while_it_is_waited_for(log: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    broker = shoal.connect(f"127.0.0.1:{port}", deadline_s=30)
+    entering = asyncio.ensure_future(broker.__aenter__())
+    await until(lambda: bool(said(log, logging.WARNING)))
+    assert not entering.done()
+    (sentence,) = said(log, logging.WARNING)
+    assert f"127.0.0.1:{port}" in sentence and "Connection refused" in sentence
+    entering.cancel()
+    await asyncio.wait([entering])
+
+
+async def test_slices_and_the_map_are_told_lost_and_back(
+    cluster: FakeCluster, fake_broker: shoal.Broker, log: pytest.LogCaptureFixture
+) -> None:
+    _, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await slice_.stop()
+    await until(lambda: any("requests to slice s01: away" in line for line in said(log, logging.INFO)))
+    await slice_.start()
+    await fake_broker.publish(key, b"x")
+    told = [line for line in said(log, logging.INFO) if "slice s01" in line]
+    assert len(told) == 2 and f"requests to slice s01: back, at {slice_.address}" in told[1]
+    log.clear()
+    await cluster.redirectors[0].stop()
+    await until(lambda: any("no map; trying again" in line for line in said(log, logging.INFO)))
+    await cluster.redirectors[0].start()
+    await until(lambda: any("map again" in line for line in said(log, logging.INFO)))
+    assert not said(log, logging.WARNING)
+
+
+async def test_a_full_window_is_told_once(
+    cluster: FakeCluster, fake_broker: shoal.Broker, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.inbox.WINDOW_LOOK_S", 0.01)
+    key = cluster.key_of("s01")
+    queue = cluster.queue_with_home("s01", "hq\x1b")
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish_many(key, [b"x"] * 1500)
+    async with fake_broker.consume(queue) as inbox:
+        for _ in range(1000):
+            await anext(inbox)
+        await until(lambda: bool(said(log, logging.WARNING)))
+        (sentence,) = said(log, logging.WARNING)
+        assert sentence.startswith(f"window of {queue.replace(chr(27), chr(92) + 'x1b')} is full: 1,000 messages are")
+        assert inbox._look is not None and inbox._look.when() < asyncio.get_running_loop().time(), "and no more"
+
+
+async def test_acked_messages_fill_no_window(
+    cluster: FakeCluster, fake_broker: shoal.Broker, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.inbox.WINDOW_LOOK_S", 0.001)
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish_many(key, [b"x"] * 30)
+    async with fake_broker.consume(queue, window_messages=10) as inbox:
+        for _ in range(30):
+            await (await anext(inbox)).ack()
+        looked = asyncio.Event()
+        inbox._look_later = looked.set  # type: ignore[method-assign]
+        await looked.wait()
+    assert not said(log, logging.WARNING)
