@@ -124,6 +124,8 @@ def check_names(what: str, value: object) -> dict[bytes, Name]:
         return {encode_name(value, what): value}
     if not isinstance(value, Iterable):
         raise TypeError(f"{what}s must be a name (str or bytes) or an iterable of names, not {_kind(value)}")
+    if isinstance(value, list | tuple | dict | set | frozenset) and len(value) <= NAMES_PER_CALL_MAX:
+        return {encode_name(name, what): name for name in value}
     names: dict[bytes, Name] = {}
     for count, name in enumerate(value):
         if count >= NAMES_PER_CALL_MAX:
