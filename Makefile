@@ -4,10 +4,12 @@ BIN := .venv/bin
 
 BUF_VERSION := 1.75.0
 BUF := .tools/buf-$(BUF_VERSION)/node_modules/.bin/buf
+ETCD := .tools/etcd-3.6/etcd
+ETCD_DEBIAN := .tools/etcd-debian/etcd
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chromium check chart bench loadtest proto publish-contract upgrade
+.PHONY: help setup demo test test-etcd etcd etcd-if-go chromium check chart bench loadtest proto lock publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -24,13 +26,37 @@ setup: .venv/.ready  ## .venv with the pinned dependencies; does nothing when it
 demo: setup  ## a local cluster replays real chat and churn, loses a node, and every message is checked
 	$(BIN)/shoal demo
 
-test: setup chromium  ## every test
+test: setup etcd-if-go  ## every test; that of the page skips where there is no Chromium
 	$(BIN)/pytest
 
-chromium:  # the browser of the page's test: installed only where there is none, with apt-get and as root; else that test skips
-	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && test "$$(id -u)" = 0 && timeout 120 apt-get -qq update \
-	  && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq --yes --no-install-recommends install chromium chromium-driver \
-	  >/dev/null; } || echo "there is no Chromium: the page is not tested"
+etcd: $(ETCD)  ## the newest etcd 3.6, built by Go: coordination is tested with it too
+
+$(ETCD): contract/etcd_main/main.go contract/etcd_main/go.mod contract/etcd_main/go.sum
+	@command -v go >/dev/null || { echo "etcd is built by Go $$(sed -n 's/^go //p' contract/etcd_main/go.mod) or later," \
+	  "and there is no go on PATH: install it from https://go.dev/dl, or do without (make demo and make test do)"; exit 1; }
+	go build -C contract/etcd_main -trimpath -o $(CURDIR)/$@ .
+	@touch $@
+
+etcd-if-go:  # about 80 s of two cores the first time; where it cannot be built the tests do without
+	@command -v go >/dev/null || { echo "there is no Go: coordination is tested without etcd 3.6"; exit 0; } \
+	  && $(MAKE) --no-print-directory $(ETCD) || echo "etcd 3.6 was not built: coordination is tested without it"
+
+$(ETCD_DEBIAN):
+	@command -v apt-get >/dev/null && command -v dpkg >/dev/null || { echo "this etcd is Debian's package etcd-server:" \
+	  "there is no apt-get here"; exit 1; }
+	rm -rf $(@D) && mkdir -p $(@D)
+	cd $(@D) && apt-get -qq -o APT::Sandbox::User=root download etcd-server && dpkg -x etcd-server_*.deb . && rm etcd-server_*.deb
+	ln -s usr/bin/etcd $@
+
+test-etcd: setup $(ETCD) $(ETCD_DEBIAN)  ## coordination, faults and the demo with each etcd: Debian's, the wheel's, 3.6
+	for etcd in $(ETCD_DEBIAN) $$($(BIN)/python -c 'from shoal_coordination.local_etcd import etcd_in_wheel as f; print(f())') \
+	  $(ETCD); do echo "== $$($$etcd --version | head -1)" && SHOAL_TEST_ETCD=$$etcd $(BIN)/pytest tests/coordination \
+	  tests/redirector tests/system tests/ops/test_demo.py tests/ops/http/test_faults.py \
+	  && $(BIN)/shoal demo --etcd $$etcd || exit 1; done
+
+chromium:  ## Chromium for the page's test, by apt-get and as root; does nothing where there is one
+	@command -v chromium >/dev/null || { timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive timeout 300 \
+	  apt-get -qq --yes --no-install-recommends install chromium chromium-driver >/dev/null; }
 
 check: setup $(BUF)  ## lint, format, types, arrows between components, wire contract
 	$(BIN)/ruff check
@@ -60,12 +86,16 @@ proto: setup  ## generated code and hash vectors, from contract/proto and contra
 publish-contract: $(BUF)  ## with a release: what the next ones must stay compatible with
 	$(BUF) build contract --exclude-source-info --output contract/published.binpb
 
+lock: setup  ## what the image installs, with hashes, from constraints.txt: helm/requirements*.txt
+	$(BIN)/python helm/tools/lock_image.py
+
 upgrade:  ## renews constraints.txt with the newest allowed versions
 	$(PYTHON) -m venv --clear .venv
-	$(INSTALL) --upgrade pip
+	$(INSTALL) --upgrade pip setuptools
 	$(INSTALL) --editable '.[dev]'
-	{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --all --exclude-editable | grep -v '^setuptools='; } > .venv/constraints.txt
+	{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --all --exclude-editable; } > .venv/constraints.txt
 	mv .venv/constraints.txt constraints.txt
+	$(BIN)/python helm/tools/lock_image.py
 	@touch .venv/.ready
 
 $(BUF):

@@ -20,6 +20,7 @@ from shoal.figures import (
     JournalFigures,
     KeyEntry,
     MemoryFigures,
+    MemoryShare,
     Page,
     SliceFigures,
     SliceInfo,
@@ -32,6 +33,7 @@ from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import Name, encode_name
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
+from shoal_contract.wire.common_pb2 import ErrorCode
 from shoal_contract.wire.redirector_pb2 import LocateRequest
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 
@@ -66,7 +68,9 @@ class Admin:
         locate = over(stub, lambda stub, s: stub.Locate(LocateRequest(), timeout=s))
         found = await self._calls.ask_redirector(self._map.redirectors, locate, self._deadline())
         owned = Counter(await self.partitions())
-        slices = tuple(SliceInfo(one.slice, one.address, one.epoch, owned[one.slice]) for one in found.slices)
+        slices = tuple(
+            SliceInfo(one.slice, one.address, one.epoch, owned[one.slice], one.admin_address) for one in found.slices
+        )
         return ClusterInfo(found.map_version, found.age_ms, sum(owned.values()), slices)
 
     async def partitions(self) -> tuple[str, ...]:
@@ -167,7 +171,12 @@ def _figures(answer: wire.FiguresResponse) -> SliceFigures:
             checkpoint.delta_rows,
             checkpoint.delta_bytes,
         ),
-        memory=MemoryFigures(answer.resident_bytes, answer.checkpointer_resident_bytes),
+        memory=MemoryFigures(
+            answer.resident_bytes,
+            answer.checkpointer_resident_bytes,
+            tuple(MemoryShare(one.name, one.used_bytes, one.limit_bytes) for one in answer.memory),
+        ),
+        refused={_code_name(one.code): one.count for one in answer.refused},
         counters=Counters(**{field.name: getattr(counters, field.name) for field in fields(Counters)}),
     )
 
@@ -175,7 +184,14 @@ def _figures(answer: wire.FiguresResponse) -> SliceFigures:
 _PLAIN = (
     *("slice", "node", "epoch", "map_version", "partitions", "time_ms", "queues", "keys", "bindings", "messages"),
     *("body_bytes", "sessions", "attached_queues", "disk_bytes"),
+    *("trouble", "version", "incarnation", "loop_longest_step_us", "lease_remaining_ms", "disk_free_bytes"),
+    *("silent_bindings", "checkpointer_restarts"),
 )
+
+
+def _code_name(code: ErrorCode.ValueType) -> str:
+    """Returns NO_SUCH_QUEUE of ERROR_CODE_NO_SUCH_QUEUE; the number of a code that a newer slice has."""
+    return ErrorCode.Name(code).removeprefix("ERROR_CODE_") if code in ErrorCode.values() else str(int(code))
 
 
 def _binding(slice_name: str, item: wire.ListedBinding) -> BindingEntry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from shoal_contract.names import Name
@@ -29,6 +29,8 @@ class SliceInfo:
     epoch: int
     partitions: int
     """How many it owns."""
+    admin_address: str = ""
+    """host:port of its administration; "" while it has none, or where that is at `address`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,23 @@ class CheckpointFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """One share of the broker's memory budget."""
+
+    name: str
+    used_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryFigures:
+    """Memory of a slice node's processes."""
+
     resident_bytes: int
     """Of the broker process."""
     checkpointer_resident_bytes: int
+    shares: tuple[MemoryShare, ...] = ()
+    """Of the broker's budget, what may take how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +137,24 @@ class SliceFigures:
     disk_bytes: int
     """The store, and the journal's segments as allocated."""
     counters: Counters
+    trouble: str = ""
+    """What keeps changes from being taken now, as a sentence; "": nothing."""
+    version: str = ""
+    """Of the program that the node runs."""
+    incarnation: str = ""
+    """The life of the slice's data, as its record in etcd names it."""
+    loop_longest_step_us: int = 0
+    """The longest that one step of work held the node's event loop, in the last minute."""
+    lease_remaining_ms: int = 0
+    """How long the node surely holds its lease; it answers nothing without one."""
+    disk_free_bytes: int = 0
+    """On the file system of journal and store."""
+    silent_bindings: int = 0
+    """Bindings with backlog and a consumer with room that are neither served nor in line: 0, or a defect."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """Answers that were errors, by code, as NO_SUCH_QUEUE."""
+    checkpointer_restarts: int = 0
+    """How often the checkpointer died and was started again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,15 @@ Belongs here: options and binding. Does not: services, TLS material (each `main.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
 
+from shoal_contract.grpc_requests import DecodingChecked
 from shoal_contract.limits import FRAME_BYTES_MAX
+
+Options = Sequence[tuple[str, Any]]
 
 OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
@@ -24,9 +28,18 @@ OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
 )
 
 
-def new_server(*, calls_max: int) -> grpc.aio.Server:
-    """A server that takes at most `calls_max` calls and streams at a time; further ones get RESOURCE_EXHAUSTED."""
-    return grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=calls_max)
+def new_server(
+    *, calls_max: int, options: Options = (), interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
+) -> grpc.aio.Server:
+    """A server that takes at most `calls_max` calls and streams at a time; further ones get RESOURCE_EXHAUSTED.
+
+    `options` are gRPC's and come after ours. A request that cannot be decoded is answered with Malformed.
+    """
+    return grpc.aio.server(
+        options=(*OPTIONS, *options),
+        maximum_concurrent_rpcs=calls_max,
+        interceptors=(*interceptors, DecodingChecked()),
+    )
 
 
 def listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> str:

@@ -6,30 +6,32 @@ Only servers import this; the bare client needs no uvloop.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 
 import uvloop
 
 from shoal_contract.errors import ShoalError
+from shoal_contract.stopping import Stopping
+from shoal_contract.version import version
 
-Serve = Callable[[asyncio.Event], Awaitable[None]]
+Serve = Callable[[Stopping], Awaitable[None]]
 
 
-def run(serve: Serve, name: str) -> int:
+def run(serve: Serve, name: str, drain_s: float = 0.0) -> int:
     """Runs `serve(stop)` to its end and returns the exit code: 0, or 1 after a ShoalError or OSError (logged).
 
-    `stop` is set by SIGTERM or SIGINT; `serve` then cleans up and returns. Other exceptions are bugs and propagate.
+    `stop` is set by SIGINT, or `drain_s` seconds after SIGTERM; `serve` then cleans up and returns. Other exceptions
+    are bugs and propagate.
     """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger(__name__).info("shoal %s starts", version())
     try:
-        uvloop.run(_until_signalled(serve))
+        uvloop.run(_until_signalled(serve, drain_s))
     except (ShoalError, OSError) as error:
         logging.getLogger(__name__).error("%s stops: %s", name, error)
         return 1
@@ -42,9 +44,7 @@ def say_ready(**facts: str | int) -> None:
     sys.stdout.flush()
 
 
-async def _until_signalled(serve: Serve) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def _until_signalled(serve: Serve, drain_s: float) -> None:
+    stop = Stopping(drain_s)
+    stop.on_signals()
     await serve(stop)

@@ -17,6 +17,23 @@ OnFailure = Callable[[str, BaseException], None]
 _log = logging.getLogger(__name__)
 
 
+async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """Runs `work` to its end and returns its result; when `stop` is set first, cancels it and returns None.
+
+    Returns only once `work` has ended. What it raises is raised, also out of its cancellation.
+    """
+    working = asyncio.get_running_loop().create_task(work, name="until stopped")
+    stopping = asyncio.get_running_loop().create_task(stop.wait(), name="stop")
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait([working])
+    return None if working.cancelled() else working.result()
+
+
 class Tasks:
     """The background tasks of one owner. Use as `async with Tasks("redirector") as tasks:`, or call `close`.
 

@@ -1,11 +1,8 @@
 """`python -m shoal_coordination`: see main.py."""
 
-import os
 import sys
 
-# Nothing forks: gRPC need not prepare for it, nor say so.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-
+import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_coordination.main import main
 
 if __name__ == "__main__":

@@ -10,35 +10,41 @@ from pathlib import Path
 from typing import Final
 
 from shoal_contract.errors import Malformed
-from shoal_coordination.options import EtcdOptions, Tls, parse_endpoints
+from shoal_coordination.options import EtcdOptions, PemFiles, parse_endpoints
+from shoal_coordination.pem import pem_files
 
 PASSWORD_VARIABLE: Final = "SHOAL_ETCD_PASSWORD"
 ENDPOINTS_METAVAR: Final = "HOST:PORT,..."
 
 
 def add_etcd_arguments(parser: argparse.ArgumentParser) -> None:
-    """TLS and login; `--etcd` itself is the program's own, as not all require it."""
-    parser.add_argument("--etcd-ca", type=Path, metavar="PEM", help="speak TLS to etcd, and trust this authority")
+    """Adds TLS and login; `--etcd` itself is the program's own, as not all require it."""
+    parser.add_argument(
+        "--etcd-ca",
+        type=Path,
+        metavar="PEM",
+        help="speak TLS to etcd, and trust this authority; PEM files are read again when they change",
+    )
     parser.add_argument("--etcd-certificate", type=Path, metavar="PEM", help="this process's own, with --etcd-key")
     parser.add_argument("--etcd-key", type=Path, metavar="PEM")
-    parser.add_argument("--etcd-user", default="", metavar="NAME", help=f"its password is in {PASSWORD_VARIABLE}")
+    parser.add_argument(
+        "--etcd-user", default="", metavar="NAME", help=f"its password is in {PASSWORD_VARIABLE}, or in a file:"
+    )
+    parser.add_argument("--etcd-password-file", type=Path, metavar="FILE", help="read at each login")
 
 
 def etcd_options(given: argparse.Namespace, password: str) -> EtcdOptions:
-    """Reads the files. Raises Malformed for bad endpoints and files without PEM, OSError."""
-    return EtcdOptions(parse_endpoints(given.etcd), _tls(given), given.etcd_user, password)
+    """Returns the options, and reads the files once. Raises Malformed for bad ones and bad endpoints, OSError."""
+    options = EtcdOptions(
+        parse_endpoints(given.etcd), _tls(given), given.etcd_user, password, password_file=given.etcd_password_file
+    )
+    options.password_now()
+    return options
 
 
-def _tls(given: argparse.Namespace) -> Tls | None:
+def _tls(given: argparse.Namespace) -> PemFiles | None:
     if given.etcd_ca is None:
+        if given.etcd_certificate or given.etcd_key:
+            raise Malformed("--etcd-certificate and --etcd-key mean TLS: say with --etcd-ca which authority to trust")
         return None
-    files = (given.etcd_ca, given.etcd_certificate, given.etcd_key)
-    return Tls(*(None if path is None else _pem(path) for path in files))
-
-
-def _pem(path: Path) -> bytes:
-    """An empty authority would mean the system's: what a file lacks is told at the start."""
-    text = path.read_bytes()
-    if b"-----BEGIN " not in text:
-        raise Malformed(f"{path} holds nothing in PEM form", subject=str(path))
-    return text
+    return pem_files(given.etcd_ca, given.etcd_certificate, given.etcd_key)

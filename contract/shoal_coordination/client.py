@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import grpc
 
-from shoal_contract.errors import OutcomeUnknown, Unavailable
+from shoal_contract.errors import OutcomeUnknown
 from shoal_coordination import limits
 from shoal_coordination.connection import Connection, Endpoint
 from shoal_coordination.entries import (
@@ -45,6 +45,7 @@ class EtcdClient:
     """
 
     def __init__(self, options: EtcdOptions) -> None:
+        self.options = options
         self._connection = Connection(options)
 
     async def get(self, key: bytes) -> Entry | None:
@@ -87,13 +88,8 @@ class EtcdClient:
         found = tuple(entries_from_wire(read.kvs) for read in reads)
         return Transaction(answer.succeeded, answer.header.revision, found)
 
-    async def compact(self, revision: int) -> None:
-        """Forgets all history below `revision`."""
-        request = wire.CompactionRequest(revision=revision, physical=True)
-        await self._write(lambda at: at.kv.Compact, request)
-
     async def grant_lease(self, ttl_s: int) -> int:
-        """A new lease's id. Whoever keeps it: lease.py."""
+        """A new lease's id. Keeping it: lease.py."""
         request = wire.LeaseGrantRequest(TTL=ttl_s)
         answer = await self._write(lambda at: at.lease.LeaseGrant, request)
         return answer.ID
@@ -102,10 +98,6 @@ class EtcdClient:
         """Ends a lease and deletes its keys. Conflict if it is gone already."""
         request = wire.LeaseRevokeRequest(ID=lease)
         await self._write(lambda at: at.lease.LeaseRevoke, request)
-
-    async def renew_lease(self, lease: int, within_s: float) -> int:
-        """One keepalive, answered `within_s`. Returns the seconds it lives from now; 0: it is gone."""
-        return await self._once(lambda at, metadata: _keep_alive(at, metadata, lease, within_s))
 
     async def lease_left_s(self, lease: int) -> int:
         """Seconds that a lease lives unless renewed; 0: it is gone."""
@@ -165,15 +157,3 @@ async def _logged_in(endpoint: Endpoint, call: Call[Answer]) -> Answer:
             raise
     endpoint.forget_token()
     return await call(endpoint, await endpoint.metadata())
-
-
-async def _keep_alive(endpoint: Endpoint, metadata: Metadata, lease: int, within_s: float) -> int:
-    stream = endpoint.lease.LeaseKeepAlive(timeout=within_s, metadata=metadata)
-    try:
-        await stream.write(wire.LeaseKeepAliveRequest(ID=lease))
-        answer = await stream.read()
-        if not isinstance(answer, wire.LeaseKeepAliveResponse):
-            raise Unavailable(f"etcd at {endpoint.address} ended a keepalive", subject=endpoint.address)
-        return max(0, answer.TTL)
-    finally:
-        stream.cancel()

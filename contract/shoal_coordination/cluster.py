@@ -1,16 +1,18 @@
-"""Making a cluster, and changing its partition map: one value each, by compare-and-swap."""
+"""Makes a cluster: its config and its partition map, one value each, in one transaction."""
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shoal_contract.errors import Conflict, OutOfRange
 from shoal_contract.limits import PARTITIONS_DEFAULT, PARTITIONS_MAX
 from shoal_contract.partition_map import PartitionMap
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.entries import Get, Put, absent, mod_revision_is
-from shoal_coordination.keys import ClusterKeys, check_record_name
+from shoal_coordination.entries import Entry, Get, Put, absent, mod_revision_is, prefix_end
+from shoal_coordination.keys import ClusterKeys, check_identity, check_record_name
 from shoal_coordination.records import ClusterConfig, decode_record, encode_record
 
 
@@ -21,16 +23,20 @@ async def create_cluster(
     partitions: int = PARTITIONS_DEFAULT,
     *,
     exactly: bool = False,
+    cluster_id: str = "",
 ) -> ClusterConfig:
     """Writes the config and an even map over `slices`, unless the cluster exists. Returns the config that holds.
 
-    Repeating it changes nothing, also after partitions moved. Raises Conflict if the cluster exists with another P or
-    without one of these slices, or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then
-    repeat it).
+    `cluster_id`: of a cluster whose records were lost, so that its slices know it again; it takes the place of another
+    id as long as no slice was led under that. Empty: a new one, at random. Repeating it changes nothing, also after
+    partitions moved. Raises Conflict if the cluster exists with another id, another P or without one of these slices,
+    or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then repeat it).
     """
     keys = ClusterKeys(cluster)
     _check(slices, partitions)
-    config = ClusterConfig(cluster, partitions, time.time_ns() // 1_000_000)
+    if cluster_id:
+        check_identity(cluster_id, "cluster id")
+    config = ClusterConfig(cluster, partitions, time.time_ns() // 1_000_000, cluster_id or secrets.token_hex(16))
     even = PartitionMap.even(slices, partitions)
     done = await client.transact(
         [absent(keys.config), absent(keys.map)],
@@ -51,24 +57,22 @@ async def create_cluster(
         raise Conflict(f"cluster {cluster} exists without slices {', '.join(missing)}", subject=cluster)
     if exactly and (others := sorted(set(held.slices) - set(slices))):
         raise Conflict(f"cluster {cluster} exists with slices {', '.join(others)} too", subject=cluster)
+    if cluster_id and existing.id != cluster_id:
+        return await _replace_id(client, keys, done.reads[0][0], replace(existing, id=cluster_id))
     return existing
 
 
-async def replace_map(client: EtcdClient, cluster: str, current: PartitionMap, following: PartitionMap) -> None:
-    """Stores `following` (see PartitionMap.moved) if the map is still at `current`'s version; else raises Conflict."""
-    assert following.version == current.version + 1
-    assert following.partitions == current.partitions
-    key = ClusterKeys(cluster).map
-    entry = await client.get(key)
-    held = PartitionMap.decode(entry.value).version if entry else 0
-    if entry is not None and held == current.version:
-        done = await client.transact([mod_revision_is(key, entry.mod_revision)], [Put(key, following.encode())])
-        if done.succeeded:
-            return
+async def _replace_id(client: EtcdClient, keys: ClusterKeys, held: Entry, config: ClusterConfig) -> ClusterConfig:
+    """The id of a cluster that was made anew, and whose slices then turned out to hold data of before."""
+    unused = [mod_revision_is(keys.config, held.mod_revision), absent(keys.slices, prefix_end(keys.slices))]
+    if (await client.transact(unused, [Put(keys.config, encode_record(config))])).succeeded:
+        return config
+    was = decode_record(held, ClusterConfig).id
     raise Conflict(
-        f"the map of cluster {cluster} has changed since version {current.version}",
-        subject=cluster, map_version=max(held, current.version),
-    )  # fmt: skip
+        f"cluster {config.name} exists with id {was}, not {config.id}, and slices have been led in it: it has data of"
+        f" its own",
+        subject=config.name,
+    )
 
 
 def _check(slices: Sequence[str], partitions: int) -> None:

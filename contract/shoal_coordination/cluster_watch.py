@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from shoal_contract.errors import Unavailable
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster_view import ClusterView, ViewFold
 from shoal_coordination.keys import ClusterKeys
-from shoal_coordination.watch import OnLink, Snapshot, watch_prefix
+from shoal_coordination.watch import OnLink, watch_prefix
 
 
-async def read_cluster(client: EtcdClient, cluster: str) -> ClusterView:
-    """The cluster now. Raises Unavailable if it does not exist (yet), Malformed, and what EtcdClient raises."""
-    found = await client.range_prefix(ClusterKeys(cluster).prefix)
-    view = ViewFold(cluster).apply(Snapshot(found.revision, found.entries))
-    if view is None:
-        raise Unavailable(f"cluster {cluster} does not exist", subject=cluster)
-    return view
+async def first_view(client: EtcdClient, cluster: str) -> ClusterView:
+    """Waits until the cluster exists, and for etcd; returns it as it is then. Raises what `watch_cluster` raises."""
+    async with aclosing(watch_cluster(client, cluster)) as views:
+        return await anext(views)
 
 
 async def watch_cluster(

@@ -10,38 +10,27 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import cycle
-from typing import Any, Final
 
 import grpc
 
 from shoal_contract.errors import Unavailable
 from shoal_coordination import limits
+from shoal_coordination.channels import CHANNEL_OPTIONS, Credentials, log_in_request
 from shoal_coordination.etcd_errors import login_is_off
 from shoal_coordination.options import EtcdOptions
-from shoal_coordination.wire import rpc_pb2 as wire
 from shoal_coordination.wire import rpc_pb2_grpc as services
-
-_CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
-    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", int(limits.KEEPALIVE_S * 1000)),
-    ("grpc.keepalive_timeout_ms", int(limits.SILENCE_S_MAX * 1000)),
-    # Each channel connects anew: it shares neither a broken connection nor its back-off with an earlier channel.
-    ("grpc.use_local_subchannel_pool", 1),
-    # etcd is inside the cluster: never through a web proxy that the environment names.
-    ("grpc.enable_http_proxy", 0),
-)
 
 
 class Endpoint:
     """A channel to one endpoint, its stubs and its login."""
 
-    def __init__(self, address: str, options: EtcdOptions) -> None:
+    def __init__(self, address: str, options: EtcdOptions, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address
         self._options = options
-        if options.tls is None:
-            self._channel = grpc.aio.insecure_channel(address, _CHANNEL_OPTIONS)
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
         else:
-            self._channel = grpc.aio.secure_channel(address, options.tls.credentials(), _CHANNEL_OPTIONS)
+            self._channel = grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
         self.kv = services.KVStub(self._channel)
         self.watch = services.WatchStub(self._channel)
         self.lease = services.LeaseStub(self._channel)
@@ -63,13 +52,17 @@ class Endpoint:
         self._token = None
 
     async def _log_in(self) -> str:
-        request = wire.AuthenticateRequest(name=self._options.user, password=self._options.password)
+        request = log_in_request(self._options)
         try:
             return (await self._auth.Authenticate(request, timeout=limits.CALL_S)).token
         except grpc.aio.AioRpcError as error:
             if login_is_off(error):
                 return ""
             raise
+
+    @property
+    def connected(self) -> bool:
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def connects(self) -> bool:
         """Whether the channel becomes ready within ENDPOINT_CONNECT_S. Says no at once if the connection is refused."""
@@ -93,6 +86,7 @@ class Connection:
 
     def __init__(self, options: EtcdOptions) -> None:
         self._options = options
+        self._credentials = Credentials(options.tls)
         self._addresses = cycle(options.endpoints)
         self._current: Endpoint | None = None
         self._connecting = asyncio.Lock()
@@ -140,8 +134,11 @@ class Connection:
             for _ in self._options.endpoints:
                 if self._closed:
                     raise Unavailable("this etcd client is closed")
+                if self._current is not None and not self._current.connected:
+                    # Not left to gRPC, which would connect again with the certificates of the time of its making.
+                    await self.leave(self._current)
                 if self._current is None:
-                    self._current = Endpoint(next(self._addresses), self._options)
+                    self._current = Endpoint(next(self._addresses), self._options, self._credentials.now())
                 if await self._current.connects():
                     return self._current
                 await self.leave(self._current)

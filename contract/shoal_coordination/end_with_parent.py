@@ -1,8 +1,9 @@
-"""`python -m shoal_coordination.end_with_parent PID COMMAND...`: becomes COMMAND, which gets SIGTERM when PID dies.
+"""`python -P -m shoal_coordination.end_with_parent PID COMMAND...`: becomes COMMAND, which ends with PID.
 
-For the children of a local cluster, so that a starter killed with -9 leaves nothing behind. The kernel's parent-death
-signal (prctl(2), PR_SET_PDEATHSIG) outlives exec. Where there is none (not Linux) COMMAND just runs. A program of its
-own rather than a function between fork and exec, which is unsafe in a process with threads.
+For the children of a local cluster, so that a starter killed with -9 leaves nothing behind: they get SIGTERM then, and
+what files they make only their user can read. The kernel's parent-death signal (prctl(2), PR_SET_PDEATHSIG) outlives
+exec. Where there is none (not Linux) COMMAND just runs. A program of its own rather than a function between fork and
+exec, which is unsafe in a process with threads.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tied_command(*command: str) -> list[str]:
-    """`command`, to be started by this process and to end with it."""
-    return [sys.executable, "-m", __name__, str(os.getpid()), *command]
+    """Returns `command` as it must be started by this process to end with it."""
+    return [sys.executable, "-P", "-m", __name__, str(os.getpid()), *command]
 
 
 def main() -> None:
@@ -26,6 +27,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:
             sys.exit(f"process {parent} ended before {command[0]} began")
+    os.umask(0o077)
     os.execvp(command[0], command)
 
 

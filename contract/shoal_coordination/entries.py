@@ -85,12 +85,9 @@ def version_is(key: bytes, version: int) -> wire.Compare:
     return wire.Compare(key=key, target=wire.Compare.VERSION, result=wire.Compare.EQUAL, version=version)
 
 
-def value_is(key: bytes, value: bytes) -> wire.Compare:
-    return wire.Compare(key=key, target=wire.Compare.VALUE, result=wire.Compare.EQUAL, value=value)
-
-
-def absent(key: bytes) -> wire.Compare:
-    return version_is(key, 0)
+def absent(key: bytes, range_end: bytes = b"") -> wire.Compare:
+    """Holds if `key` does not exist, or with `range_end` if no key in [key, range_end) does."""
+    return wire.Compare(key=key, range_end=range_end, target=wire.Compare.VERSION, result=wire.Compare.EQUAL, version=0)
 
 
 def prefix_end(prefix: bytes) -> bytes:

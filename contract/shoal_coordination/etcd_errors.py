@@ -15,22 +15,26 @@ _STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
 _NOT_NOW = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
 
 
-def translate(error: grpc.aio.AioRpcError, endpoint: str) -> ShoalError:
+def translate(error: grpc.RpcError, endpoint: str) -> ShoalError:
     """The typed error of a failed call to `endpoint`; its sentence names etcd and the endpoint."""
-    details = error.details() or ""
+    details = _details(error)
     failure = from_rpc_error(error)
     if any(text in details for text in _NO_LOGIN):
         failure = Unauthenticated(details)
-    elif error.code() in _NOT_NOW:
+    elif isinstance(error, grpc.Call | grpc.aio.AioRpcError) and error.code() in _NOT_NOW:
         failure = Conflict(details)
     return type(failure)(f"etcd at {endpoint}: {failure.message}", subject=endpoint)
 
 
-def token_is_stale(error: grpc.aio.AioRpcError) -> bool:
+def token_is_stale(error: grpc.RpcError) -> bool:
     """The server refused the token before it did anything: log in again and repeat, reads and writes alike."""
-    return any(text in (error.details() or "") for text in _STALE_TOKEN)
+    return any(text in _details(error) for text in _STALE_TOKEN)
 
 
-def login_is_off(error: grpc.aio.AioRpcError) -> bool:
+def login_is_off(error: grpc.RpcError) -> bool:
     """The cluster has authentication switched off: calls need no token."""
-    return "authentication is not enabled" in (error.details() or "")
+    return "authentication is not enabled" in _details(error)
+
+
+def _details(error: grpc.RpcError) -> str:
+    return (error.details() or "") if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else str(error)

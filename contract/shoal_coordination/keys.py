@@ -15,6 +15,7 @@ from typing import Final
 from shoal_contract.errors import InvalidName
 from shoal_coordination.limits import NAME_CHARACTERS_MAX
 
+_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 
 
@@ -28,6 +29,13 @@ def check_record_name(name: str, what: str) -> None:
         return
     shown = name[:NAME_CHARACTERS_MAX]
     raise InvalidName(f"{what} name {shown!r} {problem}", subject=shown, limit=NAME_CHARACTERS_MAX, value=len(name))
+
+
+def check_identity(text: str, what: str) -> None:
+    """Ids of clusters and of data: 32 hex digits. `what` is for the message. Raises InvalidName."""
+    if not _IDENTITY.fullmatch(text):
+        shown = text[:NAME_CHARACTERS_MAX]
+        raise InvalidName(f"{what} {shown!r} is not 32 digits of 0-9, a-f", subject=shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +59,14 @@ class ClusterKeys:
     def map(self) -> bytes:
         return self.prefix + b"map"
 
+    @property
+    def slices(self) -> bytes:
+        """The prefix of all slices' records."""
+        return self.prefix + b"slices/"
+
     def slice(self, name: str) -> bytes:
         check_record_name(name, "slice")
-        return self.prefix + b"slices/" + name.encode()
+        return self.slices + name.encode()
 
     def node(self, name: str) -> bytes:
         check_record_name(name, "node")

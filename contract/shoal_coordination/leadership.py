@@ -1,27 +1,32 @@
-"""Who leads a slice: taken by compare-and-swap on its record, each time with a higher epoch."""
+"""Takes the lead of a slice, by compare-and-swap on its record, each time with a higher epoch."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
-from shoal_contract.errors import Conflict, Fenced, Unavailable
+from shoal_contract.errors import Conflict, Fenced, ShoalError, Unavailable
 from shoal_coordination import limits
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.entries import Entry, Get, Put, absent, mod_revision_is
 from shoal_coordination.keys import ClusterKeys
 from shoal_coordination.nodes import Registration
 from shoal_coordination.records import NodeRecord, SliceRecord, decode_record, encode_record
+from shoal_coordination.slice_data import ClaimedData, check_life
 from shoal_coordination.wire import rpc_pb2 as wire
+
+_log = logging.getLogger(__name__)
 
 
 async def claim_slice_leadership(
-    client: EtcdClient, cluster: str, slice_name: str, registration: Registration
+    client: EtcdClient, cluster: str, slice_name: str, registration: Registration, data: ClaimedData
 ) -> SliceRecord:
-    """Makes the registered node the leader, with the next epoch; returns the record as stored.
+    """Makes the registered node the leader, with the next epoch; returns the record as stored, which names `data`.
 
     Allowed if the slice has no leader, the leader is an earlier incarnation of the node, or the leader's own
-    registration is gone; and only to a member of the in-sync set, once there is one. Raises Conflict (who leads, at
-    `leader`, and for how long, `value` ms), Fenced (the node's own registration is gone), Unavailable after
+    registration is gone; only to a member of the in-sync set, once there is one; and only with the data that the
+    record names, or that replaces it. Raises Conflict (with `leader` and `value` ms if another node leads, so that it
+    may pass; else it is for an operator), Fenced (the node's own registration is gone), Unavailable after
     CLAIM_ATTEMPTS_MAX lost races, and what EtcdClient raises (then claim again: it costs an epoch at most).
     """
     keys, node = ClusterKeys(cluster), registration.record
@@ -36,7 +41,7 @@ async def claim_slice_leadership(
         if held.leader not in ("", node.node):
             await _check_gone(client, keys, held)
             compare.append(absent(keys.node(held.leader)))
-        claimed = _next_leader(held, node)
+        claimed = _next_leader(held, node, data)
         if (await client.transact(compare, [Put(key, encode_record(claimed))])).succeeded:
             return claimed
     raise Unavailable(f"slice {slice_name} changed {limits.CLAIM_ATTEMPTS_MAX} times while claimed", subject=slice_name)
@@ -46,17 +51,40 @@ def _unchanged(key: bytes, found: tuple[Entry, ...]) -> wire.Compare:
     return mod_revision_is(key, found[0].mod_revision if found else 0)
 
 
-def _next_leader(held: SliceRecord, node: NodeRecord) -> SliceRecord:
+async def note_lsn(client: EtcdClient, cluster: str, claimed: SliceRecord, lsn: int) -> bool:
+    """Writes how far the slice's data goes, at the clean stop of the leader that has `claimed` it.
+
+    Best effort: what it adds is that an older copy is found out at the next start. Returns whether it was written: not
+    if the slice has another leader, epoch or data by now, nor if etcd is away.
+    """
+    key = ClusterKeys(cluster).slice(claimed.name)
+    try:
+        entry = await client.get(key)
+        held = SliceRecord(claimed.name) if entry is None else decode_record(entry, SliceRecord)
+        if entry is None or (held.epoch, held.incarnation) != (claimed.epoch, claimed.incarnation):
+            return False
+        noted = encode_record(replace(held, lsn=max(held.lsn, lsn)))
+        return (await client.transact([mod_revision_is(key, entry.mod_revision)], [Put(key, noted)])).succeeded
+    except ShoalError as error:
+        _log.warning("LSN %d of slice %s was not noted in etcd: %s", lsn, claimed.name, error)
+        return False
+
+
+def _next_leader(held: SliceRecord, node: NodeRecord, data: ClaimedData) -> SliceRecord:
     if held.in_sync and node.node not in held.in_sync:
         raise Conflict(
             f"node {node.node} is not in sync with slice {held.name}; only {', '.join(held.in_sync)} may lead it",
             subject=held.name,
         )
+    check_life(held, data)
     return replace(
         held,
-        epoch=held.epoch + 1,
+        epoch=max(held.epoch, data.epoch) + 1,
         leader=node.node,
         leader_address=node.address,
+        leader_admin_address=node.admin_address,
+        incarnation=data.incarnation,
+        lsn=data.lsn,
         replicas=held.replicas or (node.node,),
         in_sync=held.in_sync or (node.node,),
     )

@@ -1,48 +1,49 @@
 """A lease that is kept until it is revoked or lost: the node's sign of life.
 
-Belongs here: renewal, and knowing by this machine's own clock how long the lease surely lives. Does not: what hangs on
-it (nodes.py). The lease is counted from before each renewal was sent, so it is over here before it is over in etcd.
+Belongs here: the event loop's side of a lease. Does not: its renewal, which a thread of its own does (lease_keeper.py),
+and what hangs on it (nodes.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
+from contextlib import suppress
 
-from shoal_contract.errors import Conflict, OutcomeUnknown, OutOfRange, ShoalError, Unavailable
-from shoal_contract.tasks import Tasks
+from shoal_contract.errors import Conflict, OutcomeUnknown, OutOfRange
 from shoal_coordination import limits
 from shoal_coordination.client import EtcdClient
+from shoal_coordination.lease_connection import LeaseConnection
+from shoal_coordination.lease_keeper import LeaseKeeper, check_granted, now_s
 
 _log = logging.getLogger(__name__)
 
-# Monotonic, and where the system has it one that also counts while the machine is suspended: etcd does not wait.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def _now_s() -> float:
-    return time.clock_gettime(_CLOCK)
-
 
 class Lease:
-    """Made by `grant_lease`. After a loss it stays lost; who needs a lease again grants a new one."""
+    """Made by `grant_lease`. After a loss it stays lost; its owner grants a new one if it needs a lease again.
+
+    It is kept while the event loop is busy, and no longer than the event loop lives.
+    """
 
     def __init__(self, client: EtcdClient, lease: int, ttl_s: int, ends_s: float, on_loss: Callable[[], None]) -> None:
         self.id = lease
         self.ttl_s = ttl_s
         self._client = client
         self._on_loss = on_loss
-        self._ends_s = ends_s
-        """By _now_s: until then etcd surely holds the lease. Only grows, until it is lost."""
-        self._tasks = Tasks(f"lease {lease:x}")
-        self._tasks.start("keep", self._keep())
+        self._abandoned = False
+        self._ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        connection = LeaseConnection(client.options)
+        self._keeper = LeaseKeeper(connection, lease, ttl_s, ends_s, self._loop_lives, self._on_keeper_end)
 
     @property
     def left_s(self) -> float:
-        """Seconds that the lease surely lives; 0 when lost. Ask before each step that needs it: callbacks come late."""
-        return max(0.0, self._ends_s - _now_s())
+        """Seconds that the lease surely lives; 0 when lost. Ask before each step that needs it: callbacks come late.
+
+        Any thread may ask, at any time.
+        """
+        return self._keeper.left_s
 
     async def revoke(self) -> None:
         """Ends the lease at once, with its keys. `on_loss` is not called. If etcd is away, it ends by itself."""
@@ -53,37 +54,29 @@ class Lease:
             _log.info("lease %x was not revoked: %s", self.id, error)
 
     async def abandon(self) -> None:
-        """Keeps it no longer; it ends by itself. `on_loss` is not called."""
-        await self._tasks.close()
-        self._ends_s = 0.0
+        """Keeps it no longer; it ends by itself. `on_loss` is not called. Returns when its thread has ended."""
+        self._abandoned = True
+        self._keeper.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limits.LEASE_END_S):
+                await self._ended.wait()
 
-    async def _keep(self) -> None:
-        while self.left_s:
-            await asyncio.sleep(min(self.ttl_s / limits.LEASE_BEATS, self.left_s))
-            await self._renew()
-        self._ends_s = 0.0
-        _log.error("lease %x is lost", self.id)
-        self._on_loss()
+    def _loop_lives(self) -> bool:
+        return not self._loop.is_closed()
 
-    async def _renew(self) -> None:
-        """Tries until it is renewed or over."""
-        pause_s = limits.PAUSE_S_MIN
-        while self.left_s:
-            asked_s = _now_s()
-            try:
-                async with asyncio.timeout(self.left_s):
-                    ttl_s = await self._client.renew_lease(self.id, self.ttl_s / limits.LEASE_BEATS)
-            except (ShoalError, TimeoutError) as error:
-                _log.warning("lease %x has %.1f s left and is not renewed: %r", self.id, self.left_s, error)
-                await asyncio.sleep(min(pause_s, self.left_s))
-                pause_s = min(2 * pause_s, limits.PAUSE_S_MAX)
-            else:
-                self._ends_s = asked_s + ttl_s if ttl_s else 0.0
-                return
+    def _on_keeper_end(self, lost: bool) -> None:
+        """Passes the end on from the thread to the event loop, unless that is gone."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end, lost)
+
+    def _end(self, lost: bool) -> None:
+        self._ended.set()
+        if lost and not self._abandoned:
+            self._on_loss()
 
 
 async def grant_lease(client: EtcdClient, ttl_s: int, on_loss: Callable[[], None]) -> Lease:
-    """A lease of `ttl_s` seconds, kept from now on. `on_loss` is called once, from the event loop, when it is lost.
+    """Grants a lease of `ttl_s` seconds, kept from now on. `on_loss` is called once, from the event loop, after a loss.
 
     Raises OutOfRange below LEASE_TTL_S_MIN, and what EtcdClient raises.
     """
@@ -92,8 +85,7 @@ async def grant_lease(client: EtcdClient, ttl_s: int, on_loss: Callable[[], None
             f"a lease of {ttl_s} s is too short; the least is {limits.LEASE_TTL_S_MIN} s",
             subject="ttl_s", limit=limits.LEASE_TTL_S_MIN, value=max(0, ttl_s),
         )  # fmt: skip
-    asked_s = _now_s()
+    asked_s = now_s()
     lease = await client.grant_lease(ttl_s)
-    if _now_s() - asked_s >= ttl_s:
-        raise Unavailable(f"etcd took longer than {ttl_s} s to grant a lease")
+    check_granted(asked_s, ttl_s)
     return Lease(client, lease, ttl_s, asked_s + ttl_s, on_loss)

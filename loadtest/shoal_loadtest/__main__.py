@@ -1,9 +1,6 @@
 """`python -m shoal_loadtest`."""
 
-import os
-
-# Nodes are started by fork and exec; gRPC's own fork handlers would only complain.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
 
 if __name__ == "__main__":
     from shoal_loadtest.main import main

@@ -1,5 +1,5 @@
 """`python -m shoal_ops`: as `shoal`."""
 
-from shoal_ops.cli import main
+from shoal_ops.entry import main
 
 main()

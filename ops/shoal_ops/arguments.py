@@ -7,8 +7,27 @@ from typing import Annotated, Final
 
 import typer
 
+from shoal_contract.addresses import REDIRECTOR_PORT, redirector_addresses
+from shoal_contract.errors import Malformed
+
+
+def with_ports(at: str) -> str:
+    """Returns the redirectors that a user named, each with its port; typer's BadParameter (exit code 2) else."""
+    try:
+        return ",".join(redirector_addresses(at))
+    except Malformed as error:
+        raise typer.BadParameter(error.message) from None
+
+
 At = Annotated[
-    str, typer.Option("--at", envvar="SHOAL_REDIRECTOR", metavar="HOST:PORT", help="The redirector, or several,...")
+    str,
+    typer.Option(
+        "--at",
+        envvar="SHOAL_REDIRECTOR",
+        metavar="HOST[:PORT]",
+        help="The redirector; several with commas.",
+        callback=with_ports,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
@@ -16,8 +35,15 @@ Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", show_default=Fa
 Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False)]
 Keys = Annotated[list[str], typer.Argument(metavar="KEY...", show_default=False)]
 Folder = Annotated[Path, typer.Argument(metavar="PATH", show_default=False)]
+Etcd = Annotated[
+    Path | None,
+    typer.Option(
+        "--etcd", metavar="PROGRAM", dir_okay=False, help="The etcd to run; else that on PATH, else the wheel's.",
+        show_default=False, exists=True,
+    ),
+]  # fmt: skip
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")]
 After = Annotated[str, typer.Option("--after", metavar="CURSOR", help="Go on behind a page: its `next`.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Items of the page.")]
-AT_DEFAULT: Final = "127.0.0.1:7400"
+AT_DEFAULT: Final = f"127.0.0.1:{REDIRECTOR_PORT}"
 LIMIT_DEFAULT: Final = 100

@@ -75,21 +75,25 @@ def peek(
 
 @commands.command()
 def purge(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """Drop the backlog of queues; they stay bound."""
-    from shoal_ops.commands import lists
+    """Drop the backlog of queues; they stay bound. One that is not there does not keep the others."""
+    from shoal_ops.commands import many
 
-    exits.run(lists.purge(at, queues, as_json))
+    raise typer.Exit(exits.run(many.purge(at, queues, as_json)))
 
 
 @commands.command()
 def top(
-    interval_s: Annotated[float, typer.Option("--interval-s", min=0.2, max=60, help="Between two samples.")] = 1.0,
-    samples: Annotated[int, typer.Option("--samples", "-n", min=0, help="Stop after so many; 0: never.")] = 0,
+    interval_s: Annotated[
+        float, typer.Option("--interval-s", min=0.2, max=60, help="Seconds between two samples.")
+    ] = 1.0,
+    samples: Annotated[
+        int | None, typer.Option("--samples", "-n", min=1, help="Stop after so many; left out: at Ctrl-C.")
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="One sample.")] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Watch the slices: rates, queues, bindings, backlog, journal, memory."""
+    """Watch the slices: rates, queues, bindings, backlog, journal, memory, and what troubles them."""
     from shoal_ops.commands import top
 
     raise typer.Exit(exits.run(top.run_top(at, interval_s, 1 if once else samples, as_json)))

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from shoal_contract.errors import BadCall, Corrupt, NoRights, OutcomeUnknown, ResourceExhausted, ShoalError
+from shoal_contract.errors import Corrupt, NoRights, OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.names import printable
 
 DONE: Final = 0
@@ -35,36 +35,76 @@ INTERRUPTED: Final = 130
 
 Result = TypeVar("Result")
 
-# The first that fits.
-_ADVICE: tuple[tuple[type[BaseException], int, str], ...] = (
-    (BadCall, BAD_CALL, ""),
-    (OutcomeUnknown, UNKNOWN, "is the cluster up? shoal status; shoal up starts one here"),
-    (ResourceExhausted, SLOW_DOWN, "send less, or raise the limit, and try again"),
-    (NoRights, NO_RIGHTS, "ask for rights"),
-    (Corrupt, DAMAGED, "keep the files as they are, and see shoal check"),
-    (ShoalError, BAD_CALL, ""),
-    (OSError, BAD_CALL, ""),
+CLUSTER_AWAY: Final = "is the cluster up? shoal status tells; shoal up starts one here"
+"""What helps where a cluster did not answer. Commands that start one, or talk to none, say it themselves."""
+
+_HTTP_PORT: Final = "--at names an HTTP port: it wants the redirector's gRPC port, 7400 unless chosen"
+_NOT_GRPC: Final = ("Failed parsing HTTP/2", "Expected SETTINGS frame", "Trying to connect an http1.x server")
+"""gRPC's words where something answered that speaks HTTP/1."""
+
+_CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
+    (OutcomeUnknown, UNKNOWN),
+    (ResourceExhausted, SLOW_DOWN),
+    (NoRights, NO_RIGHTS),
+    (Corrupt, DAMAGED),
+    (ShoalError, BAD_CALL),
+    (OSError, BAD_CALL),
 )
+"""The first that fits."""
+
+_HINTS: Final[dict[int, str]] = {
+    SLOW_DOWN: "send less, or raise the limit, and try again",
+    NO_RIGHTS: "ask for rights",
+    DAMAGED: "keep the files as they are, and run shoal check on the node's folder",
+}
+
+OFFLINE: Final = {DAMAGED: "keep the files as they are"}
+"""For commands that look into files themselves: `shoal check` is no advice there."""
+
+
+def code_of(error: BaseException) -> int:
+    """Returns the exit code of an error that users can do something about."""
+    return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+def sentence_of(error: BaseException, hints: Mapping[int, str]) -> str:
+    """Returns the error and what to do next, as one printable line. `hints`: by exit code; "" for none."""
+    text = str(error)
+    hint = _HTTP_PORT if any(words in text for words in _NOT_GRPC) else hints.get(code_of(error), "")
+    return printable(f"{text} ({hint})" if hint else text)
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Ends the process with a line and a code, for the errors that users can do something about."""
-    # The same errors reach us; the log of tasks would only say them twice.
-    logging.getLogger("shoal_contract.tasks").disabled = True
+def told(hints: Mapping[int, str] | None = None) -> Iterator[None]:
+    """Ends the process with a line and a code, for the errors that users can do something about.
+
+    `hints`: what helps at an exit code, in place of the usual words; "" for errors that say it themselves.
+    """
+    log = logging.getLogger("shoal_contract.tasks")
+    before = log.disabled
+    log.disabled = True  # The same errors reach us; the log of tasks would only say them twice.
     try:
         yield
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except (ShoalError, OSError) as error:
-        code, advice = next((code, advice) for kind, code, advice in _ADVICE if isinstance(error, kind))
-        sys.stderr.write(f"shoal: {printable(str(error))}{f' ({advice})' if advice else ''}\n")
-        sys.exit(code)
+        tell(error, hints)
+        sys.exit(code_of(error))
+    finally:
+        log.disabled = before
 
 
-def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Runs `work` to its end; Ctrl-C cancels it. Errors as in `told`."""
-    with told():
-        import uvloop
+def tell(error: BaseException, hints: Mapping[int, str] | None = None) -> None:
+    """Writes one line about an error to stderr, for a command that goes on."""
+    sys.stderr.write(f"shoal: {sentence_of(error, _HINTS | dict(hints or {}))}\n")
 
+
+def run(work: Coroutine[Any, Any, Result], away: str = CLUSTER_AWAY) -> Result:
+    """Runs `work` to its end; Ctrl-C cancels it. Errors as in `told`. `away`: the hint where nothing answered."""
+    with told({UNKNOWN: away}):
+        try:
+            import uvloop
+        except ModuleNotFoundError:
+            work.close()
+            raise
         return uvloop.run(work)

@@ -54,10 +54,14 @@ REFRESH_PER_S: Final = 8
 VERB_DEADLINE_S: Final = 10.0
 """A command waits for so long for its answer: longer than a restart, shorter than patience."""
 
+SLICE_DEADLINE_S: Final = 2.5
+"""`shoal status` waits so long for every slice at once: one answers in milliseconds, a busy one in a second."""
+
 TOP_DEADLINE_S: Final = 3.0
 """`shoal top` shows a slice as silent after so long."""
 
 TAIL_QUEUES_MAX: Final = 1_000
 """Queues followed by one `shoal tail`."""
 
+assert SLICE_DEADLINE_S < VERB_DEADLINE_S
 assert MISMATCHES_SHOWN_MAX <= MISMATCHES_KEPT_MAX

@@ -21,13 +21,24 @@ def say_json(value: object) -> None:
 
 
 def say(text: str) -> None:
+    """Writes one line to stdout; what a terminal would act on is escaped."""
+    say_exactly(printable(text))
+
+
+def say_exactly(text: str) -> None:
+    """Writes `text` as it is, and the end of a line: for bodies that go to a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def remark(sentence: str) -> None:
-    """On stderr: beside the result, and not a part of it."""
-    sys.stderr.write(sentence + "\n")
+    """Writes one line to stderr: beside the result, and not a part of it."""
+    sys.stderr.write(printable(sentence) + "\n")
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun: 1 queue, 2 queues."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def facts(pairs: Mapping[str, object]) -> None:
@@ -46,7 +57,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         numeric = all(isinstance(row[index], int | float) for row in rows)
         shown.add_column(column, justify="right" if rows and numeric else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*map(text, row))
+        shown.add_row(*(printable(text(cell)) for cell in row))
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
     Console(highlight=False, markup=False, width=width).print(shown, crop=False, soft_wrap=False)
 
@@ -57,6 +68,12 @@ def body_json(body: bytes) -> dict[str, str]:
         return {"body": body.decode()}
     except UnicodeDecodeError:
         return {"body_hex": body.hex()}
+
+
+def body_text(body: bytes) -> str:
+    """Returns a body as it may be written to stdout: as it is to a pipe or file, escaped to a terminal."""
+    text = body.decode("utf-8", "backslashreplace")
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def plain(name: Name) -> str:

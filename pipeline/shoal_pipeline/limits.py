@@ -6,7 +6,10 @@ ARROW_ROWS: Final = 20_000
 """Rows in one Arrow batch: a few MB between Python and the JVM, whatever a segment holds."""
 
 LOCAL_MEMORY: Final = "2g"
-"""Of Spark's JVM on one machine; its Python workers come on top."""
+"""Of Spark's JVM on one machine, unless `--memory` says else; its Python workers come on top, about 90 MB a core."""
+
+LOCAL_MEMORY_MIB_MIN: Final = 512
+"""Spark refuses to start a driver with less than 471 MiB."""
 
 LOCAL_SHUFFLE_PARTITIONS: Final = 8
 """On one machine: four rounds on two cores. A cluster keeps Spark's own 200."""
@@ -35,6 +38,15 @@ INTERVALS_AIM: Final = 100
 
 HOTTEST: Final = 20
 """Keys named for each kind of heat."""
+
+HOTTEST_PLACES: Final = 10
+"""Partitions that the page names for each kind of heat; the table `places` has all."""
+
+NOTE_SLICES_MAX: Final = 8
+"""Slices named in one note; the table `slices` has all."""
+
+BAR_NAMES_MAX: Final = 40
+"""Slices that a plot names one by one; more are shown by rank."""
 
 # Bulk load and export.
 

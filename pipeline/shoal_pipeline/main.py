@@ -3,10 +3,12 @@
 A job is a module with
     SUMMARY: str                                      one line of help
     add_arguments(parser) -> None                     without importing pyspark, so that help is quick
-    run(arguments, session, say) -> int               the exit code; raises ShoalErrors
+    check(arguments) -> None                          what can be known without Spark, which takes seconds to start
+    run(arguments, session, say) -> int               the exit code
+of which the last two raise ShoalErrors.
 
 Belongs here: registration and the environment, which nobody else reads. Not here: what a job does, how a session is set
-up (session.py), what an error means to the shell (failure.py).
+up (session.py), whether Spark can run at all (needs.py), what an error means to the shell (failure.py).
 """
 
 from __future__ import annotations
@@ -14,11 +16,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from traceback import print_exception
 from typing import TYPE_CHECKING, Protocol, cast
 
+from shoal_contract.addresses import redirector_addresses
+from shoal_contract.errors import Malformed
+from shoal_pipeline.arguments import AT_DEFAULT, AT_VARIABLE
 from shoal_pipeline.failure import exit_code, typed
+from shoal_pipeline.needs import check_java, check_libraries
 from shoal_pipeline.progress import Say, say
 
 if TYPE_CHECKING:
@@ -31,11 +38,16 @@ JOBS: dict[str, str] = {
 }
 """Name -> module. Imported only when it is called, or for help."""
 
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which then knows the master, and whose file systems may be others than this machine's."""
+
 
 class Job(Protocol):
     SUMMARY: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def check(self, arguments: argparse.Namespace) -> None: ...
 
     def run(self, arguments: argparse.Namespace, session: SparkSession, say: Say) -> int: ...
 
@@ -43,25 +55,49 @@ class Job(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes as the `shoal` command's; argparse exits with 2 for bad arguments."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    parsed = _parser(given).parse_args(given)
-    job = cast(Job, import_module(JOBS[parsed.job]))
-    from shoal_pipeline.session import open_session
-
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started us and knows the master
-    say(f"starting Spark for {parsed.job}")
-    session = open_session(f"shoal {parsed.job}", None if submitted else parsed.master)
+    parsed = _parsed(_parser(given), given, os.environ)
     try:
-        return job.run(parsed, session, say)
+        return _run(parsed)
+    except KeyboardInterrupt:
+        return 130
     except Exception as error:
         known = typed(error)
         if known is None:
             raise
+        if parsed.traceback:
+            print_exception(error)
         say(str(known))
         return exit_code(known)
-    except KeyboardInterrupt:
-        return 130
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    check_libraries()
+    job = cast(Job, import_module(JOBS[parsed.job]))
+    submitted = _SUBMITTED in os.environ
+    if not submitted:
+        job.check(parsed)
+        check_java(os.environ)
+    from shoal_pipeline.session import open_session
+
+    say(f"starting Spark for {parsed.job}")
+    master = None if submitted else parsed.master
+    session = open_session(f"shoal {parsed.job}", master, memory=parsed.memory, quiet=not parsed.traceback)
+    try:
+        return job.run(parsed, session, say)
     finally:
         session.stop()
+
+
+def _parsed(
+    parser: argparse.ArgumentParser, given: Sequence[str], environment: Mapping[str, str]
+) -> argparse.Namespace:
+    parsed = parser.parse_args(given)
+    if "at" in parsed:
+        try:
+            parsed.at = ",".join(redirector_addresses(parsed.at or environment.get(AT_VARIABLE) or AT_DEFAULT))
+        except Malformed as error:
+            parser.error(f"--at: {error}")
+    return parsed
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
@@ -75,5 +111,12 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         one.add_argument(
             "--master", default="local[2]", help="where Spark runs; spark-submit's wins (default %(default)s)"
         )
+        one.add_argument(
+            "--memory",
+            default="",
+            metavar="SIZE",
+            help="of Spark's JVM on one machine, as 3g or 50%% of what the machine or container has (default 2g)",
+        )
+        one.add_argument("--traceback", action="store_true", help="with an error, all that Python and Spark say of it")
         job.add_arguments(one)
     return parser

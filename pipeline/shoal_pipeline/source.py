@@ -13,7 +13,7 @@
 | journal | store | refuse (default) a store whose journal has more than its checkpoint; ignore: only the checkpoint |
 | ranges | store | how many Spark partitions for each slice; default 4 |
 
-Belongs here: options to readers. Executors must see the folder under the same path.
+Belongs here: options to readers. Executors must see the folder under the same path; URLs (s3a:, hdfs:) are refused.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from shoal_pipeline.archive.reader import ArchiveOptions, ArchiveReader
 from shoal_pipeline.archive.schema import SCHEMA
 from shoal_pipeline.archive.stream import ArchiveStreamReader
 from shoal_pipeline.limits import SNAPSHOT_RANGES, SNAPSHOT_RANGES_MAX, STREAM_SEGMENTS_MAX
+from shoal_pipeline.locations import folder_of
 from shoal_pipeline.snapshot.reader import SnapshotOptions, SnapshotReader
 from shoal_pipeline.snapshot.schema import TABLES
 
@@ -81,7 +82,7 @@ class ShoalSource(DataSource):
         path = self.options.get("path")
         if not path:
             raise BadCall("a folder is needed: load(FOLDER)", subject="path")
-        return Path(path.removeprefix("file:"))
+        return folder_of(path, "archive" if self._table() == CHANGES else "store")
 
     def _one_of(self, name: str, values: tuple[str, ...]) -> str:
         """The first one is the default."""

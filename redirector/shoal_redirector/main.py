@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from shoal_contract import grpc_server, server_process
 from shoal_contract.errors import ShoalError
-from shoal_contract.http_server import HttpServer
+from shoal_contract.http.guard import guarded
+from shoal_contract.http.server import HttpServer
+from shoal_contract.stopping import Stopping
 from shoal_contract.tasks import Tasks
-from shoal_contract.wire.redirector_pb2_grpc import add_RedirectorServiceServicer_to_server
 from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.keys import check_record_name
@@ -35,30 +36,45 @@ class Settings:
     http: str
     cluster: str
     etcd: EtcdOptions
+    memory_mib: int
+    drain_s: float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code; argparse exits with 2 for bad arguments."""
     settings = _settings(arguments)
-    return server_process.run(lambda stop: serve(settings, stop), "redirector")
+    return server_process.run(lambda stop: serve(settings, stop), "redirector", settings.drain_s)
 
 
-async def serve(settings: Settings, stop: asyncio.Event) -> None:
+async def serve(settings: Settings, stop: Stopping) -> None:
     """Serves until `stop`. Raises OSError if an address cannot be bound."""
-    board, tally = Board(), Tally()
-    server = grpc_server.new_server(calls_max=limits.CALLS_MAX)
-    add_RedirectorServiceServicer_to_server(RedirectorService(board, tally), server)
+    watchers_max = limits.watchers_max(settings.memory_mib)
+    board, tally = Board(), Tally(watchers_max)
+    server = grpc_server.new_server(
+        calls_max=watchers_max + limits.CALLS_BESIDE_WATCHERS, options=_grpc_options(watchers_max)
+    )
+    server.add_generic_rpc_handlers((RedirectorService(board, tally).handlers(),))
     grpc_address = grpc_server.listen(server, settings.listen)
-    http = HttpServer(new_application(board, tally), settings.http, limits.HTTP)
+    http = HttpServer(settings.http, limits.HTTP)
+    application = guarded(new_application(board, tally, lambda: stop.asked), settings.http, limits.HTTP)
     async with EtcdClient(settings.etcd) as client, Tasks("redirector", lambda name, error: stop.set()) as tasks:
         tasks.start("etcd", follow(client, settings.cluster, board))
-        serving = tasks.start("http", http.run_until_stopped())
+        serving = tasks.start("http", http.run_until_stopped(application))
         await server.start()
         tasks.start("ready", _say_ready(board, grpc_address, http))
         await stop.wait()
         http.stop()
         await server.stop(limits.STOP_S)
         await asyncio.wait([serving], timeout=2 * limits.STOP_S)
+
+
+def _grpc_options(watchers_max: int) -> grpc_server.Options:
+    return (
+        # A connection costs memory also without a call. Most clients have one; the rest is for those that only locate.
+        ("grpc.max_allowed_incoming_connections", watchers_max + limits.CALLS_BESIDE_WATCHERS),
+        # Windows stay at 64 KiB, so a request that waits to be read holds no more here.
+        ("grpc.http2.bdp_probe", 0),
+    )
 
 
 async def _say_ready(board: Board, grpc_address: str, http: HttpServer) -> None:
@@ -73,11 +89,26 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument("--http", required=True, metavar="HOST:PORT", help="HTTP; port 0 takes a free one")
     parser.add_argument("--etcd", required=True, metavar=ENDPOINTS_METAVAR, help="etcd's endpoints")
     parser.add_argument("--cluster", required=True, metavar="NAME")
+    parser.add_argument(
+        "--memory-mib",
+        type=int,
+        default=limits.MEMORY_MIB_DEFAULT,
+        metavar="N",
+        help="memory that this process may take; it says how many may watch the map (default %(default)s)",
+    )
+    parser.add_argument(
+        "--drain-s",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="on SIGTERM serve on for so long, not ready, before the ports close (default 0)",
+    )
     add_etcd_arguments(parser)
     given = parser.parse_args(arguments)
     try:
         check_record_name(given.cluster, "cluster")
+        limits.watchers_max(given.memory_mib)
         etcd = etcd_options(given, os.environ.get(PASSWORD_VARIABLE, ""))
     except (ShoalError, OSError) as error:
         parser.error(str(error))
-    return Settings(given.listen, given.http, given.cluster, etcd)
+    return Settings(given.listen, given.http, given.cluster, etcd, given.memory_mib, max(0.0, given.drain_s))

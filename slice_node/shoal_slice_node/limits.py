@@ -90,7 +90,13 @@ DESCRIBE_BINDINGS_MAX: Final = 10_000
 """Bindings listed in one Describe."""
 
 HTTP_REQUESTS_MAX: Final = 100
-"""HTTP requests and connections at a time: a few who probe and scrape."""
+"""HTTP requests being answered at a time: a few probe and scrape. More are refused with 429."""
+
+HTTP_CONNECTIONS_MAX: Final = 200
+"""HTTP connections. One more ends the one that waits longest."""
+
+HTTP_BODY_BYTES_MAX: Final = 64 << 10
+"""A body, which no request here needs."""
 
 HTTP_HEAD_BYTES_MAX: Final = 16 << 10
 """Request line and headers."""

@@ -12,7 +12,8 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +24,17 @@ import grpc
 from shoal_contract import grpc_server, server_process
 from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.limits import PARTITIONS_DEFAULT
-from shoal_contract.tasks import OnFailure, Tasks
+from shoal_contract.tasks import OnFailure, Tasks, run_until
 from shoal_contract.wire.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from shoal_contract.wire.slice_pb2_grpc import add_SliceServiceServicer_to_server
 from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
 from shoal_coordination.client import EtcdClient
+from shoal_coordination.cluster_watch import first_view
 from shoal_coordination.keys import check_record_name
+from shoal_coordination.nodes import Registration
 from shoal_coordination.options import EtcdOptions
-from shoal_coordination.records import NodeRecord
+from shoal_coordination.records import NodeRecord, SliceRecord
+from shoal_coordination.slice_data import ClaimedData
 from shoal_slice_node.adapters.admin_service import AdminService
 from shoal_slice_node.adapters.broker import STORE_FOLDER, Broker
 from shoal_slice_node.adapters.bulk_service import bulk_handlers
@@ -89,7 +93,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
         else:
             client = await stack.enter_async_context(EtcdClient(settings.etcd))
-            broker = await _join(settings, client, address, stack, tasks, failed)
+            joined = await _join(settings, client, address, stack, tasks, failed, stop)
+            if joined is None:
+                return
+            broker = joined
         await _serve(settings, broker, server, address, watched, stop)
         await broker.stop(checkpoint=not failures)
     if failures:
@@ -112,12 +119,18 @@ async def _join(
     stack: AsyncExitStack,
     tasks: Tasks,
     failed: OnFailure,
-) -> Broker:
+    stop: asyncio.Event,
+) -> Broker | None:
+    """Returns None if it is stopped before it leads its slice."""
+
     def lost() -> None:
         failed("lease", ShoalError(f"node {settings.node} lost its lease: it may no longer serve"))
 
     record = NodeRecord(settings.node, address, settings.slice)
-    registration, slice_record = await lead_slice(client, settings.cluster, record, lost)
+    claiming = run_until(stop, _claim(settings, client, record, lost))
+    if (led := await claiming) is None:
+        return None
+    registration, slice_record = led
     stack.push_async_callback(registration.end)
     broker = await Broker.open(settings.data, slice_record.epoch, failed, settings.delta_rows, settings.archive)
     broker.start()
@@ -125,6 +138,15 @@ async def _join(
     tasks.start("map", follow_map(client, settings.cluster, settings.slice, broker, known))
     await known.wait()
     return broker
+
+
+async def _claim(
+    settings: Settings, client: EtcdClient, record: NodeRecord, lost: Callable[[], None]
+) -> tuple[Registration, SliceRecord]:
+    view = await first_view(client, settings.cluster)
+    known = view.slices.get(settings.slice, SliceRecord(settings.slice))
+    data = ClaimedData(known.incarnation or secrets.token_hex(16), 0, replaces=True)
+    return await lead_slice(client, settings.cluster, record, data, lost)
 
 
 async def _serve(

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from shoal_contract.tasks import Tasks
+from shoal_contract.tasks import Tasks, run_until
 
 
 async def test_a_task_is_named_after_its_owner_and_returns_its_result() -> None:
@@ -66,3 +66,31 @@ async def test_a_task_may_close_its_own_owner() -> None:
     other = tasks.start("other", asyncio.Event().wait())
     await tasks.start("closer", tasks.close())
     assert other.cancelled()
+
+
+async def test_work_that_ends_before_the_stop_gives_its_result_or_its_error() -> None:
+    async def fails() -> None:
+        raise ValueError("broken")
+
+    async def works() -> int:
+        return 7
+
+    assert await run_until(asyncio.Event(), works()) == 7
+    with pytest.raises(ValueError, match="broken"):
+        await run_until(asyncio.Event(), fails())
+
+
+async def test_work_that_is_stopped_is_cancelled_and_waited_for() -> None:
+    stop, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def waits() -> int:
+        stop.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.set()
+        return 7
+
+    assert await run_until(stop, waits()) is None
+    assert cleaned.is_set()

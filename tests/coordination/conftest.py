@@ -14,11 +14,17 @@ from shoal_coordination.local_etcd import LocalEtcd, etcd_in_wheel, version_of
 
 
 def _programs() -> dict[tuple[int, ...], Path]:
-    """One program for each version: those on PATH, and the wheel's."""
+    """One program for each version: the wheel's, those on PATH, and those that make put into .tools.
+
+    SHOAL_TEST_ETCD names the only one.
+    """
+    if given := os.environ.get("SHOAL_TEST_ETCD"):
+        return {version_of(Path(given)): Path(given).resolve()}
     on_path = [Path(folder, "etcd") for folder in os.get_exec_path()]
     # The wheel's launcher beside this Python is not looked at: it only starts the wheel's program.
     own = Path(sys.executable).parent
-    candidates = [etcd_in_wheel(), *(path for path in on_path if path.is_file() and path.parent != own)]
+    made = sorted((Path(__file__).parents[2] / ".tools").glob("etcd-*/etcd"))
+    candidates = [etcd_in_wheel(), *(path for path in on_path if path.is_file() and path.parent != own), *made]
     return {version_of(path): path for path in candidates if path is not None}
 
 

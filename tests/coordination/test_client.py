@@ -14,7 +14,6 @@ from shoal_coordination.entries import (
     absent,
     mod_revision_is,
     prefix_end,
-    value_is,
     version_is,
 )
 from shoal_coordination.local_etcd import LocalEtcd
@@ -63,8 +62,8 @@ async def test_each_comparison_holds_and_fails(client: EtcdClient, prefix: bytes
     for holds, fails in (
         (mod_revision_is(prefix, revision), mod_revision_is(prefix, revision - 1)),
         (version_is(prefix, 1), version_is(prefix, 2)),
-        (value_is(prefix, b"x"), value_is(prefix, b"y")),
         (absent(prefix + b"other"), absent(prefix)),
+        (absent(prefix + b"o", prefix + b"p"), absent(prefix, prefix_end(prefix))),
     ):
         assert (await client.transact([holds], [])).succeeded
         assert not (await client.transact([fails], [])).succeeded
@@ -83,7 +82,7 @@ async def test_of_many_compare_and_swaps_one_wins(client: EtcdClient, prefix: by
 
 async def test_a_delete_in_a_transaction(client: EtcdClient, prefix: bytes) -> None:
     await client.put(prefix, b"x")
-    assert (await client.transact([value_is(prefix, b"x")], [Delete(prefix)])).succeeded
+    assert (await client.transact([version_is(prefix, 1)], [Delete(prefix)])).succeeded
     assert await client.get(prefix) is None
 
 

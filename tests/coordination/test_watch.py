@@ -15,6 +15,7 @@ from shoal_coordination.entries import Delete, Put
 from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.options import EtcdOptions
 from shoal_coordination.watch import Changes, Snapshot, watch_prefix
+from shoal_coordination.wire import rpc_pb2 as wire
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +26,12 @@ Updates = AsyncGenerator[Snapshot | Changes, None]
 async def next_of(updates: Updates) -> Snapshot | Changes:
     async with asyncio.timeout(WAIT_S):
         return await anext(updates)
+
+
+async def compact(client: EtcdClient, revision: int) -> None:
+    """Forgets all history below `revision`, as an operator's etcdctl would."""
+    async with client.use() as endpoint:
+        await endpoint.kv.Compact(wire.CompactionRequest(revision=revision, physical=True), timeout=WAIT_S)
 
 
 async def values_until(updates: Updates, last: bytes) -> list[bytes]:
@@ -136,7 +143,7 @@ async def test_a_compaction_past_the_watch_makes_it_read_again(etcd: LocalEtcd) 
         await etcd.start()
         await other.delete(b"/w/gone")
         await other.put(b"/w/k", b"1")
-        await other.compact(await other.put(b"/w/k", b"2"))
+        await compact(other, await other.put(b"/w/k", b"2"))
         update = await next_of(updates)
         while isinstance(update, Changes):  # what the stream had delivered before it ended
             assert update.changes[0].entry.key == b"/w/gone"
@@ -146,12 +153,49 @@ async def test_a_compaction_past_the_watch_makes_it_read_again(etcd: LocalEtcd) 
         assert await values_until(updates, b"3") == [b"3"]
 
 
+async def test_a_compaction_at_what_was_seen_last_loses_nothing_and_reads_nothing_again(etcd: LocalEtcd) -> None:
+    async with (
+        EtcdClient(etcd.options()) as client,
+        EtcdClient(etcd.options()) as other,
+        aclosing(watch_prefix(client, b"/w/")) as updates,
+    ):
+        await next_of(updates)
+        seen = await other.put(b"/w/k", b"1")
+        assert await values_until(updates, b"1") == [b"1"]
+        await etcd.stop()  # nobody reads the watch: it resumes below, after the compaction
+        await etcd.start()
+        await compact(other, seen)
+        await other.put(b"/w/k", b"2")
+        assert await values_until(updates, b"2") == [b"2"]
+
+
+async def test_a_deletion_that_a_compaction_swallowed_is_learned_all_the_same(etcd: LocalEtcd) -> None:
+    """A compaction at the revision of a deletion forgets that it happened."""
+    async with (
+        EtcdClient(etcd.options()) as client,
+        EtcdClient(etcd.options()) as other,
+        aclosing(watch_prefix(client, b"/w/")) as updates,
+    ):
+        await next_of(updates)
+        await other.put(b"/w/k", b"1")
+        assert await values_until(updates, b"1") == [b"1"]
+        await etcd.stop()
+        await etcd.start()
+        await other.delete(b"/w/k")
+        found = await other.range_prefix(b"/w/")
+        await compact(other, found.revision)
+        update = await next_of(updates)
+        assert not update.entries if isinstance(update, Snapshot) else update.changes[-1].deleted
+
+
 async def test_a_compaction_below_the_watch_changes_nothing(client: EtcdClient, prefix: bytes) -> None:
     async with aclosing(watch_prefix(client, prefix)) as updates:
         await next_of(updates)
-        await client.compact(await client.put(prefix, b"1"))
+        seen = await client.put(prefix, b"1")
+        assert await values_until(updates, b"1") == [b"1"]
+        await compact(client, seen)
         await client.put(prefix, b"2")
-        assert await values_until(updates, b"2") == [b"1", b"2"]
+        assert await values_until(updates, b"2") == [b"2"]
 
 
 async def test_a_store_older_than_the_watch_is_read_again(etcd: LocalEtcd) -> None:

@@ -25,7 +25,6 @@ KUBERNETES = ("1.28", "1.31", "1.34", "1.37")
 NOT_OF_KUBERNETES = {"ServiceMonitor"}
 """Kinds of others, for which there is no schema here."""
 MADE_BY_USERS = {"shoal-etcd-tls", "shoal-etcd-login", "shoal-token", "shoal-example-org"}
-CLAIMS_OF_USERS = {"shoal-archive", "shoal-reports"}
 """What the examples' first lines ask users to make."""
 PINNED = re.compile(r".+(:v?\d[\w.-]*|@sha256:[0-9a-f]{64})")
 
@@ -158,14 +157,14 @@ def test_images_are_pinned(rendered: list[Manifest]) -> None:
 
 def test_what_is_mounted_and_read_exists(rendered: list[Manifest]) -> None:
     secrets = {one["metadata"]["name"] for one in of_kind(rendered, "Secret")} | MADE_BY_USERS
-    claims = {one["metadata"]["name"] for one in of_kind(rendered, "PersistentVolumeClaim")} | CLAIMS_OF_USERS
+    claims = {one["metadata"]["name"] for one in of_kind(rendered, "PersistentVolumeClaim")}
     for pod, container in containers(rendered):
         volumes = {one["name"]: one for one in pod.spec["volumes"]}
         assert {mount["name"] for mount in container["volumeMounts"]} <= set(volumes) | set(pod.claims)
         assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
         for volume in volumes.values():
             assert volume.get("secret", {}).get("secretName", "shoal-token") in secrets
-            assert volume.get("persistentVolumeClaim", {}).get("claimName", "shoal-archive") in claims
+            assert volume.get("persistentVolumeClaim", {}).get("claimName", "") in {"", *claims}
         for variable in container.get("env", ()):
             reference = variable.get("valueFrom", {}).get("secretKeyRef")
             assert reference is None or reference["name"] in secrets
@@ -196,13 +195,13 @@ def test_the_guide_names_what_an_install_makes() -> None:
     assert named <= values
 
 
-def test_jobs_end_and_only_the_check_is_a_hook(rendered: list[Manifest]) -> None:
+def test_jobs_end_and_only_the_check_and_the_test_are_hooks(rendered: list[Manifest]) -> None:
     for one in workloads(rendered):
         if one["kind"] in JOBS:
             assert template_of(one)["spec"]["restartPolicy"] in ("Never", "OnFailure")
-    assert [hooks_of(one) for one in rendered if hooks_of(one)] == [["pre-upgrade"]]
+    assert [hooks_of(one) for one in rendered if hooks_of(one)] == [["pre-upgrade"], ["test"]]
     without = render({"cluster": {"checkBeforeUpgrade": False}})
-    assert [one for one in without if hooks_of(one)] == []
+    assert [hooks_of(one) for one in without if hooks_of(one)] == [["test"]]
 
 
 def test_the_create_job_gets_another_name_when_its_pod_changes() -> None:

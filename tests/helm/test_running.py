@@ -14,6 +14,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from shoal_chart.running import RenderedCluster
 from shoal_coordination.local_etcd import LocalEtcd, ServerTls, etcd_in_wheel
 from shoal_coordination.options import Tls
 from tests.coordination.certificates import issue
+from tests.helm.pending_flags import without_pending
 
 DATA = Path(__file__).parents[1] / "data"
 RUNNER = Path(__file__).parents[2] / "helm" / "tools" / "run_rendered.py"
@@ -74,7 +76,8 @@ def values() -> dict[str, Any]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RenderedCluster]:
-    async with RenderedCluster(render(values), tmp_path_factory.mktemp("chart")) as cluster:
+    manifests = without_pending(render(values))
+    async with RenderedCluster(manifests, tmp_path_factory.mktemp("chart")) as cluster:
         yield cluster
 
 
@@ -93,6 +96,13 @@ async def test_every_slice_serves_under_the_name_of_its_ordinal(cluster: Rendere
     code, told = await run("-m", "shoal_ops", "status", "--json", "--at", cluster.address("redirector", "grpc"))
     assert code == 0
     assert [one["slice"] for one in json.loads(told)["slices"]] == ["s0", "s1", "s2"]
+
+
+async def test_helm_test_finds_every_slice_sound(cluster: RenderedCluster) -> None:
+    (job,) = [one for one in cluster.manifests if "test" in hooks_of(one)]
+    code, told = await cluster.run_job(job)
+    assert code == 0, told
+    assert [line.split()[0] for line in told.splitlines()[2:]] == ["s0", "s1", "s2"]
 
 
 async def test_every_probe_is_answered(cluster: RenderedCluster) -> None:
@@ -141,27 +151,40 @@ async def test_an_upgrade_to_another_number_of_slices_or_partitions_is_refused(
         assert (code, complaint in told) == (1, True), told
 
 
+@dataclass(frozen=True)
+class LeftBehind:
+    """What is left of a stopped cluster. `cluster_id`: as its records had it."""
+
+    values: dict[str, Any]
+    manifests: list[Manifest]
+    folder: Path
+    cluster_id: str
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def left_behind(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Manifest], Path]:
-    """Manifests and volumes of a cluster that got messages and was stopped, as at a drain of its machines."""
-    changed = {"slices": {"count": 2}, "admin": {"enabled": False}, "census": {"enabled": True}}
-    manifests, folder = render(merged(values, changed)), tmp_path_factory.mktemp("stopped")
+async def left_behind(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> LeftBehind:
+    """A cluster that got messages and was stopped, as at a drain of its machines."""
+    census = {"enabled": True, "resources": {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"memory": "4Gi"}}}
+    changed = merged(values, {"slices": {"count": 2}, "admin": {"enabled": False}, "census": census})
+    manifests, folder = without_pending(render(changed)), tmp_path_factory.mktemp("stopped")
     async with RenderedCluster(manifests, folder) as cluster, connect(cluster) as broker:
         await broker.declare("inbox")
         await broker.bind("inbox", KEYS)
         for key in KEYS:
             await broker.publish(key, key.encode())
     assert cluster.killed == []
-    return manifests, folder
+    (create,) = [pod.name for pod in cluster.pods if pod.ends]
+    return LeftBehind(changed, manifests, folder, json.loads(cluster.log(create).splitlines()[-1])["id"])
 
 
 @pytest.mark.parametrize("records_lost", [False, True])
-async def test_data_outlives_the_pods_and_etcds_records(
-    left_behind: tuple[list[Manifest], Path], records_lost: bool
-) -> None:
-    manifests, folder = left_behind
+async def test_data_outlives_the_pods_and_etcds_records(left_behind: LeftBehind, records_lost: bool) -> None:
+    """Lost records are made again with the cluster's id, by which its slices know it."""
+    manifests, folder = left_behind.manifests, left_behind.folder
     if records_lost:
         shutil.rmtree(folder / "claims" / "data-demo-shoal-etcd-0")
+        named = merged(left_behind.values, {"cluster": {"id": left_behind.cluster_id}})
+        manifests = without_pending(render(named))
     async with RenderedCluster(manifests, folder) as again, connect(again) as broker:
         found = await broker.peek("inbox", len(KEYS))
     assert sorted(message.body for message in found) == [key.encode() for key in KEYS]
@@ -169,16 +192,27 @@ async def test_data_outlives_the_pods_and_etcds_records(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_the_census_job_reports_on_what_the_slices_archived(left_behind: tuple[list[Manifest], Path]) -> None:
-    manifests, folder = left_behind
+async def test_the_census_job_reports_on_what_the_slices_archived(left_behind: LeftBehind) -> None:
+    manifests, folder = left_behind.manifests, left_behind.folder
     archived = (folder / "claims" / "demo-shoal-archive").glob("*/*/*.journal")
     assert {path.parent.relative_to(path.parents[2]).as_posix() for path in archived} == {"s0/n0", "s1/n1"}
     (scheduled,) = [one for one in manifests if one["kind"] == "CronJob"]
     code, told = await RenderedCluster(manifests, folder).run_job(scheduled)
     assert code == 0, told
     reports = folder / "claims" / "demo-shoal-census"
-    assert "<html" in (reports / "census.html").read_text(encoding="utf-8")
-    assert list((reports / "tables").rglob("*.parquet"))
+    (page,) = reports.glob("census-????-??-??.html")
+    assert "<html" in page.read_text(encoding="utf-8")
+    (tables,) = reports.glob("tables-????-??-??")
+    assert list(tables.rglob("*.parquet"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_a_census_of_nothing_yet_is_no_failure(values: dict[str, Any], tmp_path: Path) -> None:
+    manifests = render(merged(values, {"census": {"enabled": True}}))
+    (scheduled,) = [one for one in manifests if one["kind"] == "CronJob"]
+    code, told = await RenderedCluster(manifests, tmp_path).run_job(scheduled)
+    assert code == 0 and "no records yet" in told, told
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +264,8 @@ async def test_an_external_etcd_is_reached_by_tls_and_login(
     }
     outside = dict.fromkeys(values["etcd"]["external"]["endpoints"], external.endpoint)
     assert len(outside) == 3
-    async with RenderedCluster(render(values), tmp_path / "run", outside=outside, secrets=secrets) as cluster:
+    manifests = without_pending(render(values))
+    async with RenderedCluster(manifests, tmp_path / "run", outside=outside, secrets=secrets) as cluster:
         code, told = await run("-m", "shoal_ops", "status", "--json", "--at", cluster.address("redirector", "grpc"))
         assert (code, len(json.loads(told)["slices"])) == (0, 3)
         wrong = RenderedCluster(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 
 WAIT_S = 60
@@ -13,7 +14,7 @@ async def shoal(*arguments: str, at: str = "127.0.0.1:1", **environment: str) ->
     """Exit code, stdout, stderr."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "shoal_ops", *arguments,
-        env={"SHOAL_REDIRECTOR": at, "PATH": "/usr/bin:/bin", **environment},
+        env={"SHOAL_REDIRECTOR": at, "PATH": os.environ["PATH"], **environment},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     async with asyncio.timeout(WAIT_S):

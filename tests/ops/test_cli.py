@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_contract.version import version
 from shoal_ops import exits
 
 from .command_line import WAIT_S, shoal, shoal_json
@@ -45,6 +46,10 @@ async def cluster(tmp_path: Path) -> AsyncIterator[str]:
     assert {one["name"] for one in store["tables"]} >= {"key", "queue", "log"}  # type: ignore[attr-defined]
 
 
+async def test_the_version_is_the_packages() -> None:
+    assert await shoal("--version") == (0, f"shoal {version()}\n", "")
+
+
 async def test_help_lists_the_commands_and_the_exit_codes() -> None:
     code, out, _ = await shoal("--help")
     assert code == 0
@@ -67,11 +72,23 @@ async def test_a_bad_file_is_refused_before_anything_is_sent(tmp_path: Path) -> 
     assert "bad.tsv, line 2: 2 columns" in error
 
 
+async def test_numbers_that_mean_for_ever_are_left_out_not_zero() -> None:
+    for command in (("top",), ("tail", "anna")):
+        code, _, error = await shoal(*command, "-n", "0")
+        assert code == 2 and "1" in error
+        assert "left out: at Ctrl-C" in " ".join((await shoal(command[0], "--help"))[1].split())
+
+
+async def test_an_option_that_is_not_acted_on_yet_says_so(tmp_path: Path) -> None:
+    assert "not acted on yet" in " ".join((await shoal("declare", "--help"))[1].split())
+
+
 async def test_up_refuses_a_folder_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     code, _, error = await shoal("up", "--fresh", "--data", str(tmp_path))
     assert code == exits.BAD_CALL
     assert "is not a Shoal data folder: it has notes.txt" in error
+    assert "shoal status" not in error, "no hint of another cause"
 
 
 async def test_verbs_on_a_cluster(cluster: str) -> None:
@@ -83,6 +100,7 @@ async def test_verbs_on_a_cluster(cluster: str) -> None:
 
     assert await run("declare", "anna") == {"declared": ["anna"]}
     assert await run("bind", "anna", "room") == {"queue": "anna", "offsets": {"room": 1}}
+    assert await run("bind", "anna", "room", "--start", "last=3") == {"queue": "anna", "offsets": {"room": 1}}
     assert (await run("publish", "room", "hello"))["queues"] == 1
     assert (await run("describe", "anna"))["messages"] == 1
     assert (await run("pull", "anna", "--peek"))["body"] == "hello"
@@ -93,4 +111,5 @@ async def test_verbs_on_a_cluster(cluster: str) -> None:
     assert await run("unbind", "anna", "room") == {"queue": "anna", "offsets": {"room": 2}}
     assert await run("drop", "anna") == {"dropped": ["anna"]}
     code, _, error = await shoal("describe", "anna", at=cluster)
-    assert (code, error) == (exits.BAD_CALL, "shoal: there is no queue anna; declare it first\n")
+    text = "shoal: queue anna does not exist; declare it first (--key describes a key)\n"
+    assert (code, error) == (exits.BAD_CALL, text)

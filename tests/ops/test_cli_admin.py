@@ -68,9 +68,46 @@ async def test_peek_leaves_what_purge_drops(cluster: LocalCluster) -> None:
     for _ in range(2):
         assert (await shoal_json("peek", "inbox-1", at=at))["body"] == "hello"
     code, out, _ = await shoal("purge", "inbox-1", "empty", at=at)
-    assert (code, out) == (0, "inbox-1: 1 messages dropped\nempty: 0 messages dropped\n")
+    assert (code, out) == (0, "inbox-1: 1 message dropped\nempty: 0 messages dropped\n")
     assert await shoal_json("purge", "inbox-1", at=at) == {"purged": {"inbox-1": 0}}
     assert (await shoal("peek", "inbox-1", at=at))[1] == ""
+
+
+async def test_one_queue_that_is_not_there_does_not_keep_the_others(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    async with client.connect(at) as broker:
+        await broker.declare(["going", "gone too"])
+    code, out, error = await shoal("purge", "going", "nope", "gone too", at=at)
+    assert (code, out) == (exits.BAD_CALL, "going: 0 messages dropped\ngone too: 0 messages dropped\n")
+    assert error == "shoal: queue nope does not exist; declare it first\n"
+    code, out, error = await shoal("drop", "going", "nope", "gone too", at=at)
+    assert (code, out) == (exits.BAD_CALL, "going: dropped\ngone too: dropped\n")
+    assert error == "shoal: queue nope does not exist; declare it first\n"
+    code, out, _ = await shoal("drop", "going", "--json", at=at)
+    failed = {"going": "queue going does not exist; declare it first"}
+    assert (code, json.loads(out)) == (exits.BAD_CALL, {"dropped": [], "failed": failed})
+
+
+async def test_what_comes_to_nothing_is_said(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    assert await shoal("publish", "lonely", "x", at=at) == (
+        0, "no queue is bound to lonely: the message is not kept\n", ""
+    )  # fmt: skip
+    assert await shoal("members", "lonely", at=at) == (0, "", "no queue is bound to lonely\n")
+    assert await shoal_json("members", "lonely", at=at) == {"members": [], "next": ""}
+    code, out, error = await shoal("declare", "short-lived", "--expires-after-s", "60", at=at)
+    assert (code, out) == (0, "") and error.startswith("warning: --expires-after-s is stored, not acted on yet")
+
+
+async def test_numbers_and_nouns_agree(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    async with client.connect(at) as broker:
+        await broker.declare("single")
+        await broker.bind("single", "duet")
+    out = (await shoal("publish", "duet", "x", at=at))[1]
+    assert out.endswith(", to 1 queue, 0 live now\n")
+    out = (await shoal("publish", "room c", "x", at=at))[1]
+    assert out.endswith(", to 6 queues, 0 live now\n")
 
 
 async def test_top_shows_every_slice_and_its_rates(cluster: LocalCluster) -> None:
@@ -78,7 +115,7 @@ async def test_top_shows_every_slice_and_its_rates(cluster: LocalCluster) -> Non
     code, out, error = await shoal("top", "--once", "--interval-s", "0.2", at=at)
     assert (code, error) == (0, "")
     lines = out.splitlines()
-    assert lines[0].split() == list(COLUMNS)
+    assert lines[0].split() == list(COLUMNS) and COLUMNS[-1] == "trouble"
     assert [line.split()[0] for line in lines[1:]] == ["s01", "s02"]
     async with client.connect(at) as broker:
         watching = asyncio.create_task(shoal("top", "--json", "-n", "4", "--interval-s", "0.5", at=at))

@@ -6,8 +6,9 @@ The counts here share nothing with the pipeline: sets of members, a loop over ev
 from __future__ import annotations
 
 import gzip
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -153,12 +154,13 @@ class Count:
             counted.size_stddev = sqrt(sum((size - mean) ** 2 for size in sizes) / len(sizes))
 
 
-def count(events: list[Event], start_ms: int, length_ms: int) -> Count:
-    """Users stay online from their first event on."""
+def count(events: list[Event], begins_ms: Sequence[int]) -> Count:
+    """`begins_ms`: of the intervals; what is before the first counts into it. Users stay online from their first event
+    on."""
     found = Count()
     last = 0
     for event in events:
-        interval = (event.at_ms - start_ms) // length_ms
+        interval = max(0, bisect_right(begins_ms, event.at_ms) - 1)
         while last < interval:
             found.end(last)
             last += 1

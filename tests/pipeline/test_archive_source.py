@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from shoal_contract.chunk import encode_chunk
-from shoal_contract.errors import BadCall, Corrupt
+from shoal_contract.errors import BadCall, Corrupt, Malformed
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_pipeline.archive.folder import first_time_ms, list_spans
@@ -188,6 +188,29 @@ def test_a_missing_segment_is_damage(spark: SparkSession, tmp_path: Path) -> Non
         load(spark, tmp_path).collect()
     lost = load(spark, tmp_path, damage="skip").where("kind = 'damaged'").collect()
     assert told(lost, "lsn", "messages") == [(3, 1)]
+
+
+def test_a_last_segment_without_a_record_is_damage(spark: SparkSession, tmp_path: Path) -> None:
+    hours(tmp_path)
+    last = list_spans(tmp_path)[-1]
+    last.path.write_bytes(b"")
+    with pytest.raises(Exception, match="holds no record: a copy that broke off") as caught:
+        load(spark, tmp_path).collect()
+    assert isinstance(typed(caught.value), Corrupt)
+    lost = load(spark, tmp_path, damage="skip").where("kind = 'damaged'").collect()
+    assert told(lost, "lsn", "messages", "size") == [(last.first_lsn, 0, 0)]
+
+
+def test_a_file_that_has_no_segments_name_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    hours(tmp_path)
+    stray = list_spans(tmp_path)[0].path.with_name("zzzzzzzzzzzzzzzz.journal")
+    stray.touch()
+    for read in (lambda: list_spans(tmp_path), lambda: load(spark, tmp_path).collect()):
+        with pytest.raises(Exception, match=r"zzzzzzzzzzzzzzzz\.journal has no segment's name") as caught:
+            read()
+        assert isinstance(typed(caught.value), Malformed)
+    stray.rename(stray.with_suffix(".journal.partial"))
+    assert load(spark, tmp_path).count() > 0
 
 
 def test_a_folder_that_is_not_there_and_a_wrong_option_are_bad_calls(spark: SparkSession, tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ async def test_a_load_that_failed_is_resumed_by_the_same_command(
         pq.write_table(sound, chunk)
         assert await asyncio.to_thread(loaded, spark, *words, say=said.append) == 0
         assert any("going on with run" in line for line in said)
+        assert "holds a run of" in (await refused(spark, other, *words[1:]))[1], "one that is done, too"
         assert await asyncio.to_thread(exported, spark, cluster.redirector, tmp_path / "out") == sorted(set(pairs))
 
 
@@ -220,6 +221,19 @@ async def refused(spark: SparkSession, *words: object) -> tuple[type[ShoalError]
     known = typed(raised.value)
     assert known is not None
     return type(known), known.message.split(" (queue ")[0]
+
+
+def test_a_run_has_a_folder_for_its_inputs_and_cluster_unless_it_is_named() -> None:
+    def folder(*words: str) -> str:
+        parser = argparse.ArgumentParser()
+        load.add_arguments(parser)
+        return load.runs_of(parser.parse_args(list(words)))
+
+    first = folder("a/members.parquet", "--at", "h:1")
+    assert first.startswith(".shoal-runs/members-") and first == folder("a/members.parquet", "--at", "h:1")
+    others = [folder("b/members.parquet", "--at", "h:1"), folder("a/members.parquet", "--at", "h:2")]
+    assert len({first, *others}) == 3
+    assert folder("a/members.parquet", "--runs", "hdfs:///runs/") == "hdfs:///runs"
 
 
 async def test_without_a_cluster_nothing_is_begun(spark: SparkSession, tmp_path: Path) -> None:

@@ -60,10 +60,10 @@ async def cluster(client: EtcdClient) -> None:
     await create_cluster(client, CLUSTER, SLICES, PARTITIONS)
 
 
-async def launch(endpoint: str, *more: str) -> asyncio.subprocess.Process:
+async def launch(endpoint: str, *more: str, stderr: int | None = None) -> asyncio.subprocess.Process:
     command = [sys.executable, "-m", "shoal_redirector", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     command += ["--etcd", endpoint, "--cluster", CLUSTER, *more]
-    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=stderr)
 
 
 async def until_ready(process: asyncio.subprocess.Process, stack: AsyncExitStack) -> Redirector:

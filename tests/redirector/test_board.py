@@ -1,6 +1,8 @@
 """The board, and the watchers that read it: a slow one is never owed more than the newest map."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -9,9 +11,21 @@ from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.grpc import RedirectorService
+from shoal_redirector.adapters.tally import Tally
 from shoal_redirector.core.directory import directory_of
 
 FIRST = directory_of(PartitionMap.even(["s1", "s2"], 16), {})
+
+
+async def watched(board: Board) -> AsyncIterator[wire.WatchMapResponse]:
+    """What a watcher gets."""
+    context: Any = None
+    async for response in RedirectorService(board, Tally(1)).watch_map(nothing(), context):
+        yield wire.WatchMapResponse.FromString(response)
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    yield b""
 
 
 def test_before_the_first_map_there_is_no_answer_and_age_grows() -> None:
@@ -38,7 +52,7 @@ async def test_a_waiter_wakes_for_another_directory_and_not_for_an_equal_one() -
 async def test_a_watcher_that_was_slow_gets_one_step_to_the_newest_map() -> None:
     board = Board()
     board.show(FIRST)
-    responses = RedirectorService(board).WatchMap(wire.WatchMapRequest(), None)
+    responses = watched(board)
     assert (await anext(responses)).partitions == 16
     current = FIRST.map
     for partition in range(8):
@@ -55,7 +69,7 @@ async def test_a_watcher_that_was_slow_gets_one_step_to_the_newest_map() -> None
 async def test_a_cluster_made_anew_with_another_p_is_sent_whole() -> None:
     board = Board()
     board.show(FIRST)
-    responses = RedirectorService(board).WatchMap(wire.WatchMapRequest(), None)
+    responses = watched(board)
     await anext(responses)
     board.show(directory_of(PartitionMap.even(["s1"], 4), {}))
     step = await anext(responses)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,11 +18,13 @@ from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.cluster import create_cluster, replace_map
+from shoal_coordination.cluster import create_cluster
 from shoal_coordination.leadership import claim_slice_leadership
 from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.nodes import register_node
 from shoal_coordination.records import NodeRecord
+from shoal_coordination.slice_data import ClaimedData
+from tests.coordination.cluster_records import replace_map
 from tests.redirector.conftest import CLUSTER, PARTITIONS, SLICES, WAIT_S, Redirector, end, launch, until_ready
 
 EVEN = PartitionMap.even(SLICES, PARTITIONS)
@@ -71,7 +74,7 @@ async def test_metrics_count_what_was_asked(redirector: Redirector) -> None:
     assert (watched["shoal_redirector_map_version"], watched["shoal_redirector_map_age_seconds"]) == (1, 0)
     assert watched["shoal_redirector_slices"] == len(SLICES)
     text = (Path(__file__).parents[2] / "docs" / "administration.md").read_text(encoding="utf-8")
-    explained = set(re.findall(r"^\| `(shoal_redirector_\w+)`", text, re.MULTILINE))
+    explained = set(re.findall(r"^\| `(shoal_(?:redirector|build)_\w+)`", text, re.MULTILINE))
     assert explained == {name for name in before if name.startswith("shoal_")}
 
 
@@ -96,6 +99,28 @@ async def test_http_locates_the_same_keys(redirector: Redirector) -> None:
     assert {(found["address"], found["epoch"]) for found in body["keys"]} == {("", 0)}
 
 
+async def test_on_loopback_it_answers_no_other_host(redirector: Redirector) -> None:
+    """A page with a name of its own that leads to 127.0.0.1 reads nothing (DNS rebinding)."""
+    for path in ("/v1/locate?key=lobby", "/metrics", "/readyz"):
+        refused = await redirector.http.get(path, headers={"host": "evil.example"})
+        assert (refused.status_code, refused.json()["title"]) == (403, "Permission denied")
+
+
+async def test_silent_connections_do_not_close_its_http(redirector: Redirector) -> None:
+    host, _, port = str(redirector.ready["http"]).rpartition(":")
+    silent = []
+    try:
+        for number in range(1_010):
+            silent.append(socket.create_connection((host, int(port))))
+            if number % 3:
+                silent[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: loc" if number % 3 == 1 else b"G")
+        for path in ("/healthz", "/v1/locate?key=lobby"):
+            assert (await redirector.http.get(path, timeout=WAIT_S)).status_code == 200
+    finally:
+        for one in silent:
+            one.close()
+
+
 async def test_it_is_healthy_and_ready(redirector: Redirector) -> None:
     assert (await redirector.http.get("/healthz")).json() == {"healthy": True}
     assert (await redirector.http.get("/readyz")).json() == {"ready": True, "map_version": 1, "age_ms": 0}
@@ -113,20 +138,22 @@ async def test_bad_keys_are_refused_with_what_and_why(redirector: Redirector) ->
 @pytest.mark.parametrize(
     ("path", "status", "problem"),
     [
-        ("/v1/locate", 400, {"code": "MALFORMED", "subject": "key", "limit": 0, "value": 0}),
-        ("/v1/locate?key=", 400, {"code": "INVALID_NAME", "subject": "", "limit": 255, "value": 0}),
-        (f"/v1/locate?key={'k' * 256}", 400, {"code": "INVALID_NAME", "limit": 255, "value": 256}),
-        ("/v1/locate?" + "&key=k" * 1001, 400, {"code": "TOO_LARGE", "subject": "keys", "limit": 1000, "value": 1001}),
-        ("/v1/nothing", 404, {"code": "MALFORMED", "message": "GET /v1/nothing: Not Found"}),
+        ("/v1/locate", 400, {"title": "Malformed", "subject": "key", "limit": 0, "value": 0}),
+        ("/v1/locate?key=", 400, {"title": "Invalid name", "subject": "", "limit": 255, "value": 0}),
+        (f"/v1/locate?key={'k' * 256}", 400, {"type": "urn:shoal:error:InvalidName", "limit": 255, "value": 256}),
+        ("/v1/locate?" + "&key=k" * 1001, 413, {"title": "Too large", "subject": "keys", "limit": 1000, "value": 1001}),
+        ("/v1/locate?key=a&keys=b", 400, {"title": "Malformed", "subject": "keys"}),
+        ("/v1/nothing", 404, {"title": "Malformed", "detail": "GET /v1/nothing: Not Found"}),
     ],
-    ids=["no key", "empty key", "long key", "many keys", "no such path"],
+    ids=["no key", "empty key", "long key", "many keys", "unknown parameter", "no such path"],
 )
 async def test_bad_http_is_a_problem_with_its_figures(
     redirector: Redirector, path: str, status: int, problem: dict[str, object]
 ) -> None:
     answer = await redirector.http.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
-    assert answer.json()["message"]
+    assert set(answer.json()) == {"type", "title", "status", "detail", "subject", "limit", "value"}
+    assert answer.json()["status"] == status
     assert {name: answer.json()[name] for name in problem} == problem
 
 
@@ -147,7 +174,7 @@ async def test_a_watcher_learns_a_leaders_address(redirector: Redirector, client
         await next_of(call)
         node = NodeRecord("n1", "127.0.0.1:7001", "s1")
         registration = await register_node(client, CLUSTER, node, ttl_s=10, on_loss=lambda: None)
-        await claim_slice_leadership(client, CLUSTER, "s1", registration)
+        await claim_slice_leadership(client, CLUSTER, "s1", registration, ClaimedData("d" * 32, 0))
         change = await next_of(call)
         assert (change.map_version, list(change.moved)) == (1, [])
         assert change.slices[0] == wire.SliceAddress(slice="s1", address="127.0.0.1:7001", epoch=1)

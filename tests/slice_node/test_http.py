@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -69,6 +70,33 @@ def test_every_metric_is_explained_to_users_and_none_that_is_not_there() -> None
     explained = set(re.findall(r"^\| `(shoal_slice_node_\w+)`", text, re.MULTILINE))
     names = {PREFIX + name for name, _, _ in GAUGES} | {f"{PREFIX}{name}_total" for name, _, _ in COUNTERS}
     assert explained == names
+
+
+async def test_silent_connections_do_not_close_the_port() -> None:
+    async with watched_over("127.0.0.1:0", on_failure) as watched:
+        host, _, port = watched.address.rpartition(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(250)]
+        async with httpx.AsyncClient(base_url=f"http://{watched.address}", timeout=30) as client:
+            assert (await client.get("/healthz")).status_code == 200
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_on_loopback_no_other_host_is_answered() -> None:
+    async with (
+        watched_over("127.0.0.1:0", on_failure) as watched,
+        httpx.AsyncClient(base_url=f"http://{watched.address}") as client,
+    ):
+        for path in ("/metrics", "/healthz"):
+            refused = await client.get(path, headers={"host": "evil.example:80"})
+            assert (refused.status_code, refused.json()["subject"]) == (403, "host")
+
+
+async def test_it_listens_on_ipv6_too() -> None:
+    for address, at in (("[::1]:0", "[::1]"), ("[::]:0", "[::1]")):
+        async with watched_over(address, on_failure) as watched, httpx.AsyncClient(trust_env=False) as client:
+            port = watched.address.rpartition(":")[2]
+            assert (await client.get(f"http://{at}:{port}/healthz")).status_code == 200
 
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

@@ -1,20 +1,18 @@
 {{/* Names, labels, addresses. What pods are made of is in _pods.tpl. */}}
 
-{{/* Prefix of all names. 40 characters at most: with a component's name and an ordinal it stays a DNS label. */}}
+{{/* Prefix of all names. 40 characters at most: with a component's name and an ordinal it stays a DNS label. A release's
+name may have dots, which a Service's may not. */}}
 {{- define "shoal.name" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- $whole := .Values.fullnameOverride -}}
+{{- if not $whole -}}
+{{- $whole = ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
 {{- end -}}
-{{- end -}}
+{{- $whole | replace "." "-" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* What selectors match by: never changes. Takes (dict "root" $ "component" NAME). */}}
+{{/* What selectors match by: never changes. Pods have these labels and no others of the chart's: a release of the chart
+alone must not restart them. Takes (dict "root" $ "component" NAME). */}}
 {{- define "shoal.selector" -}}
 app.kubernetes.io/name: shoal
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -29,20 +27,27 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 
-{{- define "shoal.image" -}}
-{{- with .Values.image -}}
+{{/* Takes (dict "repository" R "tag" T "digest" D). */}}
+{{- define "shoal.imageOf" -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
 {{- else -}}
-{{ .repository }}:{{ default $.Chart.AppVersion .tag }}
-{{- end -}}
+{{ .repository }}:{{ .tag }}
 {{- end -}}
 {{- end -}}
 
-{{/* With Java. A digest names one image only, so it does not count here. */}}
+{{- define "shoal.tag" -}}
+{{- default .Chart.AppVersion .Values.image.tag -}}
+{{- end -}}
+
+{{- define "shoal.image" -}}
+{{- include "shoal.imageOf" (dict "repository" .Values.image.repository "tag" (include "shoal.tag" .) "digest" .Values.image.digest) -}}
+{{- end -}}
+
+{{/* The variant with Java: another image, so another digest. */}}
 {{- define "shoal.sparkImage" -}}
-{{- $tag := default .Chart.AppVersion .Values.image.tag -}}
-{{ .Values.image.repository }}:{{ default (printf "%s-spark" $tag) .Values.census.tag }}
+{{- $tag := default (printf "%s-spark" (include "shoal.tag" .)) .Values.census.tag -}}
+{{- include "shoal.imageOf" (dict "repository" .Values.image.repository "tag" $tag "digest" .Values.census.digest) -}}
 {{- end -}}
 
 {{/* s0,s1,... in the order of ordinals. */}}
@@ -52,6 +57,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- $names = append $names (printf "s%d" $ordinal) -}}
 {{- end -}}
 {{- join "," $names -}}
+{{- end -}}
+
+{{/* Every interface. */}}
+{{- define "shoal.any" -}}
+{{- ternary "[::]" "0.0.0.0" (eq .Values.ipFamily "IPv6") -}}
+{{- end -}}
+
+{{/* The pod's own address, of the variable POD_IP. */}}
+{{- define "shoal.podAddress" -}}
+{{- ternary "[$(POD_IP)]" "$(POD_IP)" (eq .Values.ipFamily "IPv6") -}}
 {{- end -}}
 
 {{- define "shoal.redirectorAddress" -}}

@@ -1,9 +1,19 @@
-{{/* What pods have in common: metadata, security, placement, probes, the way to etcd. */}}
+{{/* What pods have in common: metadata, security, placement, resources, probes, the way to etcd. */}}
+
+{{/* Of a Deployment or StatefulSet itself. Takes (dict "root" $ "component" NAME "annotations" MORE). */}}
+{{- define "shoal.workloadMetadata" -}}
+labels:
+  {{- include "shoal.labels" . | nindent 2 }}
+{{- with merge (deepCopy (default dict .root.Values.pods.workloadAnnotations)) (default dict .annotations) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
 
 {{/* Takes (dict "root" $ "component" NAME). */}}
 {{- define "shoal.podMetadata" -}}
 labels:
-  {{- include "shoal.labels" . | nindent 2 }}
+  {{- include "shoal.selector" . | nindent 2 }}
   {{- with .root.Values.pods.labels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -54,30 +64,49 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* Takes (dict "root" $ "component" NAME "spread" VALUES). */}}
+{{/* Takes (dict "root" $ "component" NAME "spread" LIST). */}}
 {{- define "shoal.spread" -}}
+{{- $this := . -}}
+{{- with .spread }}
 topologySpreadConstraints:
+  {{- range . }}
   - maxSkew: 1
-    topologyKey: {{ .spread.topologyKey }}
-    whenUnsatisfiable: {{ .spread.whenUnsatisfiable }}
+    topologyKey: {{ .topologyKey }}
+    whenUnsatisfiable: {{ .whenUnsatisfiable }}
     labelSelector:
       matchLabels:
-        {{- include "shoal.selector" . | nindent 8 }}
+        {{- include "shoal.selector" $this | nindent 8 }}
+  {{- end }}
+{{- end }}
 {{- end -}}
 
-{{/* All our servers have these two paths on the port named http. Takes the seconds that a start may take. */}}
+{{/* A role's resources, with the one number of its memory as the limit: its process is told the same number. Takes (dict
+"name" NAME "values" VALUES). */}}
+{{- define "shoal.resources" -}}
+{{- $name := .name -}}
+{{- with .values -}}
+{{- if hasKey (default dict .resources.limits) "memory" -}}
+{{- fail (printf "%s.resources.limits.memory: say %s.memoryMiB instead, one number for the pod and for its process" $name $name) -}}
+{{- end -}}
+{{- $resources := deepCopy (default dict .resources) -}}
+{{- $limits := merge (dict "memory" (printf "%dMi" (int .memoryMiB))) (default dict $resources.limits) -}}
+{{- toYaml (set $resources "limits" $limits) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* All our servers answer these two paths. Takes (dict "port" NAME "startSeconds" N). */}}
 {{- define "shoal.probes" -}}
 startupProbe:
-  httpGet: {path: /readyz, port: http}
+  httpGet: {path: /readyz, port: {{ .port }}}
   periodSeconds: 2
   timeoutSeconds: 5
-  failureThreshold: {{ div (add . 1) 2 }}
+  failureThreshold: {{ div (add .startSeconds 1) 2 }}
 readinessProbe:
-  httpGet: {path: /readyz, port: http}
+  httpGet: {path: /readyz, port: {{ .port }}}
   periodSeconds: 5
   timeoutSeconds: 5
 livenessProbe:
-  httpGet: {path: /healthz, port: http}
+  httpGet: {path: /healthz, port: {{ .port }}}
   periodSeconds: 10
   timeoutSeconds: 10
   failureThreshold: 6
@@ -98,31 +127,25 @@ livenessProbe:
 {{- end }}
 {{- if .user.name }}
 - --etcd-user={{ .user.name }}
+- --etcd-password-file=/etc/shoal/etcd-login/password
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
 
-{{/* Items of `env`; nothing without a login. */}}
-{{- define "shoal.etcdEnvironment" -}}
-{{- if not .Values.etcd.builtIn.enabled }}
-{{- with .Values.etcd.external.user }}
-{{- if .name }}
-- name: SHOAL_ETCD_PASSWORD
-  valueFrom:
-    secretKeyRef: {name: {{ .existingSecret }}, key: {{ .key }}}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- end -}}
-
-{{/* Items of `volumeMounts`: a place for temporary files, and etcd's certificates. */}}
+{{/* Items of `volumeMounts`: a place for temporary files, and etcd's certificates and password. As files: they are read
+again when the Secret changes. */}}
 {{- define "shoal.mounts" -}}
 - name: tmp
   mountPath: /tmp
 {{- if include "shoal.etcdTls" . }}
 - name: etcd-tls
   mountPath: /etc/shoal/etcd
+  readOnly: true
+{{- end }}
+{{- if include "shoal.etcdLogin" . }}
+- name: etcd-login
+  mountPath: /etc/shoal/etcd-login
   readOnly: true
 {{- end }}
 {{- end -}}
@@ -135,8 +158,21 @@ livenessProbe:
 - name: etcd-tls
   secret: {secretName: {{ .Values.etcd.external.tls.existingSecret }}, defaultMode: 0440}
 {{- end }}
+{{- if include "shoal.etcdLogin" . }}
+{{- with .Values.etcd.external.user }}
+- name: etcd-login
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 0440
+    items: [{key: {{ .key }}, path: password}]
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{- define "shoal.etcdTls" -}}
 {{- if and (not .Values.etcd.builtIn.enabled) .Values.etcd.external.tls.existingSecret -}}yes{{- end -}}
+{{- end -}}
+
+{{- define "shoal.etcdLogin" -}}
+{{- if and (not .Values.etcd.builtIn.enabled) .Values.etcd.external.user.name -}}yes{{- end -}}
 {{- end -}}

@@ -25,6 +25,9 @@ PROBE_PAUSE_S: Final = 0.1
 PROBE_S: Final = 30.0
 """One probe's answer; timeoutSeconds would fail on a machine that does much else."""
 
+RESOLVE_S: Final = 600.0
+"""pip's look at the index: seconds, but PySpark's source is 450 MB on its way."""
+
 DONE_S_MAX: Final = 360.0
 """A job that is run by itself must end by then: Spark takes 20 s on an idle machine, and minutes on a busy one."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shoal_chart import limits
 from shoal_chart.chart import Manifest
-from shoal_chart.containers import Command, command_of
+from shoal_chart.containers import Command, Image, command_of
 from shoal_chart.network import Network
 from shoal_chart.pods import Pod, pods_at_install, pods_of
 from shoal_chart.volumes import Volumes
@@ -36,8 +36,8 @@ class NotReady(Exception):
 class RenderedCluster:
     """Use as `async with`: ready inside, everything stopped after. What it writes lies below `folder`.
 
-    `outside`, `secrets`: what is served and held by others (Network, Volumes). `programs`: the folder of an image's
-    programs, or this Python's own.
+    `outside`, `secrets`: what is served and held by others (Network, Volumes). `image`: where our programs come from;
+    None: this Python's own.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class RenderedCluster:
         domain: str = "cluster.local",
         outside: Mapping[str, str] | None = None,
         secrets: Mapping[str, Mapping[str, bytes]] | None = None,
-        programs: Path | None = None,
+        image: Image | None = None,
     ) -> None:
         self.manifests = list(manifests)
         self.pods = pods_at_install(self.manifests, namespace)
         self.network = Network(self.manifests, self.pods, domain, outside)
         self.volumes = Volumes(folder, self.manifests, secrets)
         self._namespace = namespace
-        self._programs = programs
+        self._image = image
         self._logs = folder / "log"
         self._tasks = Tasks("rendered cluster")
         self.killed: list[str] = []
@@ -138,7 +138,7 @@ class RenderedCluster:
 
     def _command(self, pod: Pod) -> Command:
         (container,) = pod.containers
-        return command_of(pod, container, self.network, self.volumes, self._programs)
+        return command_of(pod, container, self.network, self.volumes, self._image)
 
     async def _process(self, pod: Pod, command: Command) -> asyncio.subprocess.Process:
         environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **command.environment}

@@ -7,6 +7,7 @@ Belongs here: claims, secrets, empty folders, paths. Does not: their sizes and c
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -39,6 +40,17 @@ class Volumes:
             raise LookupError(f"there is no Secret {name} with a key {key}")
         return self._secrets[name][key]
 
+    def claim(self, name: str) -> Path:
+        """The folder of a claim, of a set's pod too (VOLUME-POD)."""
+        return self._folder / "claims" / name
+
+    def own(self, folder: Path, group: int) -> None:
+        """Gives a volume to a group, as Kubernetes does with fsGroup. Needs root's rights."""
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, -1, group)
+            if path.is_dir():
+                path.chmod(0o2775)
+
     def mounts(self, pod: Pod, container: Mapping[str, Any]) -> dict[str, Path]:
         """Folder by mount path, made and filled. Raises LookupError for a volume or Secret that is not there."""
         volumes = {one["name"]: one for one in pod.spec.get("volumes", ())}
@@ -51,12 +63,12 @@ class Volumes:
         if volume is None:
             if name not in pod.claims:
                 raise LookupError(f"{pod.name} mounts {name}, which is none of its volumes")
-            folder = self._folder / "claims" / f"{name}-{pod.name}"
+            folder = self.claim(f"{name}-{pod.name}")
         elif "persistentVolumeClaim" in volume:
             claim = volume["persistentVolumeClaim"]["claimName"]
             if claim not in self._claims:
                 raise LookupError(f"{pod.name} mounts the claim {claim}, which nothing makes")
-            folder = self._folder / "claims" / claim
+            folder = self.claim(claim)
         else:
             folder = self._folder / "pods" / pod.name / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +84,10 @@ class Volumes:
             raise LookupError(f"there is no Secret {name}")
         items = source.get("items") or [{"key": key, "path": key} for key in self._secrets[name]]
         for item in items:
-            (folder / item["path"]).write_bytes(self.secret(name, item["key"]))
+            file = folder / item["path"]
+            file.unlink(missing_ok=True)
+            file.write_bytes(self.secret(name, item["key"]))
+            file.chmod(source.get("defaultMode", 0o644))
 
 
 def translated(text: str, mounts: Mapping[str, Path]) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported # isort: skip
 import shoal
 from shoal_contract.tasks import Tasks
 from shoal_loadtest.residents import wire
@@ -254,7 +255,6 @@ if __name__ == "__main__":
 
     import uvloop
 
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     logging.basicConfig(level=logging.WARNING)
     # Millions of entries that live as long as the process: a look at all of them stalls everything.
     gc.set_threshold(100_000, 50, 1000)

@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from shoal_ops.extras import require
+
 COMMAND = ("-m", "shoal_loadtest")
 
 
 async def run_bench(arguments: Sequence[str]) -> int:
-    """Its exit code. Without a terminal its lines pass as they are."""
+    """Returns the load test's exit code. Without a terminal its lines pass as they are. Raises BadCall if what it needs
+    is not installed."""
+    require("shoal bench", "psutil")
     if not sys.stderr.isatty():
         return await _wait(await asyncio.create_subprocess_exec(sys.executable, *COMMAND, *arguments))
     process = await asyncio.create_subprocess_exec(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from shoal_contract.errors import OutcomeUnknown, ShoalError
+from shoal_contract.tasks import run_until
 from shoal_coordination.local_cluster import LocalCluster
-from shoal_coordination.local_process import LocalProcess
 
 _COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_cyan", "bright_magenta", "bright_green")
 
@@ -37,43 +39,61 @@ async def run_cluster(
     fresh: bool,
     archive: Path | None = None,
     admin: str | None = None,
+    etcd: Path | None = None,
 ) -> None:
-    """`admin`: host:port of the HTTP gateway, which is started too."""
+    """`admin`: host:port of the HTTP gateway, which is started too. `etcd`: its program."""
+    if admin is not None:
+        _check_admin(admin)
     log = MergedLog(Console(highlight=False))
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    cluster = LocalCluster(data, slices=slices, listen=listen, http=http, fresh=fresh, archive=archive, on_line=log)
+    cluster = LocalCluster(
+        data, slices=slices, listen=listen, http=http, admin=admin or "", fresh=fresh, archive=archive, etcd=etcd,
+        partly=True, on_line=log,
+    )  # fmt: skip
     log("shoal", f"starting a cluster in {data}")
-    starting = asyncio.ensure_future(cluster.start())
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait([starting])
+    if not await run_until(stop, _started(cluster)):
+        log("shoal", "stopped before it was ready")
         return
     try:
-        starting.result()
-        log("shoal", f"ready, slices {', '.join(cluster.slices)}; clients connect to {cluster.redirector}")
-        log("shoal", f"try: shoal status --at {cluster.redirector}; HTTP at http://{cluster.http}/v1/locate?key=room")
-        log("shoal", f"logs are in {cluster.log_folder}; Ctrl-C stops it and keeps the data")
-        gateway = await _start_gateway(admin, cluster, log) if admin else None
+        _say_ready(cluster, data)
         await stop.wait()
-        if gateway is not None:
-            await gateway.stop()
-        log("shoal", "stopping: nodes write their checkpoints")
+        cluster.say("stopping: nodes write their checkpoints")
     finally:
-        stopping.cancel()
         await cluster.stop()
     if archive is not None:
         log("shoal", f"all that happened is archived in {archive}: shoal pipeline census {archive}")
     log("shoal", f"stopped; the data is kept in {data}")
 
 
-async def _start_gateway(address: str, cluster: LocalCluster, log: MergedLog) -> LocalProcess:
-    """Raises Unavailable with what it said last."""
-    command = ["shoal_ops", "admin", "--json", "--listen", address, "--at", cluster.redirector]
-    gateway = LocalProcess("admin", command, cluster.log_folder / "admin.log", log)
-    ready = await gateway.start()
-    log("shoal", f"page and HTTP API at http://{ready['http']}")
-    return gateway
+def _check_admin(address: str) -> None:
+    """Raises what the gateway itself would refuse at its start: here before anything is started."""
+    # Here, so that a cluster without a gateway does not load its modules.
+    from shoal_ops.http.token import TOKEN_VARIABLE, check_start, token_from
+
+    check_start(address, token_from(None, os.environ.get(TOKEN_VARIABLE)))
+
+
+async def _started(cluster: LocalCluster) -> bool:
+    try:
+        await cluster.start()
+    except OutcomeUnknown as error:
+        # Of a call to a cluster this would mean that it may have happened; a start that failed has not.
+        raise ShoalError(error.message) from error
+    return True
+
+
+def _say_ready(cluster: LocalCluster, data: Path) -> None:
+    serving = [name for name in cluster.slices if name not in cluster.missing]
+    cluster.say(f"ready, slices {', '.join(serving)}; clients connect to {cluster.redirector}")
+    for name, problem in cluster.missing.items():
+        cluster.say(
+            f"{name} is MISSING: {problem}. What it holds cannot be reached until it starts; it is tried again and"
+            f" again. `shoal check {data / name}` says whether its files are sound; its log is"
+            f" {cluster.log_folder / name}.log"
+        )
+    cluster.say(f"try: shoal status --at {cluster.redirector}; HTTP at http://{cluster.http}/v1/locate?key=room")
+    if cluster.admin:
+        cluster.say(f"page and HTTP API at http://{cluster.admin}")
+    cluster.say(f"logs are in {cluster.log_folder}; Ctrl-C stops it and keeps the data")

@@ -22,14 +22,14 @@ CHURN = ("k8s-org.churn.tsv.gz", "rust-team.churn.tsv.gz")
 CHECKOUT = Path(__file__).parents[3]
 
 
-async def run_demo(data: Path | None, slices: int, as_json: bool) -> int:
+async def run_demo(data: Path | None, slices: int, as_json: bool, etcd: Path | None = None) -> int:
     """`data`: the folder of the three files; None: the checkout's tests/data. Returns the exit code."""
     sources = _sources(data or CHECKOUT / "tests" / "data")
     events = await asyncio.to_thread(lambda: sum(count_events(source.path) for source in sources))
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="shoal-demo-") as folder:
         console.print(f"starting a cluster of {slices} slices in {folder}")
-        async with LocalCluster(Path(folder), slices=slices) as cluster, Tasks("demo") as tasks:
+        async with LocalCluster(Path(folder), slices=slices, etcd=etcd) as cluster, Tasks("demo") as tasks:
             console.print(f"replaying {events:,} real events from {', '.join(source.path.name for source in sources)}")
             replay = Replay(cluster.redirector, sources)
             middle = asyncio.Event()
@@ -37,14 +37,14 @@ async def run_demo(data: Path | None, slices: int, as_json: bool) -> int:
             losing = tasks.start("lose a node", _lose_a_node(cluster, middle, console))
             async with shown_progress(replay, events, console):
                 report = await replay.run()
-            await losing
-            tell(report, as_json)
+            tell(report, as_json, {"killed": [await losing]})
             if not as_json:
                 output.say(_verdict(report.mismatches))
     return FOUND if report.mismatches else DONE
 
 
-async def _lose_a_node(cluster: LocalCluster, middle: asyncio.Event, console: Console) -> None:
+async def _lose_a_node(cluster: LocalCluster, middle: asyncio.Event, console: Console) -> str:
+    """Kills the node of a slice once `middle` is set, and starts it again. Returns the slice's name."""
     await middle.wait()
     name = cluster.slices[0]
     pid = cluster.pid(name)
@@ -52,12 +52,16 @@ async def _lose_a_node(cluster: LocalCluster, middle: asyncio.Event, console: Co
     console.print(f"kill -9 {pid}: the node of slice {name} is gone, in the middle of it all")
     await cluster.restart(name)
     console.print(f"slice {name} is back, at the same address, from its journal")
+    return name
 
 
 def _sources(folder: Path) -> list[Source]:
     for name in (CHANNEL, *CHURN):
         if not (folder / name).is_file():
-            raise BadCall(f"{folder / name} is missing: run the demo in a checkout, or give its tests/data with --data")
+            raise BadCall(
+                f"there is no {name} in {folder}: the demo's event logs come with the repository, not with the package."
+                " Clone it and give its tests/data with --data"
+            )
     return [Source(folder / CHANNEL), *(Source(folder / name, publish_after_churn=True) for name in CHURN)]
 
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 
+from shoal_contract.stopping import Stopping
+from shoal_contract.version import version
 from shoal_ops import output
-from shoal_ops.http.serving import Settings, serve
-from shoal_ops.http.token import TOKEN_VARIABLE, read_token
+from shoal_ops.http.serving import Ready, Settings, serve
+from shoal_ops.http.token import TOKEN_VARIABLE, token_from
 
 
-async def run_admin(at: str, listen: str, token_file: Path | None, as_json: bool) -> None:
+async def run_admin(
+    at: str, listen: str, token_file: Path | None, as_json: bool, metrics: str = "", drain_s: float = 0.0
+) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s admin %(levelname)s %(message)s")
-    settings = Settings(listen, tuple(at.split(",")), read_token(token_file, os.environ.get(TOKEN_VARIABLE)))
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    token = token_from(token_file, os.environ.get(TOKEN_VARIABLE))
+    stop = Stopping(drain_s)
+    stop.on_signals()
 
-    def say_ready(address: str) -> None:
+    def say_ready(ready: Ready) -> None:
         if as_json:
-            output.say_json({"ready": True, "http": address})
-        else:
-            wants = "with the token" if settings.token else "without a token, as it is loopback"
-            output.say(f"ready at http://{address}, {wants}; OpenAPI at http://{address}/openapi.json; Ctrl-C stops it")
+            facts = {"http": ready.http} | ({"metrics": ready.metrics} if ready.metrics else {})
+            output.say_json({"ready": True, **facts, "version": version()})
+            return
+        url = f"http://{ready.http}"
+        wants = "with the token" if token.required else "without a token, as it is loopback"
+        metrics_at = f"; metrics at http://{ready.metrics}/metrics" if ready.metrics else ""
+        said = f"shoal {version()} ready at {url}, {wants}; OpenAPI at {url}/openapi.json{metrics_at}; Ctrl-C stops it"
+        output.say(said)
 
-    await serve(settings, stop, say_ready)
+    await serve(Settings(listen, tuple(at.split(",")), token, metrics), stop, say_ready)

@@ -1,4 +1,4 @@
-"""`shoal queues`, `keys`, `members`, `bindings`: a page each; and `shoal purge`."""
+"""`shoal queues`, `keys`, `members`, `bindings`: a page each."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ async def members(at: str, key: str, after: str, limit: int, as_json: bool) -> N
     async with connect(at) as broker:
         page = await shoal.Admin(broker).members(key, after, limit)
     _tell_names("members", page, as_json)
+    if not page.items and not after and not as_json:
+        output.remark(f"no queue is bound to {key}")
 
 
 async def bindings(at: str, queue: str, after: str, limit: int, as_json: bool) -> None:
@@ -51,18 +53,6 @@ async def bindings(at: str, queue: str, after: str, limit: int, as_json: bool) -
             *(one.head, one.messages),
         ),
     )
-
-
-async def purge(at: str, queues: Sequence[str], as_json: bool) -> None:
-    dropped: dict[str, int] = {}
-    async with connect(at) as broker:
-        for queue in queues:
-            dropped[queue] = await broker.purge(queue)
-    if as_json:
-        output.say_json({"purged": dropped})
-        return
-    for queue, messages in dropped.items():
-        output.say(f"{output.shown(queue)}: {messages:,} messages dropped")
 
 
 def _tell_names(what: str, page: shoal.Page[str | bytes], as_json: bool) -> None:

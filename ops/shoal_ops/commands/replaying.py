@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -65,15 +65,16 @@ async def run_replay(
     return FOUND if report.mismatches else DONE
 
 
-def tell(report: ReplayReport, as_json: bool) -> None:
+def tell(report: ReplayReport, as_json: bool, besides: Mapping[str, object] | None = None) -> None:
+    """Writes the report to stdout. `besides`: more facts, in JSON only."""
     if as_json:
-        output.say_json(report.as_json())
+        output.say_json({**report.as_json(), **(besides or {})})
         return
     names = ("events", "binds", "unbinds", "messages", "deliveries", "mismatches", "redeliveries")
     output.facts({name: getattr(report, name) for name in names} | {"time": f"{report.seconds:.1f} s"})
     for mismatch in report.first_mismatches[:MISMATCHES_SHOWN_MAX]:
         where = f"queue {mismatch.queue or '(any)'}, key {mismatch.key}, offset {mismatch.offset}"
-        output.say(f"mismatch: {where}: {mismatch.problem} ({mismatch.messages} messages)")
+        output.say(f"mismatch: {where}: {mismatch.problem} ({output.count(mismatch.messages, 'message')})")
     hidden = len(report.first_mismatches) - MISMATCHES_SHOWN_MAX
     if hidden > 0:
-        output.say(f"... and {hidden} more places")
+        output.say(f"... and {output.count(hidden, 'more place')}")

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import shoal
+from shoal_contract.names import printable
 from shoal_ops import output
 from shoal_ops.exits import DONE, UNKNOWN
 from shoal_ops.limits import TOP_DEADLINE_S
@@ -21,7 +22,7 @@ RATES = ("binds", "unbinds", "publishes", "deliveries", "acks")
 COLUMNS = (
     *("slice", "queues", "keys", "bindings", "kept"),
     *("binds/s", "unbinds/s", "publishes/s", "deliveries/s", "acks/s"),
-    *("sessions", "attached", "checkpoint", "lag", "journal", "memory", "disk"),
+    *("sessions", "attached", "checkpoint", "lag", "journal", "memory", "disk", "trouble"),
 )
 
 
@@ -35,8 +36,8 @@ class Sample:
     problem: str = ""
 
 
-async def run_top(at: str, interval_s: float, samples: int, as_json: bool) -> int:
-    """`samples` 0: until Ctrl-C. Returns the exit code: UNKNOWN if a slice did not answer in the last one."""
+async def run_top(at: str, interval_s: float, samples: int | None, as_json: bool) -> int:
+    """`samples` None: until Ctrl-C. Returns the exit code: UNKNOWN if a slice did not answer in the last one."""
     last: list[Sample] = []
     async with shoal.connect(*at.split(","), deadline_s=TOP_DEADLINE_S) as broker:
         taken = _samples(shoal.Admin(broker), interval_s, samples)
@@ -55,15 +56,15 @@ async def _draw(taken: AsyncIterator[list[Sample]], at: str) -> list[Sample]:
     last: list[Sample] = []
     with Live(screen=True, auto_refresh=False, console=Console(highlight=False)) as live:
         async for last in taken:
-            live.update(_table(last, f"{at}: {len(last)} slices (Ctrl-C ends)"), refresh=True)
+            live.update(_table(last, f"{at}: {output.count(len(last), 'slice')} (Ctrl-C ends)"), refresh=True)
     return last
 
 
-async def _samples(admin: shoal.Admin, interval_s: float, count: int) -> AsyncIterator[list[Sample]]:
+async def _samples(admin: shoal.Admin, interval_s: float, count: int | None) -> AsyncIterator[list[Sample]]:
     """Each an interval after the one before; the first needs one too, for its rates."""
     before = await _figures(admin)
     number = 0
-    while not count or number < count:
+    while count is None or number < count:
         await asyncio.sleep(interval_s)
         now = await _figures(admin)
         yield [_sample(name, found, before.get(name)) for name, found in now.items()]
@@ -119,6 +120,7 @@ def _row(one: Sample) -> Sequence[object]:
         *(one.rates[name] for name in RATES),
         *(found.sessions, found.attached_queues, f"{found.checkpoint.age_s:.0f} s ago", found.checkpoint.lag_records),
         *(output.size(found.journal.bytes), output.size(found.memory.resident_bytes), output.size(found.disk_bytes)),
+        found.trouble,
     )
 
 
@@ -128,9 +130,10 @@ def _table(samples: Sequence[Sample], title: str) -> Table:
         shown.add_column(column, justify="left" if column == "slice" else "right")
     for one in samples:
         if one.figures is None:
-            shown.add_row(one.slice, Text(one.problem, style="red"))
+            shown.add_row(one.slice, Text(printable(one.problem), style="red"))
         else:
-            shown.add_row(*map(output.text, _row(one)))
+            *figures, trouble = (printable(output.text(cell)) for cell in _row(one))
+            shown.add_row(*figures, Text(trouble, style="red"))
     if len(samples) > 1:
         shown.add_section()
         shown.add_row(*map(output.text, _total(samples)), style="bold")
@@ -147,4 +150,5 @@ def _total(samples: Sequence[Sample]) -> Sequence[object]:
         *(output.size(sum(one.journal.bytes for one in known)),),
         *(output.size(sum(one.memory.resident_bytes for one in known)),),
         *(output.size(sum(one.disk_bytes for one in known)),),
+        sum(bool(one.trouble) for one in known) or "",
     )

@@ -18,6 +18,8 @@ def connect(at: str) -> shoal.Broker:
 
 
 async def declare(at: str, queues: Sequence[str], expires_after_s: int, as_json: bool) -> None:
+    if expires_after_s:
+        output.remark("warning: --expires-after-s is stored, not acted on yet: these queues stay until dropped")
     async with connect(at) as broker:
         await broker.declare(queues, expires_after_s=expires_after_s)
     if as_json:
@@ -43,8 +45,10 @@ async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json:
         receipt = await broker.publish(key, data, mandatory=mandatory)
     if as_json:
         output.say_json(receipt._asdict())
+    elif receipt.offset:
+        output.say(f"offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}, {receipt.live} live now")
     else:
-        output.say(f"offset {receipt.offset}, to {receipt.queues} queues, {receipt.live} live now")
+        output.say(f"no queue is bound to {key}: the message is not kept")
 
 
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
@@ -58,8 +62,8 @@ async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) ->
             await broker.flush()
 
 
-async def tail(at: str, queues: Sequence[str], messages: int, ack: bool, as_json: bool) -> None:
-    """Until `messages` came (0: for ever)."""
+async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, as_json: bool) -> None:
+    """Prints messages until `messages` came; None: for ever."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
     async with connect(at) as broker, broker.consume(queues) as inbox:
@@ -78,7 +82,8 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
         found = await broker.describe(queue, bindings=True)
     if not found.exists:
         shown = output.shown(queue)
-        raise shoal.NoSuchQueue(f"there is no queue {shown}; declare it first", subject=shown)
+        text = f"queue {shown} does not exist; declare it first (--key describes a key)"
+        raise shoal.NoSuchQueue(text, subject=shown)
     if as_json:
         output.say_json(asdict(found))
         return
@@ -126,8 +131,8 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
 
 def _tell_message(message: shoal.Message, as_json: bool) -> None:
     if not as_json:
-        queue, key = output.shown(message.queue_bytes), output.shown(message.key_bytes)
-        output.say(f"{queue} {key} {message.offset} {message.body.decode(errors='backslashreplace')}")
+        head = f"{output.shown(message.queue_bytes)} {output.shown(message.key_bytes)} {message.offset}"
+        output.say_exactly(f"{head} {output.body_text(message.body)}")
         return
     found = {"queue": message.queue, "key": message.key, "offset": message.offset, "time_ms": message.time_ms}
     output.say_json(found | {"redelivered": message.redelivered} | output.body_json(message.body))

@@ -13,9 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from shoal_contract.errors import ShoalError
-from shoal_ops.http import limits, problem, routes_admin, routes_messages, routes_process, routes_queues
+from shoal_contract.http.problem import answer_error
+from shoal_ops.http import problem, routes_admin, routes_messages, routes_process, routes_queues
 from shoal_ops.http.gate import Gate
 from shoal_ops.http.gateway import Gateway
+from shoal_ops.http.parameters import known_queries, only_known_queries
 from shoal_ops.http.token import Token
 
 DESCRIPTION: Final = """The broker over plain HTTP, and its administration.
@@ -33,10 +35,9 @@ def new_application(gateway: Gateway, token: Token) -> Gate:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        max_body_size=limits.BODY_BYTES_MAX,
         generate_unique_id_function=_name,
         exception_handlers={
-            ShoalError: problem.answer_error,
+            ShoalError: answer_error,
             HTTPException: problem.answer_http_exception,
             RequestValidationError: problem.answer_validation,
             Exception: problem.answer_bug,
@@ -46,10 +47,11 @@ def new_application(gateway: Gateway, token: Token) -> Gate:
     bearer = Depends(HTTPBearer(auto_error=False, description="the token of --token-file or SHOAL_ADMIN_TOKEN"))
     routers = (routes_queues.router, routes_messages.router, routes_admin.router)
     for router in routers:
-        _include(application, router, dependencies=[bearer])
+        _include(application, router, dependencies=[bearer, Depends(only_known_queries)])
     _include(application, routes_process.router)
     application.state.routes = [route for router in (*routers, routes_process.router) for route in router.routes]
     application.openapi = lambda: _without_422(application)  # type: ignore[method-assign]
+    application.state.queries = known_queries(application.openapi())
     application.mount("/page", StaticFiles(directory=routes_process.PAGE))
     return Gate(application, token, gateway.metrics)
 

@@ -7,11 +7,13 @@ what was not acked is sent again to the next stream, so Last-Event-ID is not nee
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -37,14 +39,18 @@ class EventResponse(Response):
         self._metrics = metrics
         self._auto_ack = auto_ack
         self._unacked: deque[tuple[float, Sequence[shoal.Message]]] = deque()
-        """With auto ack: what was written, and when. Bounded by the stream's window."""
+        """With auto ack: what was written, and when. Bounded by the stream's window, and counted as held by it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with Tasks("event stream") as tasks:
                 gone = tasks.start("gone", until_gone(receive))
                 writing = tasks.start("write", self._write(send))
-                await asyncio.wait([gone, writing], return_when=asyncio.FIRST_COMPLETED)
+                ended = tasks.start("ended", self._stream.until_ended())
+                await asyncio.wait([gone, writing, ended], return_when=asyncio.FIRST_COMPLETED)
+                if not gone.done():
+                    # A reader that reads is told why; one that does not is not waited for.
+                    await asyncio.wait([writing], timeout=limits.LAST_WORDS_S)
         finally:
             if self._stream.ended:
                 self._metrics.streams_ended.labels(self._stream.ended).inc()
@@ -55,19 +61,18 @@ class EventResponse(Response):
         headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         part = f": queue {names.encoded(self._stream.queue)}\nretry: {limits.RECONNECT_MS}\n\n".encode()
+        batch: Sequence[shoal.Message] = ()
         try:
             while True:
                 async with asyncio.timeout(limits.STALL_S):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
-                self._ack_held()
+                self._written(batch)
+                # Not kept while there is nothing to write: the connection holds what its reader has not taken.
+                part, batch = b"", ()
                 batch = await self._stream.next(limits.AUTO_ACK_HOLD_S if self._unacked else limits.HEARTBEAT_S)
                 if self._stream.ended:
                     break
                 part = b"".join(map(event, batch)) or (b"" if self._unacked else _HEARTBEAT)
-                if batch:
-                    self._metrics.pushed.inc(len(batch))
-                    if self._auto_ack:
-                        self._unacked.append((asyncio.get_running_loop().time(), batch))
         except TimeoutError:
             self._stream.end("stalled")
             return
@@ -75,11 +80,19 @@ class EventResponse(Response):
             return
         await send({"type": "http.response.body", "body": b": " + self._stream.ended.encode() + b"\n\n"})
 
-    def _ack_held(self) -> None:
-        before = asyncio.get_running_loop().time() - limits.AUTO_ACK_HOLD_S
-        while self._unacked and self._unacked[0][0] <= before:
-            for message in self._unacked.popleft()[1]:
+    def _written(self, batch: Sequence[shoal.Message]) -> None:
+        """With auto ack messages are held, and counted as held, until their time is over."""
+        now = asyncio.get_running_loop().time()
+        self._metrics.pushed.inc(len(batch))
+        if batch and self._auto_ack:
+            self._unacked.append((now, batch))
+        elif batch:
+            self._stream.written(batch)
+        while self._unacked and self._unacked[0][0] <= now - limits.AUTO_ACK_HOLD_S:
+            done = self._unacked.popleft()[1]
+            for message in done:
                 message.ack_nowait()
+            self._stream.written(done)
 
 
 def event(message: shoal.Message) -> bytes:
@@ -88,6 +101,7 @@ def event(message: shoal.Message) -> bytes:
 
 
 async def until_gone(receive: Receive) -> None:
-    """Until the caller has closed the connection. The request's body was read before."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    """Waits until the caller has closed the connection, or its body, which is not used, was given up."""
+    with contextlib.suppress(HTTPException):
+        while (await receive())["type"] != "http.disconnect":
+            pass

@@ -1,19 +1,27 @@
-"""What every request passes first: token, bounds, the path as it came; and what every answer gets: headers, figures.
+"""What every request to the gateway passes first: token or this machine, bounds, the path as it came; and what every
+answer gets: headers, figures. Plain ASGI, so that event streams and long polls cost nothing extra.
 
-Plain ASGI, so that event streams and long polls cost nothing extra. Not here: what a path does (routes_*.py).
+Not here: what a path does (routes_*.py), bounds that all servers share (shoal_contract.http).
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from time import perf_counter
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal_contract.errors import PermissionDenied, ResourceExhausted, ShoalError, TooLarge
-from shoal_ops.http import limits, problem
+from shoal_contract.errors import PermissionDenied, ShoalError
+from shoal_contract.http import problem
+from shoal_contract.http.guard import HEALTH, Guard
+from shoal_contract.http.headers import names_loopback, one_value
+from shoal_contract.http.limits import LOG_LINES_PER_S
+from shoal_contract.rare_log import RareLog
+from shoal_ops.http import limits
 from shoal_ops.http.metrics import Metrics
-from shoal_ops.http.token import Token, is_loopback
+from shoal_ops.http.token import Token
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -21,87 +29,106 @@ _POLICY: Final = (
 )
 _HEADERS: Final = (
     (b"content-security-policy", _POLICY.encode()),
+    (b"cross-origin-resource-policy", b"same-origin"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
+_OPEN: Final = HEALTH | {"/"}
+"""What needs no token, with everything below /page/: health tells one bit, the page nothing before it has the token."""
+
+_log = logging.getLogger(__name__)
 
 
 class Gate:
-    """`active`: requests being answered now, event streams left out."""
+    """`guard` has the bounds of requests and bodies."""
 
     def __init__(self, application: ASGIApp, token: Token, metrics: Metrics) -> None:
-        self._application = application
         self._token = token
         self._metrics = metrics
-        self.active = 0
+        self._wrong = RareLog(_log, LOG_LINES_PER_S)
+        self._refusals_held = 0
+        bounds = limits.HTTP
+        self.guard = Guard(application, bounds.requests_max, bounds.body_bytes_max, streams=_is_stream)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._application(scope, receive, send)
+            await self.guard(scope, receive, send)
             return
         # Routes match the path as it came: a name in it may hold an encoded slash.
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         began = perf_counter()
         sending = _Sending(send)
-        self.active += 1
         try:
             await self._pass(scope, receive, sending)
         finally:
-            self.active -= 1
             seconds = None if sending.streams else perf_counter() - began
             route = getattr(scope.get("route"), "path", "")
             self._metrics.answered(route, scope["method"], sending.status, seconds)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: _Sending) -> None:
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            self._check(scope)
+            if self._token.required:
+                await self._check_token(scope)
+            else:
+                _check_local(scope)
         except ShoalError as error:
             await problem.answer(error)(scope, receive, send)
             return
-        if not scope["path"].endswith("/events"):
-            await self._application(scope, receive, send)
+        await self.guard(scope, receive, send)
+
+    async def _check_token(self, scope: Scope) -> None:
+        """Raises Unauthenticated, Malformed."""
+        if scope["path"] in _OPEN or scope["path"].startswith("/page/"):
             return
-        self.active -= 1  # Streams have a bound of their own.
+        given = one_value(scope["headers"], b"authorization")
         try:
-            await self._application(scope, receive, send)
+            self._token.check(given)
+        except ShoalError:
+            if given is not None:
+                await self._hold_refusal(scope)
+            raise
+
+    async def _hold_refusal(self, scope: Scope) -> None:
+        """Makes a guess cost its connection some time, and tells the log where it came from."""
+        host, port = scope.get("client") or ("an unknown peer", 0)
+        self._wrong.warning("a wrong token was refused, from %s port %d", host, port)
+        if self._refusals_held >= limits.REFUSALS_HELD_MAX:
+            return
+        self._refusals_held += 1
+        try:
+            await asyncio.sleep(limits.REFUSAL_S)
         finally:
-            self.active += 1
-
-    def _check(self, scope: Scope) -> None:
-        """Raises Unauthenticated, PermissionDenied, ResourceExhausted, TooLarge."""
-        headers = dict(scope["headers"])
-        if not self._token.required:
-            _check_local(headers)
-        elif scope["path"].startswith("/v1/"):
-            self._token.check(headers.get(b"authorization"))
-        if self.active > limits.REQUESTS_MAX:
-            raise ResourceExhausted(
-                f"requests under way: {self.active}; the limit is {limits.REQUESTS_MAX}",
-                subject="requests under way",
-                limit=limits.REQUESTS_MAX,
-                value=self.active,
-            )
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length[:18]) > limits.BODY_BYTES_MAX:
-            raise TooLarge(
-                f"request body is {int(length[:18])} bytes; the limit is {limits.BODY_BYTES_MAX}",
-                subject="request body",
-                limit=limits.BODY_BYTES_MAX,
-                value=int(length[:18]),
-            )
+            self._refusals_held -= 1
 
 
-def _check_local(headers: dict[bytes, bytes]) -> None:
-    """Without a token only this machine may call, and no foreign web page through a browser on it."""
-    host = headers.get(b"host", b"").decode("latin-1")
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    if not is_loopback(name.strip("[]")):
+def _is_stream(path: str) -> bool:
+    return path.endswith("/events")
+
+
+def _check_local(scope: Scope) -> None:
+    """Without a token only this machine may call, and no foreign web page through a browser on it.
+
+    A page can make a browser send requests without an Origin (a link, a window, an image); what the browser says of
+    them is in Sec-Fetch-*, which no page can set. Raises PermissionDenied, Malformed.
+    """
+    headers = scope["headers"]
+    host = one_value(headers, b"host") or ""
+    if not names_loopback(host):
         raise PermissionDenied(f"without a token only localhost is answered, not host {host[:200]}", subject="host")
-    origin = headers.get(b"origin", b"").decode("latin-1")
-    if origin and origin.partition("://")[2] != host:
-        raise PermissionDenied(
-            f"without a token, requests of other web pages ({origin[:200]}) are refused", subject="origin"
+    origin = one_value(headers, b"origin")
+    if origin is not None and origin != f"{scope['scheme']}://{host}":
+        raise _foreign(f"requests of other web pages ({origin[:200]}) are refused", "origin")
+    site = one_value(headers, b"sec-fetch-site") or "none"
+    if scope["path"].startswith("/v1/") and site not in ("same-origin", "none"):
+        raise _foreign(
+            f"requests that another web page makes a browser send ({site[:50]}) are refused", "sec-fetch-site"
         )
+    if _is_stream(scope["path"]) and one_value(headers, b"sec-fetch-mode") == "navigate":
+        raise _foreign("an event stream is not opened as a page of a browser: it takes messages", "sec-fetch-mode")
+
+
+def _foreign(what: str, subject: str) -> PermissionDenied:
+    return PermissionDenied(f"without a token, {what}", subject=subject)
 
 
 class _Sending:

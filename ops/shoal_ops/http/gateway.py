@@ -5,7 +5,7 @@ Belongs here: opening and closing in order. Not here: HTTP.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import Request
@@ -15,10 +15,12 @@ from shoal_contract.errors import Unavailable
 from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.tasks import Tasks
+from shoal_ops.http import limits
 from shoal_ops.http.arrivals import Arrivals
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.push import Push
 from shoal_ops.http.samples import Sampler
+from shoal_ops.http.takes import Takes
 
 
 class Gateway:
@@ -31,8 +33,14 @@ class Gateway:
         self.metrics = metrics
         self.arrivals = Arrivals(self.leases)
         self.push = Push(broker, tasks)
+        self.has_room: Callable[[], bool] = lambda: True
+        """Whether earlier answers are read well enough for another large one."""
+        self.pulls = Takes(limits.PULLS_MAX, limits.WAITING_PULLS_MAX, lambda: self.has_room())
+        self.peeks = Takes(limits.PEEKS_MAX, limits.WAITING_PEEKS_MAX, lambda: self.has_room())
         self.sampler = Sampler(self.admin)
         self.stopping = False
+        self.is_leaving: Callable[[], bool] = lambda: False
+        """Whether the process was asked to stop: then it is not ready, and serves on until `stop`."""
         self._owners: tuple[int, tuple[str, ...]] = (0, ())
         """Map version, and the owner of each of its partitions."""
         tasks.start("arrivals", self.arrivals.look())
@@ -52,6 +60,12 @@ class Gateway:
         owners = self._owners[1]
         partition = partition_of(key, len(owners))
         return partition, owners[partition]
+
+    def check_ready(self) -> None:
+        """Raises Unavailable."""
+        self.check_running()
+        if self.is_leaving():
+            raise Unavailable("this gateway is stopping; use another", subject="gateway")
 
     def check_running(self) -> None:
         """Raises Unavailable."""

@@ -103,37 +103,3 @@ def _shown_rates(rates: Rates) -> models_admin.Rates:
         deliveries=round(rates.deliveries, 2),
         acks=round(rates.acks, 2),
     )
-
-
-FIGURES_EXAMPLE: Final = {
-    "slice": "s01",
-    "node": "n01",
-    "epoch": 1,
-    "map_version": 1,
-    "partitions": 1366,
-    "time_ms": 1_790_000_000_000,
-    "uptime_s": 86400.0,
-    "queues": 68000,
-    "keys": 131953,
-    "bindings": 629637,
-    "messages": 1200,
-    "body_bytes": 150000,
-    "sessions": 40,
-    "attached_queues": 3000,
-    "journal": {"lsn": 1000000, "applied_lsn": 1000000, "segments": 2, "bytes": 50000000},
-    "checkpoint": {"lsn": 998500, "age_s": 21.0, "lag_records": 1500, "delta_rows": 9000, "delta_bytes": 900000},
-    "memory": {"resident_bytes": 90000000, "checkpointer_resident_bytes": 30000000},
-    "disk_bytes": 400000000,
-    "counters": {
-        "declares": 68000,
-        "binds": 700000,
-        "unbinds": 70363,
-        "publishes": 743000,
-        "chunks": 743000,
-        "deliveries": 3500000,
-        "acks": 3500000,
-        "drops": 0,
-        "purges": 0,
-        "refusals": 12,
-    },
-}

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from shoal_contract.http.limits import HttpLimits
 from shoal_contract.limits import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, NAME_BYTES_MAX
 
 # Requests
@@ -23,6 +24,32 @@ IDLE_S: Final = 60
 
 STOP_S: Final = 5
 """How long requests under way may take once the process is asked to stop."""
+
+HTTP: Final = HttpLimits(CONNECTIONS_MAX, REQUESTS_MAX, HEAD_BYTES_MAX, BODY_BYTES_MAX, IDLE_S, STOP_S)
+"""The same as the HTTP server takes them."""
+
+METRICS_HTTP: Final = HttpLimits(200, 100, HEAD_BYTES_MAX, 64 << 10, 2 * IDLE_S, STOP_S)
+"""The port of `--metrics`, as a slice node's: a few probe and scrape. Scrapes are up to a minute apart."""
+
+# The token
+
+TOKEN_BYTES_MIN: Final = 16
+"""Characters of a token: 16 random letters and digits are 95 bits, beyond guessing."""
+
+TOKENS_MAX: Final = 2
+"""Tokens valid at a time: one, and while it is changed another."""
+
+TOKEN_FILE_BYTES_MAX: Final = 64 << 10
+"""So much of a token file is read: it is some other file if it is longer."""
+
+TOKEN_LOOK_S: Final = 1.0
+"""Between two looks whether the token file has changed."""
+
+REFUSAL_S: Final = 1.0
+REFUSALS_HELD_MAX: Final = 200
+"""A wrong token is answered after so long, for so many requests at a time: a guess costs its connection a second."""
+
+# Parts of requests
 
 NAME_CHARACTERS_MAX: Final = 3 * NAME_BYTES_MAX
 """A percent-encoded name: three characters a byte."""
@@ -64,6 +91,20 @@ PULL_MESSAGES_MAX: Final = 1_000
 PULL_BYTES_MAX: Final = 2 << 20
 """Bodies in one answer, about: it is held in memory three times, as bodies, JSON and bytes to send."""
 
+PULL_BYTES_CROWDED: Final = 256 << 10
+"""The same where more ask than PULLS_MAX: then all get something, soon."""
+
+PULLS_MAX: Final = 8
+PEEKS_MAX: Final = 2
+"""Pulls and peeks that ask slices at a time; one takes a few milliseconds, and 30 to make 2 MiB of JSON, during which
+nothing else is answered. A peek brings up to 1 MiB from each slice."""
+
+TAKE_PATIENCE_S: Final = 1.0
+"""A pull or peek that has no answer after so long gives its place to another, and waits on."""
+
+ROOM_LOOK_S: Final = 0.05
+"""Between two looks whether readers have taken enough for another answer; only where they had not."""
+
 PULL_WAIT_S_MAX: Final = 55.0
 """A long poll: below the 60 s after which usual proxies end a silent request."""
 
@@ -73,6 +114,9 @@ LEASE_MS_MAX: Final = 3_600_000
 
 WAITING_PULLS_MAX: Final = 800
 """Long polls at once; each costs its share of one question to every slice."""
+
+WAITING_PEEKS_MAX: Final = 50
+"""Peeks at once: they are for people."""
 
 LOOK_EVERY_S_MIN: Final = 0.03
 LOOK_EVERY_S_MAX: Final = 1.0
@@ -109,6 +153,9 @@ AUTO_ACK_HOLD_S: Final = 0.5
 STALL_S: Final = 60.0
 """A reader that takes nothing for so long is gone; its messages go to others."""
 
+LAST_WORDS_S: Final = 1.0
+"""A stream that is ended tells its reader why, if that takes it so soon."""
+
 RECONNECT_MS: Final = 1_000
 """What event streams tell browsers to wait before they connect again."""
 
@@ -128,4 +175,7 @@ assert HEAD_BYTES_MAX > LOCATE_KEYS_MAX * 100
 assert PAGE_DEFAULT <= PAGE_MAX
 assert PULL_MESSAGES_DEFAULT <= PULL_MESSAGES_MAX
 assert WAITING_PULLS_MAX < REQUESTS_MAX
+# So among as many connections as may be there is one that waits for its peer, and makes place for a newcomer.
+assert REQUESTS_MAX + STREAMS_MAX + REFUSALS_HELD_MAX < CONNECTIONS_MAX
+assert PULL_BYTES_CROWDED < PULL_BYTES_MAX
 assert AUTO_ACK_HOLD_S < HEARTBEAT_S < STALL_S

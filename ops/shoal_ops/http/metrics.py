@@ -15,6 +15,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from shoal_contract.build_info import BuildInfo
+
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double the series and say nothing new
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
@@ -27,6 +29,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
+        BuildInfo("admin", self._registry)
         self._requests = Counter(
             "shoal_admin_requests_total",
             "Requests answered.",

@@ -5,7 +5,7 @@ Belongs here: forms and their examples. Not here: requests about queues and mess
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -201,6 +201,53 @@ class Health(BaseModel):
 
 
 class Ready(BaseModel):
-    model_config = shows(ready=True, map_version=1)
+    model_config = shows(ready=True)
     ready: bool
-    map_version: int
+
+
+FIGURES_EXAMPLE: Final = {
+    "slice": "s01",
+    "node": "n01",
+    "epoch": 1,
+    "map_version": 1,
+    "partitions": 1366,
+    "time_ms": 1_790_000_000_000,
+    "uptime_s": 86400.0,
+    "queues": 68000,
+    "keys": 131953,
+    "bindings": 629637,
+    "messages": 1200,
+    "body_bytes": 150000,
+    "sessions": 40,
+    "attached_queues": 3000,
+    "journal": {"lsn": 1000000, "applied_lsn": 1000000, "segments": 2, "bytes": 50000000},
+    "checkpoint": {"lsn": 998500, "age_s": 21.0, "lag_records": 1500, "delta_rows": 9000, "delta_bytes": 900000},
+    "memory": {
+        "resident_bytes": 90000000,
+        "checkpointer_resident_bytes": 30000000,
+        "shares": [{"name": "input", "used_bytes": 100000, "limit_bytes": 67108864}],
+    },
+    "disk_bytes": 400000000,
+    "counters": {
+        "declares": 68000,
+        "binds": 700000,
+        "unbinds": 70363,
+        "publishes": 743000,
+        "chunks": 743000,
+        "deliveries": 3500000,
+        "acks": 3500000,
+        "drops": 0,
+        "purges": 0,
+        "refusals": 12,
+    },
+    "trouble": "",
+    "version": "0.1.0",
+    "incarnation": "5f0c3a9d1e2b4c68",
+    "loop_longest_step_us": 3200,
+    "lease_remaining_ms": 7400,
+    "disk_free_bytes": 180000000000,
+    "silent_bindings": 0,
+    "refused": {"NO_SUCH_QUEUE": 12},
+    "checkpointer_restarts": 0,
+}
+"""Of `shoal.SliceFigures`, whose form is the client's."""

@@ -58,9 +58,3 @@ def from_message_id(text: str) -> tuple[bytes, int]:
     if not plus or not offset.isascii() or not offset.isdigit() or len(offset) > 19 or int(offset) >= 1 << 63:
         raise Malformed(f"{text[:300]!r} is not the id of a message: key+offset", subject="id")
     return decoded(key, "key"), int(offset)
-
-
-def from_query(query: bytes, name: str) -> list[bytes]:
-    """Values of a query parameter, percent-decoded to bytes."""
-    pairs = [field.partition(b"=") for field in query.split(b"&")]
-    return [unquote_to_bytes(value.replace(b"+", b" ")) for found, _, value in pairs if found == name.encode()]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Path, Query, Request
 
 from shoal_contract.errors import InvalidName
+from shoal_contract.http import query
 from shoal_ops.http import limits, names
 from shoal_ops.http.gateway import Gateway, of
 
 # Dependencies that are not async would each take a turn in a thread.
 TheGateway = Annotated[Gateway, Depends(of)]
-
-_LENGTHS = {"min_length": 1, "max_length": limits.NAME_CHARACTERS_MAX}
 
 
 async def _queue(
@@ -44,25 +43,47 @@ async def _key(
     return names.decoded(key, "key")
 
 
+async def _prefix(
+    request: Request,
+    prefix: Annotated[
+        str,
+        Query(
+            max_length=limits.NAME_CHARACTERS_MAX,
+            description="what names begin with, percent-encoded: any bytes",
+            examples=["inbox-"],
+        ),
+    ] = "",
+) -> bytes:
+    """`prefix` is for its bounds and for OpenAPI: the name as text, which need not be UTF-8. Raises InvalidName."""
+    found = query.values(request.scope["query_string"], "prefix")
+    if len(found) > 1:
+        raise InvalidName("give one prefix", subject="prefix")
+    return found[0] if found else b""
+
+
+async def only_known_queries(request: Request) -> None:
+    """Refuses query parameters that the operation does not have, as unknown fields of bodies are. Raises Malformed."""
+    route = getattr(request.scope["route"], "path", "")
+    query.check_names(
+        request.scope["query_string"], request.app.state.queries.get((request.method, route), frozenset())
+    )
+
+
+def known_queries(openapi: dict[str, Any]) -> dict[tuple[str, str], frozenset[str]]:
+    """The names of query parameters by method and route, from what the operations say of themselves."""
+    return {
+        (method.upper(), path): frozenset(
+            one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"
+        )
+        for path, methods in openapi["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
 QueueName = Annotated[bytes, Depends(_queue)]
 KeyName = Annotated[bytes, Depends(_key)]
 After = Annotated[
     str, Query(max_length=4 * limits.NAME_CHARACTERS_MAX, description="`next` of the page before", examples=[""])
 ]
 Limit = Annotated[int, Query(ge=1, le=limits.PAGE_MAX, description="names in the page", examples=[100])]
-Prefix = Annotated[
-    str,
-    Query(
-        max_length=limits.NAME_CHARACTERS_MAX,
-        description="what names begin with, percent-encoded: any bytes",
-        examples=["inbox-"],
-    ),
-]
-
-
-def prefix_bytes(query: bytes) -> bytes:
-    """The query's prefix as bytes: it need not be UTF-8. Raises InvalidName."""
-    found = names.from_query(query, "prefix")
-    if len(found) > 1:
-        raise InvalidName("give one prefix", subject="prefix")
-    return found[0] if found else b""
+Prefix = Annotated[bytes, Depends(_prefix)]

@@ -1,12 +1,11 @@
-"""Errors as `application/problem+json` (RFC 9457): the error's type of MODEL.md with its subject, limit and value.
+"""What FastAPI, Starlette and pydantic refuse as problems, and all problems as OpenAPI describes them.
 
-Belongs here: which error is which status, and its description in OpenAPI. Not here: raising them.
+Not here: the form of a problem and which error is which status (shoal_contract.http.problem).
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any, Final
 
 from fastapi.exceptions import RequestValidationError
@@ -17,66 +16,17 @@ from starlette.routing import Match, Route
 
 from shoal_contract import errors
 from shoal_contract.errors import ShoalError
-from shoal_ops.http import limits
+from shoal_contract.http.problem import MEDIA_TYPE, STATUS, Refused, answer, title
 
 _log = logging.getLogger(__name__)
 
-MEDIA_TYPE: Final = "application/problem+json"
-
-_STATUS: Final[dict[type[ShoalError], int]] = {
-    errors.InvalidName: 400,
-    errors.OutOfRange: 400,
-    errors.Malformed: 400,
-    errors.CrossSlice: 400,
-    errors.Unauthenticated: 401,
-    errors.PermissionDenied: 403,
-    errors.NoSuchQueue: 404,
-    errors.Unroutable: 404,
-    errors.Conflict: 409,
-    errors.TooLarge: 413,
-    errors.ResourceExhausted: 429,
-    errors.Corrupt: 500,
-    errors.NotOwner: 503,
-    errors.NotLeader: 503,
-    errors.Unavailable: 503,
-    errors.Fenced: 503,
-    errors.DeadlineExceeded: 504,
-}
-_EXTRA_HEADERS: Final = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
-
-
-def body_of(error: ShoalError, status: int = 0) -> dict[str, Any]:
-    """`status` 0: the error's own."""
-    kind = type(error).__name__
-    return {
-        "type": f"urn:shoal:error:{kind}",
-        "title": _title(kind),
-        "status": status or _STATUS.get(type(error), 500),
-        "detail": error.message,
-        "subject": error.subject,
-        "limit": error.limit,
-        "value": error.value,
-    }
-
-
-def answer(error: ShoalError, status: int = 0, headers: dict[str, str] | None = None) -> JSONResponse:
-    body = body_of(error, status)
-    sent = _EXTRA_HEADERS.get(body["status"], {}) | (headers or {})
-    return JSONResponse(body, body["status"], headers=sent, media_type=MEDIA_TYPE)
-
-
-async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ShoalError)
-    return answer(error)
-
 
 async def answer_http_exception(request: Request, error: Exception) -> JSONResponse:
-    """No such path, not this method, a body too large: what the framework itself refuses."""
+    """Answers what the framework itself refuses: no such path, not this method. And bodies that were given up."""
     assert isinstance(error, HTTPException)
+    if isinstance(error, Refused):
+        return answer(error.error, error.status_code)
     what = f"{request.method} {request.scope['path']}"[:300]
-    if error.status_code == 413:
-        problem = f"request body is larger than the limit of {limits.BODY_BYTES_MAX} bytes"
-        return answer(errors.TooLarge(problem, subject="request body", limit=limits.BODY_BYTES_MAX))
     if error.status_code == 404:
         problem = f"{what}: there is no such path; /openapi.json lists them"
     elif error.status_code == 405:
@@ -114,10 +64,17 @@ async def answer_bug(request: Request, error: Exception) -> JSONResponse:
     return answer(ShoalError("this request failed inside the gateway; its log says why"), 500)
 
 
+_BY_THE_SERVER: Final[tuple[tuple[type[ShoalError], int], ...]] = (
+    (errors.DeadlineExceeded, 408),
+    (errors.TooLarge, 431),
+)
+"""What the server answers before an operation: a body that came too slowly, a head that is too long."""
+
+
 def responses() -> dict[int | str, dict[str, Any]]:
     """What every operation may answer besides its own, for OpenAPI."""
     kinds: dict[int, list[str]] = {}
-    for kind, status in _STATUS.items():
+    for kind, status in (*STATUS.items(), *_BY_THE_SERVER):
         kinds.setdefault(status, []).append(kind.__name__)
     return {status: _described(status, names) for status, names in sorted(kinds.items())}
 
@@ -126,10 +83,6 @@ def _described(status: int, kinds: list[str]) -> dict[str, Any]:
     plain = _example(kinds[0], "a sentence that names the thing and the limit", "the thing")
     example = _EXAMPLES.get(kinds[0], plain) | {"status": status}
     return {"description": ", ".join(kinds), "content": {MEDIA_TYPE: {"schema": _SCHEMA, "example": example}}}
-
-
-def _title(kind: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).capitalize()
 
 
 _SCHEMA: Final = {
@@ -149,7 +102,7 @@ _SCHEMA: Final = {
 
 def _example(kind: str, detail: str, subject: str, limit: int = 0, value: int = 0) -> dict[str, Any]:
     numbers = {"limit": limit, "value": value}
-    return {"type": f"urn:shoal:error:{kind}", "title": _title(kind), "detail": detail, "subject": subject} | numbers
+    return {"type": f"urn:shoal:error:{kind}", "title": title(kind), "detail": detail, "subject": subject} | numbers
 
 
 _EXAMPLES: Final = {

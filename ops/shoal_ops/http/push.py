@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterable
 
 import shoal
 from shoal_contract.errors import ResourceExhausted, ShoalError
@@ -23,32 +24,43 @@ _log = logging.getLogger(__name__)
 
 
 class Stream:
-    """One reader of one queue. `ended`: why it was ended from this side, else ""."""
+    """One reader of one queue. `ended`: why it was ended from this side, else "".
+
+    `held_bytes`: messages that wait for it, and those that `next` gave and `written` did not take back.
+    """
 
     def __init__(self, queue: bytes, push: Push) -> None:
         self.queue = queue
         self.ended = ""
         self.held_bytes = 0
+        self._lent_bytes = 0
+        """Of them, what `next` gave."""
         self._push = push
         self._held: deque[shoal.Message] = deque()
         self._changed = asyncio.Event()
+        self._over = asyncio.Event()
 
     def put(self, message: shoal.Message) -> None:
         self._held.append(message)
-        self._count(_size(message))
+        self._count(size_of(message))
         self._changed.set()
 
     def end(self, reason: str) -> None:
+        """What waits for it is let go at once, to be given again: its writer may hang on a reader that never reads."""
         self.ended = self.ended or reason
-        self._changed.set()
-
-    def clear(self) -> None:
-        """What it holds is left to be given again."""
         self._held.clear()
-        self._count(-self.held_bytes)
+        self._count(self._lent_bytes - self.held_bytes)
+        self._changed.set()
+        self._over.set()
+
+    async def until_ended(self) -> None:
+        await self._over.wait()
 
     async def next(self, wait_s: float) -> list[shoal.Message]:
-        """What came, at most about EVENT_BATCH_BYTES; [] after `wait_s` seconds without, or once ended."""
+        """What came, at most about EVENT_BATCH_BYTES; [] after `wait_s` seconds without, or once ended.
+
+        Give it to `written` once it is no more needed.
+        """
         if not self._held and not self.ended:
             self._changed.clear()
             try:
@@ -61,9 +73,20 @@ class Stream:
         while self._held and not self.ended and batch_bytes < limits.EVENT_BATCH_BYTES:
             message = self._held.popleft()
             batch.append(message)
-            batch_bytes += _size(message)
-        self._count(-batch_bytes)
+            batch_bytes += size_of(message)
+        self._lent_bytes += batch_bytes
         return batch
+
+    def written(self, messages: Iterable[shoal.Message]) -> None:
+        """Takes back what `next` gave."""
+        given_bytes = sum(map(size_of, messages))
+        self._lent_bytes -= given_bytes
+        self._count(-given_bytes)
+
+    def forget(self) -> None:
+        """Nothing of it is in use any more."""
+        self._lent_bytes = 0
+        self._count(-self.held_bytes)
 
     def _count(self, more_bytes: int) -> None:
         self.held_bytes += more_bytes
@@ -106,7 +129,7 @@ class Push:
             try:
                 await lane.inbox.attach(queue, deadline_s=limits.DEADLINE_S)
             except BaseException:
-                stream.clear()
+                stream.end("refused")
                 del lane.streams[queue]
                 raise
             self._streams.add(stream)
@@ -118,7 +141,7 @@ class Push:
         """What it has and has not acked is given again, here or elsewhere."""
         self._streams.discard(stream)
         stream.end("closed")
-        stream.clear()
+        stream.forget()
         for lane in list(self._lanes):
             if lane.streams.get(stream.queue) is stream:
                 lane.streams[stream.queue] = None
@@ -137,6 +160,14 @@ class Push:
         self.end_all("stopping")
         for lane in list(self._lanes):
             await lane.inbox.close()
+
+    def _end_largest(self) -> None:
+        """Until all together hold no more than they may, or there is none left that could let something go."""
+        while self.held_bytes > limits.HELD_BYTES_MAX:
+            running = [stream for stream in self._streams if not stream.ended]
+            if not running:
+                return
+            max(running, key=lambda stream: stream.held_bytes).end("memory")
 
     async def _free_lane(self, queue: bytes) -> _Lane:
         """Where no stream of this queue is; its place is taken."""
@@ -171,8 +202,7 @@ class Push:
                     stream = lane.streams.get(message.queue_bytes)
                     if stream is not None and not stream.ended:
                         stream.put(message)
-                if self.held_bytes > limits.HELD_BYTES_MAX:
-                    max(self._streams, key=lambda stream: stream.held_bytes).end("memory")
+                self._end_largest()
         except ShoalError as error:
             _log.error("a slice refuses to push: %s", error)
         finally:
@@ -183,7 +213,8 @@ class Push:
             await lane.inbox.close()
 
 
-def _size(message: shoal.Message) -> int:
+def size_of(message: shoal.Message) -> int:
+    """Returns what a message takes in memory, about."""
     return len(message.body) + 200
 
 

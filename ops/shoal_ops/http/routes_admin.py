@@ -11,9 +11,10 @@ from fastapi.responses import JSONResponse
 
 import shoal
 from shoal_contract.errors import Malformed, OutOfRange, TooLarge
+from shoal_contract.http import problem, query
 from shoal_contract.names import Name, check_name, encode_name
-from shoal_ops.http import glance, limits, models, models_admin, names, problem
-from shoal_ops.http.parameters import After, KeyName, Limit, Prefix, QueueName, TheGateway, prefix_bytes
+from shoal_ops.http import glance, limits, models, models_admin, names
+from shoal_ops.http.parameters import After, KeyName, Limit, Prefix, QueueName, TheGateway
 
 router = APIRouter(tags=["administration"])
 
@@ -50,7 +51,7 @@ async def partitions(gateway: TheGateway) -> models_admin.Partitions:
 @router.get(
     "/v1/slices/{slice}",
     response_model=shoal.SliceFigures,
-    responses={200: {"content": {"application/json": {"example": glance.FIGURES_EXAMPLE}}}},
+    responses={200: {"content": {"application/json": {"example": models_admin.FIGURES_EXAMPLE}}}},
 )
 async def slice_figures(
     gateway: TheGateway,
@@ -73,7 +74,7 @@ async def locate(
     ],
 ) -> models_admin.Places:
     """Which partition a key belongs to, and which slice owns it."""
-    wanted = names.from_query(request.scope["query_string"], "key")
+    wanted = query.values(request.scope["query_string"], "key")
     if len(wanted) > limits.LOCATE_KEYS_MAX:
         raise TooLarge(
             f"keys to locate: {len(wanted)}; the limit is {limits.LOCATE_KEYS_MAX}",
@@ -91,19 +92,19 @@ async def locate(
 
 @router.get("/v1/queues", response_model=models_admin.QueuePage, response_model_exclude_none=True)
 async def list_queues(
-    request: Request, gateway: TheGateway, prefix: Prefix = "", after: After = "", limit: Limit = limits.PAGE_DEFAULT
+    gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> models_admin.QueuePage:
     """Queues by prefix, in order of their bytes."""
-    found = await gateway.admin.queues(prefix_bytes(request.scope["query_string"]), _cursor(after), limit)
+    found = await gateway.admin.queues(prefix, _cursor(after), limit)
     return models_admin.QueuePage(queues=[_queue(name) for name in found.items], next=found.next)
 
 
 @router.get("/v1/keys", response_model=models_admin.KeyPage, response_model_exclude_none=True)
 async def list_keys(
-    request: Request, gateway: TheGateway, prefix: Prefix = "", after: After = "", limit: Limit = limits.PAGE_DEFAULT
+    gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> models_admin.KeyPage:
     """Keys by prefix, in order of their bytes, with how many queues are bound."""
-    found = await gateway.admin.keys(prefix_bytes(request.scope["query_string"]), _cursor(after), limit)
+    found = await gateway.admin.keys(prefix, _cursor(after), limit)
     keys = [models_admin.KeyEntry(**_named("key", one.key), queues=one.queues) for one in found.items]
     return models_admin.KeyPage(keys=keys, next=found.next)
 

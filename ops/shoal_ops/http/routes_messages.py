@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 import shoal
-from shoal_contract.errors import OutOfRange, ShoalError, Unavailable
+from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable
+from shoal_contract.http import problem
 from shoal_contract.names import encode_name
 from shoal_contract.tasks import Tasks
-from shoal_ops.http import events, limits, messages, models, names, problem
+from shoal_ops.http import events, limits, messages, models, names
 from shoal_ops.http.gateway import Gateway
 from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
 
@@ -32,19 +33,19 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
 
 
 @router.post("/v1/keys/{key}/messages/batch", response_model=models.Receipt, response_model_exclude_none=True)
-async def publish_batch(gateway: TheGateway, key: KeyName, batch: models.PublishBatch) -> models.Receipt:
+async def publish_batch(
+    request: Request, gateway: TheGateway, key: KeyName, batch: models.PublishBatch
+) -> models.Receipt:
     """Publishes messages to one key, all or none, at consecutive offsets from the receipt's."""
-    receipt = await gateway.broker.publish_many(
-        key,
-        [messages.body_of(one.body, one.body_base64) for one in batch.messages],
-        headers=[messages.headers_of(one.headers, one.headers_base64) for one in batch.messages],
-        mandatory=batch.mandatory,
-    )
+    bodies = [messages.body_of(one.body, one.body_base64) for one in batch.messages]
+    headers = [messages.headers_of(one.headers, one.headers_base64) for one in batch.messages]
+    await _let_go(request, batch.messages)
+    receipt = await gateway.broker.publish_many(key, bodies, headers=headers, mandatory=batch.mandatory)
     return _receipt(gateway, receipt)
 
 
 @router.post("/v1/messages", response_model=models.Outcomes, response_model_exclude_none=True)
-async def publish_many(gateway: TheGateway, many: models.PublishMany) -> models.Outcomes:
+async def publish_many(request: Request, gateway: TheGateway, many: models.PublishMany) -> models.Outcomes:
     """Publishes messages to many keys, in order, each by itself; one outcome for each. Bad input publishes nothing."""
     checked = [
         (
@@ -55,6 +56,7 @@ async def publish_many(gateway: TheGateway, many: models.PublishMany) -> models.
         )
         for one in many.messages
     ]
+    await _let_go(request, many.messages)
     receipts: list[asyncio.Future[shoal.Receipt] | ShoalError] = []
     for key, body, headers, mandatory in checked:
         try:
@@ -85,17 +87,16 @@ async def peek(
     ] = limits.PULL_MESSAGES_DEFAULT,
 ) -> Any:
     """Looks at the head of a queue without taking anything."""
-    found = await gateway.broker.peek(queue, messages_max)
-    return JSONResponse({"messages": [messages.shown(message) for message in found]})
+    async with gateway.peeks.place():
+        found = await gateway.broker.peek(queue, messages_max)
+        return _answer(found)
 
 
 @router.post("/v1/queues/{queue}/pull", response_model=models.Messages, response_model_exclude_none=True)
 async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: models.Pull | None = None) -> Any:
     """Takes messages for the time of a lease, and waits for the first if there is none. Ack what is done; the rest is
     given again when the lease ends."""
-    found = await _pull(request, gateway, queue, wanted or models.Pull())
-    gateway.metrics.pulled.inc(len(found))
-    return JSONResponse({"messages": [messages.shown(message) for message in found]})
+    return await _pull(request, gateway, queue, wanted or models.Pull())
 
 
 @router.post("/v1/queues/{queue}/acks", status_code=204, response_class=Response)
@@ -134,16 +135,24 @@ async def stream(
     queue: QueueName,
     ack: Annotated[
         Literal["explicit", "auto"],
-        Query(description="explicit: by POST .../acks; auto: once written", examples=["auto"]),
+        Query(description="explicit: by POST .../acks; auto: once written, with X-Shoal", examples=["auto"]),
     ] = "explicit",
+    x_shoal: Annotated[
+        Literal["1"] | None, Header(description="needed for ack=auto: no page of others can send it", examples=["1"])
+    ] = None,
 ) -> Response:
-    """Server-sent events: messages as they come. What was not acked when the stream ends goes to the next one."""
+    """Server-sent events: messages as they come. What was not acked when the stream ends goes to the next one.
+
+    With `ack=auto` a GET changes what the queue has; so it needs the header `X-Shoal: 1`, which a browser sends for no
+    link, image or form, and for a script of another origin only after asking, which is refused."""
+    if ack == "auto" and x_shoal is None:
+        raise Malformed("ack=auto acks what it writes: it needs the header X-Shoal: 1", subject="x-shoal")
     gateway.check_running()
     opened = await gateway.push.open(queue)
     return events.EventResponse(gateway.push, opened, gateway.metrics, ack == "auto")
 
 
-async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models.Pull) -> list[shoal.Message]:
+async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models.Pull) -> JSONResponse:
     """A caller who leaves while waiting takes nothing."""
     loop = asyncio.get_running_loop()
     end = loop.time() + wanted.wait_s
@@ -151,26 +160,39 @@ async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models
     async with Tasks("pull") as tasks:
         gone: asyncio.Task[None] | None = None
         while True:
-            found = await _take(gateway, queue, wanted, end)
-            left_s = end - loop.time()
-            if found or left_s <= 0 or gateway.stopping:
-                return found
+            async with gateway.pulls.place() as bytes_max:
+                found = await _take(gateway, queue, wanted, end, bytes_max)
+                left_s = end - loop.time()
+                if found or left_s <= 0 or gateway.stopping:
+                    gateway.metrics.pulled.inc(len(found))
+                    return _answer(found)
             gone = gone or tasks.start("gone", events.until_gone(request.receive))
             seen = await gateway.arrivals.wait(queue, seen, left_s, gone)
             if gone.done():
-                return []
+                return _answer([])
 
 
-async def _take(gateway: Gateway, queue: bytes, wanted: models.Pull, end: float) -> list[shoal.Message]:
+async def _take(gateway: Gateway, queue: bytes, wanted: models.Pull, end: float, bytes_max: int) -> list[shoal.Message]:
     """What there is now. A slice that is silent is waited for as messages are; Unavailable only once time is over."""
     try:
-        return await gateway.leases.pull(
-            queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=limits.PULL_BYTES_MAX
-        )
+        return await gateway.leases.pull(queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=bytes_max)
     except Unavailable:
         if asyncio.get_running_loop().time() >= end or gateway.stopping:
             raise
         return []
+
+
+def _answer(found: list[shoal.Message]) -> JSONResponse:
+    return JSONResponse({"messages": [messages.shown(message) for message in found]})
+
+
+async def _let_go(request: Request, forms: list[Any]) -> None:
+    """Frees the forms of a request and the JSON that they were made of, which FastAPI keeps until the answer: while a
+    slice is slow, they would take ten times the memory of the messages themselves."""
+    forms.clear()
+    parsed = await request.json()  # What was parsed already, not once more.
+    if isinstance(parsed, dict):
+        parsed.clear()
 
 
 def _receipt(gateway: Gateway, receipt: shoal.Receipt) -> models.Receipt:

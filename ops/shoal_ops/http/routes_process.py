@@ -1,4 +1,4 @@
-"""About this process: its page, health, readiness and figures. None of them needs the token."""
+"""About this process: its page, health, readiness and figures. The figures need the token, where there is one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ async def healthz() -> models_admin.Health:
 
 @router.get("/readyz", response_model=models_admin.Ready)
 async def readyz(running: TheGateway) -> models_admin.Ready:
-    """It has a map and takes requests; 503 once it is asked to stop."""
-    running.check_running()
-    return models_admin.Ready(ready=True, map_version=running.broker.map_version)
+    """It has a map, takes requests and is not asked to stop; 503 else."""
+    running.check_ready()
+    return models_admin.Ready(ready=True)
 
 
 @router.get(

@@ -53,10 +53,6 @@ class Sample:
     slices: tuple[SliceSample, ...]
     problem: str
 
-    @property
-    def answering(self) -> list[SliceSample]:
-        return [one for one in self.slices if one.figures is not None]
-
 
 class Sampler:
     """Run `run` as a task. `samples`: the newest SAMPLES_MAX."""

@@ -1,46 +1,75 @@
-"""Runs the gateway in this process until it is asked to stop: the connection, the application, the server, in order."""
+"""Runs the gateway in this process until it is asked to stop: connection, application and servers, in order."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from shoal_contract.http.guard import guarded
+from shoal_contract.http.server import HttpServer
+from shoal_contract.stopping import Stopping
 from shoal_contract.tasks import Tasks
 from shoal_ops.http import limits
 from shoal_ops.http.application import new_application
 from shoal_ops.http.gateway import open_gateway
 from shoal_ops.http.metrics import Metrics
-from shoal_ops.http.server import HttpServer
+from shoal_ops.http.metrics_port import new_metrics_application
 from shoal_ops.http.token import Token, check_start
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`listen`: host:port. `redirectors`: each host:port. `token`: "" for none, only on loopback."""
+    """`listen`: host:port. `redirectors`: each host:port. `metrics`: host:port of health and figures, "" for none of
+    their own."""
 
     listen: str
     redirectors: tuple[str, ...]
-    token: str
+    token: Token = field(repr=False)
+    metrics: str = ""
 
 
-async def serve(settings: Settings, stop: asyncio.Event, on_ready: Callable[[str], None]) -> None:
-    """Until `stop`; calls `on_ready(host:port)` once it answers.
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Where it listens, host:port. `metrics` may be ""."""
+
+    http: str
+    metrics: str
+
+
+async def serve(settings: Settings, stop: Stopping, on_ready: Callable[[Ready], None]) -> None:
+    """Until `stop`; calls `on_ready` once it answers.
 
     Raises Unauthenticated (a token is needed), OSError (cannot listen), Unavailable (no redirector answers).
     """
     check_start(settings.listen, settings.token)
-    http = HttpServer(settings.listen)
+    main = HttpServer(settings.listen, limits.HTTP)
+    side = HttpServer(settings.metrics, limits.METRICS_HTTP) if settings.metrics else None
+    servers = [main] if side is None else [main, side]
     async with (
         Tasks("admin", lambda name, error: stop.set()) as tasks,
         open_gateway(list(settings.redirectors), Metrics(), limits.DEADLINE_S, tasks) as gateway,
     ):
-        application = new_application(gateway, Token(settings.token))
-        serving = tasks.start("http", http.run_until_stopped(application))
-        ready = tasks.start("ready", http.serving.wait())
-        await asyncio.wait([serving, ready], return_when=asyncio.FIRST_COMPLETED)
-        on_ready(http.address)
+        gateway.is_leaving = lambda: stop.asked
+        gate = new_application(gateway, settings.token)
+        gateway.has_room = main.has_room
+        gateway.metrics.watch("shoal_admin_connections", "HTTP connections open now.", lambda: len(main.connections))
+        gateway.metrics.watch("shoal_admin_body_bytes", "Bodies under way.", lambda: gate.guard.bodies.held_bytes)
+        gateway.metrics.watch("shoal_admin_unread_bytes", "Unread answers.", lambda: main.connections.held_bytes)
+        serving = [tasks.start("http", main.run_until_stopped(gate))]
+        if side is not None:
+            application = guarded(new_metrics_application(gateway), settings.metrics, limits.METRICS_HTTP)
+            serving.append(tasks.start("metrics", side.run_until_stopped(application)))
+        tasks.start("ready", _say_ready(main, side, on_ready))
         await stop.wait()
         gateway.stop()
-        http.stop()
-        await asyncio.wait([serving], timeout=2 * limits.STOP_S)
+        for server in servers:
+            server.stop()
+        await asyncio.wait(serving, timeout=2 * limits.STOP_S)
+
+
+async def _say_ready(main: HttpServer, side: HttpServer | None, on_ready: Callable[[Ready], None]) -> None:
+    await main.serving.wait()
+    if side is not None:
+        await side.serving.wait()
+    on_ready(Ready(main.address, side.address if side is not None else ""))

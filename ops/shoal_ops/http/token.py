@@ -3,62 +3,52 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shoal_contract.errors import Malformed, Unauthenticated
+from shoal_contract.errors import Unauthenticated
+from shoal_contract.http.headers import listens_on_loopback
+from shoal_ops.http.token_file import TokenFile, tokens_in
 
 TOKEN_VARIABLE: Final = "SHOAL_ADMIN_TOKEN"
-TOKEN_BYTES_MIN: Final = 16
 
 
-def read_token(file: Path | None, variable: str | None) -> str:
-    """From the file, else the environment's value, else "". Raises Malformed, OSError."""
-    token = (file.read_text(encoding="utf-8") if file is not None else variable or "").strip()
-    where = str(file) if file is not None else TOKEN_VARIABLE
-    if file is None and not token:
-        return ""
-    if len(token) < TOKEN_BYTES_MIN or not token.isascii() or not token.isprintable() or " " in token:
-        raise Malformed(
-            f"the token in {where} must be one line of at least {TOKEN_BYTES_MIN} printable ASCII characters; "
-            "openssl rand -hex 32 makes one",
-            subject=where,
-        )
-    return token
+class Token:
+    """Compares in constant time with each of the tokens that are valid now. `required` is False where there is none."""
+
+    def __init__(self, valid: Callable[[], tuple[str, ...]] = tuple) -> None:
+        self._valid = valid
+
+    @property
+    def required(self) -> bool:
+        return bool(self._valid())
+
+    def check(self, authorization: str | None) -> None:
+        """Takes the value of the Authorization header. Raises Unauthenticated."""
+        if not authorization:
+            raise Unauthenticated("this needs the header Authorization: Bearer TOKEN", subject="token")
+        scheme, _, given = authorization.partition(" ")
+        given_bytes = given.strip().encode("utf-8", "replace")
+        # Each is compared, whichever fits.
+        fits = [hmac.compare_digest(given_bytes, valid.encode()) for valid in self._valid()]
+        if scheme.lower() != "bearer" or not any(fits):
+            raise Unauthenticated("the token is not the right one", subject="token")
 
 
-def check_start(listen: str, token: str) -> None:
+def token_from(file: Path | None, variable: str | None) -> Token:
+    """From the file, else the environment's value, else none. Raises Malformed, PermissionDenied, OSError."""
+    if file is not None:
+        return Token(TokenFile(file).tokens)
+    valid = tokens_in(variable, TOKEN_VARIABLE) if variable and variable.strip() else ()
+    return Token(lambda: valid)
+
+
+def check_start(listen: str, token: Token) -> None:
     """Raises Unauthenticated where anyone could call what has no token."""
-    if not token and not is_loopback(listen.rpartition(":")[0].strip("[]")):
+    if not token.required and not listens_on_loopback(listen):
         raise Unauthenticated(
             f"{listen} is not loopback, so a token is needed: --token-file FILE or {TOKEN_VARIABLE}; "
             "openssl rand -hex 32 makes one",
             subject=listen,
         )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-class Token:
-    """Compares in constant time. `required` is False where there is none."""
-
-    def __init__(self, token: str) -> None:
-        self._expected = token.encode()
-
-    @property
-    def required(self) -> bool:
-        return bool(self._expected)
-
-    def check(self, authorization: bytes | None) -> None:
-        """The value of the Authorization header. Raises Unauthenticated."""
-        scheme, _, given = (authorization or b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._expected):
-            what = "the token is not the right one" if authorization else "this needs the header"
-            hint = "" if authorization else " Authorization: Bearer TOKEN"
-            raise Unauthenticated(f"{what}{hint}", subject="token")

@@ -9,15 +9,18 @@ Belongs here: names, order, the few bytes that tell a segment's time. Not here: 
 from __future__ import annotations
 
 import mmap
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from shoal_contract.errors import BadCall
+from shoal_contract.errors import BadCall, Malformed
 from shoal_contract.journal_record import HEADER, STX
 from shoal_slice_node.adapters.journal_segment import BATCH, SUFFIX, first_lsn_of
+
+_SEGMENT = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +35,14 @@ class Span:
 
 
 def list_spans(root: Path) -> list[Span]:
-    """By slice and LSN. Raises BadCall if there is no such folder; an empty one is an archive of nothing yet."""
+    """By slice and LSN. Raises BadCall if there is no such folder; an empty one is an archive of nothing yet.
+
+    Raises Malformed for a file that ends as a segment does and has no segment's name: if it were left out, nothing
+    would tell that its records are missing.
+    """
     if not root.is_dir():
         raise BadCall(f"archive {root} is not a folder", subject=str(root))
-    found = [
-        (path.parent.parent.name, first_lsn_of(path.name), path)
-        for path in root.glob(f"*/*/*{SUFFIX}")
-        if len(path.name) == 16 + len(SUFFIX)
-    ]
+    found = [(path.parent.parent.name, _first_lsn(path), path) for path in root.glob(f"*/*/*{SUFFIX}")]
     spans: list[Span] = []
     for name, segments in groupby(sorted(found), lambda segment: segment[0]):
         longest: dict[int, Path] = {}
@@ -52,6 +55,13 @@ def list_spans(root: Path) -> list[Span]:
             for (first, path), following in zip(longest.items(), firsts[1:], strict=True)
         ]
     return spans
+
+
+def _first_lsn(path: Path) -> int:
+    if not _SEGMENT.fullmatch(path.name):
+        text = f"{path} has no segment's name, 16 hex digits and {SUFFIX}: move it out of the archive"
+        raise Malformed(text, subject=str(path))
+    return first_lsn_of(path.name)
 
 
 def by_slice(spans: Iterable[Span]) -> dict[str, list[Span]]:

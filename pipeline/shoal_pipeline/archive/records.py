@@ -1,7 +1,8 @@
 """The records of a span, and what is wrong with it: told as Corrupt, or skipped and counted.
 
-An archived segment is whole: anything but zeros after its last sound record is damage, as is an end before the next
-segment begins. After damage reading goes on at the next sound record, as the client's outbox does.
+An archived segment is whole and holds a record at least: anything but zeros after its last sound record is damage, as
+is an end before the next segment begins, or nothing at all in the last one (a copy that broke off). After damage
+reading goes on at the next sound record, as the client's outbox does.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def find_partitions(spans: Iterable[Span]) -> int | None:
 
 def _is_whole(span: Span, scan: SegmentScan) -> bool:
     if span.to_lsn is None:
-        return scan.rest_is_zeros()
+        return scan.rest_is_zeros() and scan.expected_lsn > span.first_lsn
     return scan.expected_lsn >= span.to_lsn
 
 
@@ -79,6 +80,12 @@ def _refuse(span: Span, scan: SegmentScan) -> NoReturn:
             subject=str(span.path),
             position=scan.position,
             value=scan.expected_lsn,
+        )
+    if scan.expected_lsn == span.first_lsn and scan.rest_is_zeros():
+        raise Corrupt(
+            f"{span.path} holds no record: a copy that broke off? A segment begins with LSN {span.first_lsn}",
+            subject=str(span.path),
+            value=span.first_lsn,
         )
     raise damaged(span.path, scan.position, scan.expected_lsn)
 

@@ -1,4 +1,4 @@
-"""The cluster's map, and calls to its slices from Spark's Python workers: plain, blocking gRPC.
+"""The cluster's map, and calls to its slices' administration from Spark's Python workers: plain, blocking gRPC.
 
 Belongs here: channels and errors. Not here: what is sent (importing, verifying, exporting).
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
 
-from shoal.cluster_map import ClusterMap, first_map
+from shoal.cluster_map import first_map
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import FRAME_BYTES_MAX
+from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
-from shoal_contract.wire.redirector_pb2 import WatchMapRequest
+from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_pipeline.limits import CLUSTER_ANSWER_S_MAX
 
@@ -30,7 +32,29 @@ _OPTIONS: Final[list[tuple[str, int]]] = [
 ]
 
 
-def fetch_map(at: str) -> ClusterMap:
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The map, and for each slice host:port of the administration of its leader, "" while it has none."""
+
+    partition_map: PartitionMap
+    addresses: dict[str, str]
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        return self.partition_map.slices
+
+    def address_of(self, slice_name: str) -> str:
+        return self.addresses.get(slice_name, "")
+
+
+def cluster_of(response: WatchMapResponse) -> Cluster:
+    """From the first response of a stream. A slice without a port of its own for administration has it with the rest.
+    Raises Malformed."""
+    addresses = {one.slice: one.admin_address or one.address for one in response.slices}
+    return Cluster(first_map(response).partition_map, addresses)
+
+
+def fetch_map(at: str) -> Cluster:
     """`at`: host:port of redirectors, comma-separated; the first that answers. Raises Unavailable."""
     problem: ShoalError = Unavailable(f"{at!r} names no redirector", subject=at)
     for redirector in filter(None, (part.strip() for part in at.split(","))):
@@ -39,7 +63,7 @@ def fetch_map(at: str) -> ClusterMap:
                 for response in RedirectorServiceStub(channel).WatchMap(
                     WatchMapRequest(), timeout=CLUSTER_ANSWER_S_MAX
                 ):
-                    return first_map(response)
+                    return cluster_of(response)
             except grpc.RpcError as error:
                 problem = from_rpc_error(error)
     raise Unavailable(f"no map from {at}: {problem.message}", subject=at)

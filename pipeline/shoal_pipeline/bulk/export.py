@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shoal_contract.errors import Conflict, Unavailable
+from shoal_contract.errors import Unavailable
+from shoal_pipeline.arguments import add_at
+from shoal_pipeline.outputs import Outputs, check_replaceable, names_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,15 +19,22 @@ SUMMARY = "Write a cluster's memberships and cursors to Parquet."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", metavar="DIR", help="a folder that is not there yet")
-    parser.add_argument("--at", required=True, metavar="HOST:PORT[,...]", help="redirectors of the cluster")
-    parser.add_argument("--overwrite", action="store_true", help="replace the folder")
+    add_at(parser)
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier export, and nothing else")
     parser.add_argument("--strings", action="store_true", help="names as strings; those that are not UTF-8 are escaped")
     parser.add_argument("--direct", action="store_true", help="with the queues' own direct keys (@queue)")
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Raises Conflict, Unavailable."""
+    from shoal_pipeline.bulk.cluster import fetch_map
+
+    check_replaceable(arguments.output, "export", names_here(arguments.output), _overwrite(arguments))
+    fetch_map(arguments.at)
+
+
 def run(arguments: argparse.Namespace, session: SparkSession, say: Callable[[str], None]) -> int:
-    """The exit code. Raises Conflict, Unavailable."""
-    from pyspark.errors import AnalysisException
+    """Exports. Returns the exit code. Raises Conflict, Unavailable."""
     from pyspark.sql import functions as F  # noqa: N812
 
     began_s = time.monotonic()
@@ -34,18 +43,18 @@ def run(arguments: argparse.Namespace, session: SparkSession, say: Callable[[str
     if arguments.strings:
         shown = F.udf(_shown, "string")
         rows = rows.withColumns({name: shown(name) for name in ("queue", "key")})
-    try:
-        rows.write.mode("overwrite" if arguments.overwrite else "error").parquet(arguments.output)
-    except AnalysisException as error:
-        if "PATH_ALREADY_EXISTS" not in str(error):
-            raise
-        raise Conflict(f"{arguments.output} is there already: --overwrite replaces it", subject="output") from None
+    Outputs(session).write(arguments.output, "export", _overwrite(arguments), lambda folder: rows.write.parquet(folder))
     by_slice = session.read.parquet(arguments.output).groupBy("slice", "lsn").count().orderBy("slice").collect()
     for row in by_slice:
         say(f"{row['slice']}: {row['count']:,} memberships as of LSN {row['lsn']:,}")
     total = sum(row["count"] for row in by_slice)
     say(f"{total:,} memberships are in {arguments.output}, {time.monotonic() - began_s:.1f} s")
     return 0
+
+
+def _overwrite(arguments: argparse.Namespace) -> str:
+    """The option that the user may still give; "" where it was given."""
+    return "" if arguments.overwrite else "--overwrite"
 
 
 def memberships(session: SparkSession, at: str, direct: bool) -> DataFrame:

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from hashlib import blake2b
+from pathlib import PurePath
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from shoal_contract.errors import BadCall, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.limits import RUN_BYTES
 from shoal_contract.names import show
+from shoal_pipeline.arguments import add_at
 from shoal_pipeline.failure import typed
 from shoal_pipeline.limits import (
     CHUNKS_PER_BATCH,
@@ -30,31 +33,58 @@ from shoal_pipeline.limits import (
     ROWS_PER_PART,
     SLICES_AT_ONCE_MAX,
 )
+from shoal_pipeline.locations import check_inputs
+from shoal_pipeline.outputs import Outputs, check_replaceable, names_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from shoal.cluster_map import ClusterMap
+    from shoal_pipeline.bulk.cluster import Cluster
     from shoal_pipeline.bulk.importing import Target
     from shoal_pipeline.bulk.runs import Manifest, SliceRun
 
 SUMMARY = "Load memberships from Parquet or CSV into a cluster."
 Say = Callable[[str], None]
+RUNS = ".shoal-runs"
 FOUND = 1
 """Exit code: something is not as it should be."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="+", metavar="PATH", help="files or folders with columns queue and key")
-    parser.add_argument("--at", required=True, metavar="HOST:PORT[,...]", help="redirectors of the cluster")
-    parser.add_argument("--runs", required=True, metavar="DIR", help="keeps the sorted run; the same again resumes")
+    add_at(parser)
+    parser.add_argument(
+        "--runs", default="", metavar="DIR", help=f"keeps the sorted run; the same again resumes; default below {RUNS}"
+    )
     parser.add_argument("--format", choices=["parquet", "csv"], default="", help="default: by the first path's name")
     parser.add_argument("--start-column", default="", metavar="NAME", help="offsets to start at; default: all from now")
     parser.add_argument("--rejects", default="", metavar="DIR", help="keep bad rows there, as JSON, and load the rest")
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Raises BadCall, Conflict, Unavailable."""
+    from shoal_pipeline.bulk.cluster import fetch_map
+
+    check_inputs(arguments.inputs)
+    runs = runs_of(arguments)
+    check_replaceable(runs, "run", names_here(runs), "")
+    if arguments.rejects:
+        check_replaceable(arguments.rejects, "rejects", names_here(arguments.rejects), "")
+    fetch_map(arguments.at)
+
+
 def run(arguments: argparse.Namespace, session: SparkSession, say: Say) -> int:
+    """Loads. Returns the exit code. Raises ShoalErrors."""
     return Load(arguments, session, say).run()
+
+
+def runs_of(arguments: argparse.Namespace) -> str:
+    """Returns the folder of the sorted run: as asked for, else one for these inputs and this cluster."""
+    if arguments.runs:
+        return str(arguments.runs).rstrip("/")
+    asked = "\0".join([*arguments.inputs, arguments.start_column, arguments.format, arguments.at])
+    name = PurePath(arguments.inputs[0].rstrip("/")).stem
+    return f"{RUNS}/{name}-{blake2b(asked.encode(), digest_size=4).hexdigest()}"
 
 
 class Load:
@@ -64,14 +94,17 @@ class Load:
         self._given = arguments
         self._session = session
         self._say = say
-        self._folder = str(arguments.runs).rstrip("/")
+        self._folder = runs_of(arguments)
+        self._outputs = Outputs(session)
 
     def run(self) -> int:
         """The exit code. Raises ShoalErrors."""
         from shoal_pipeline.bulk.cluster import fetch_map
         from shoal_pipeline.bulk.runs import read_line, write_line
 
-        if read_line(self._session, f"{self._folder}/done") is not None:
+        check_replaceable(self._folder, "run", self._outputs.names(self._folder), "")
+        done = read_line(self._session, f"{self._folder}/done")
+        if done is not None and self._checked(done):
             self._say(f"{self._folder} says that this load is done and verified; remove it to load again")
             return 0
         began_s = time.monotonic()
@@ -88,25 +121,33 @@ class Load:
         self._say(f"{manifest.memberships:,} memberships are loaded and verified, {total_s:.1f} s in all")
         return 0
 
-    def _sorted(self, cluster: ClusterMap) -> Manifest:
+    def _sorted(self, cluster: Cluster) -> Manifest:
         """The run's manifest: of an earlier attempt, if it still fits, else of a new sort."""
         from shoal_pipeline.bulk import runs
 
         line = runs.read_line(self._session, f"{self._folder}/manifest")
         if line is not None:
-            manifest = runs.Manifest.decode(line)
-            if manifest.inputs != self._inputs():
-                raise BadCall(f"{self._folder} holds a run of {', '.join(manifest.inputs)}", subject=self._folder)
+            manifest = self._checked(line)
             if _same_owners(manifest, cluster):
                 self._say(f"going on with run {manifest.run}: {manifest.memberships:,} memberships, sorted before")
                 return manifest
             self._say("the cluster's map has changed since the run was sorted: sorting again")
         return self._sort(cluster)
 
+    def _checked(self, line: str) -> Manifest:
+        """The manifest in a line of the run's folder. Raises BadCall if it is of other inputs, Malformed."""
+        from shoal_pipeline.bulk.runs import Manifest
+
+        manifest = Manifest.decode(line)
+        if manifest.inputs != self._inputs():
+            held = ", ".join(manifest.inputs)
+            raise BadCall(f"{self._folder} holds a run of {held}: name another with --runs", subject=self._folder)
+        return manifest
+
     def _inputs(self) -> tuple[str, ...]:
         return (*self._given.inputs, *filter(None, [self._given.start_column]))
 
-    def _sort(self, cluster: ClusterMap) -> Manifest:
+    def _sort(self, cluster: Cluster) -> Manifest:
         from pyspark.sql import functions as F  # noqa: N812
 
         from shoal_pipeline.bulk import memberships, runs
@@ -117,13 +158,15 @@ class Load:
         rows = memberships.read_memberships(self._session, given.inputs, given.format, given.start_column)
         judged = memberships.judge(rows)
         if given.rejects:
-            memberships.shown_rejects(rows).write.mode("overwrite").json(given.rejects)
+            rejects = memberships.shown_rejects(rows)
+            self._outputs.write(given.rejects, "rejects", "", lambda folder: rejects.write.json(folder))
             self._say(f"{judged.bad:,} bad rows are in {given.rejects}")
         else:
             judged.refuse()
         judged_s = time.monotonic()
         parts = max(self._session.sparkContext.defaultParallelism, -(-judged.rows // ROWS_PER_PART))
         good = rows.where(F.col("problem").isNull())
+        self._outputs.mark(self._folder, "run")
         runs.write_chunks(good, cluster.partition_map, self._folder, parts)
         found = runs.summary(self._session, self._folder, cluster.slices)
         manifest = runs.Manifest(secrets.token_hex(RUN_BYTES), self._inputs(), cluster.partition_map, found, judged.bad)
@@ -246,6 +289,6 @@ def _small_batches(session: SparkSession) -> Iterator[None]:
             session.conf.set(name, before)
 
 
-def _same_owners(manifest: Manifest, cluster: ClusterMap) -> bool:
+def _same_owners(manifest: Manifest, cluster: Cluster) -> bool:
     before, now = manifest.partition_map, cluster.partition_map
     return (before.slices, before.owners) == (now.slices, now.owners)

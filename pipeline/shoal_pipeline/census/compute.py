@@ -14,17 +14,10 @@ from pyspark.sql import functions as f
 from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_contract.names import text
 from shoal_pipeline.census.interval import Grid, make_grid
+from shoal_pipeline.census.notes import notes_of
 from shoal_pipeline.census.outcome import Census, HotKey, IntervalFigures, PlaceFigures
-from shoal_pipeline.census.requests import (
-    MEMBERSHIP_KINDS,
-    Overview,
-    Owned,
-    changes_in,
-    frames_of,
-    look_over,
-    ownership_of,
-    requests_of,
-)
+from shoal_pipeline.census.ownership import Owned, ownership_of
+from shoal_pipeline.census.requests import MEMBERSHIP_KINDS, changes_in, frames_of, look_over, requests_of
 from shoal_pipeline.census.skew import skews_of
 from shoal_pipeline.census.stocks import Alike, Stocks
 from shoal_pipeline.limits import HOTTEST
@@ -46,20 +39,22 @@ class Counted:
 
 
 def take_census(rows: DataFrame, archive: str, interval_ms: int | None, say: Say) -> Census:
-    """`rows`: of `read_rows`; each segment is read once, and kept. `interval_ms` None: one that fits. Raises BadCall,
-    Corrupt."""
+    """`rows`: of `read_rows`; each segment is read once, and kept. `interval_ms` None: one that fits.
+
+    Raises NothingYet, BadCall, Corrupt.
+    """
     rows = rows.persist()
     frames = frames_of(rows).persist()
     say("looking the archive over")
     overview = look_over(frames)
     grid = make_grid(overview.first_ms, overview.last_ms, interval_ms)
-    ownership = ownership_of(rows, overview.partitions)
+    ownership = ownership_of(rows)
     changes = changes_in(
         requests_of(rows, frames, overview, ownership, *MEMBERSHIP_KINDS), overview.incomplete
     ).withColumn("interval", _interval(grid))
     publishes = requests_of(rows, frames, overview, ownership, "publish")
     found = _counted_from(changes.persist(), publishes, grid)
-    say(f"replaying joins and leaves, {grid.count} intervals of {grid.length_ms / 1000:g} s")
+    say(f"replaying joins and leaves, {grid.count} intervals of {grid.length_ms / 1000:,.10g} s")
     stocks = Stocks(grid.count, _alike(found.spans))
     intervals = _intervals(grid, stocks, _flows(found))
     fullest = max(range(grid.count), key=lambda number: (intervals[number].memberships, -number))
@@ -68,13 +63,14 @@ def take_census(rows: DataFrame, archive: str, interval_ms: int | None, say: Say
     census = Census(
         archive,
         grid.length_ms,
+        overview.spans,
         tuple(intervals),
         fullest,
         tuple(stocks.sizes()),
         tuple(_hottest(found)),
         tuple(places),
         tuple(skews_of(places)),
-        tuple(_notes(overview)),
+        tuple(notes_of(overview, grid)),
     )
     for frame in (rows, frames, changes, found.memberships, found.publishes):
         frame.unpersist()
@@ -91,8 +87,8 @@ def _counted_from(changes: DataFrame, publishes: DataFrame, grid: Grid) -> Count
 
 
 def _interval(grid: Grid) -> Column:
-    """A time before the first by another clock's fault counts into the first interval."""
-    number = f.floor((f.col("at_ms") - f.lit(grid.start_ms)) / f.lit(grid.length_ms))
+    """As Grid.number_of."""
+    number = f.floor((f.col("at_ms") - f.lit(grid.start_ms)) / f.lit(grid.length_ms)) - f.lit(grid.skipped)
     return f.least(f.greatest(number, f.lit(0)), f.lit(grid.count - 1)).cast("int")
 
 
@@ -148,7 +144,7 @@ def _intervals(grid: Grid, stocks: Stocks, flows: dict[int, dict[str, int]]) -> 
         online += flow.get("online", 0)
         found.append(
             IntervalFigures(
-                start_ms=grid.start_ms + number * grid.length_ms,
+                start_ms=grid.begin_ms(number),
                 seconds=grid.seconds(number),
                 online_queues=online,
                 keys=stocks.keys[number],
@@ -206,22 +202,5 @@ def _places(found: Counted, ownership: list[Owned], fullest: int) -> list[PlaceF
     if any(partition is None for _, partition in figures):
         return []
     last = {one.slice: one for one in ownership}
-    owned = [(one.slice, number) for one in last.values() for number, flag in enumerate(one.flags) if flag == "1"]
+    owned = [(one.slice, number) for one in last.values() for number in sorted(one.partitions)]
     return [figures.get(place) or PlaceFigures(*place, 0, 0, 0, 0) for place in owned]
-
-
-def _notes(overview: Overview) -> list[str]:
-    notes = [
-        f"the archive of slice {name} begins at LSN {lsn}: memberships from before are unknown, and not counted"
-        for name, lsn in sorted(overview.first_lsns.items())
-        if lsn > 1
-    ]
-    notes += [
-        f"slice {name} does not say which partitions it owns: all of its requests are counted"
-        for name in sorted(overview.ownerless)
-    ]
-    if overview.records_lost:
-        notes.append(f"{overview.records_lost} records are damaged and left out")
-    if overview.repeats:
-        notes.append(f"{overview.repeats} frames were sent again and are counted once")
-    return notes

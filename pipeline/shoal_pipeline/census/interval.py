@@ -1,4 +1,9 @@
-"""Intervals of a census: how long, which, and how much of each the archive covers. Pure; times in ms since 1970."""
+"""Intervals of a census: how long, which, and how much of each the archive covers. Pure; times in ms since 1970.
+
+An archive begins and ends in the middle of an interval, perhaps just after its begin: a rate over what is covered of it
+would be of a moment, and the highest of all. So an interval at an end of which less than half is covered is counted
+into its neighbour, which is that much longer.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +27,8 @@ def parse_interval(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Interval i is start_ms + i * length_ms <= t < start_ms + (i + 1) * length_ms; they begin at multiples of their
-    length, in UTC. `first_ms`, `last_ms`: of the archive's records."""
+    """Intervals from 0 to count - 1, one after the other; each begins at a multiple of `length_ms`, in UTC, and is that
+    long; the first and the last may be up to half as long again. `first_ms`, `last_ms`: of the archive's records."""
 
     first_ms: int
     last_ms: int
@@ -31,17 +36,40 @@ class Grid:
 
     @property
     def start_ms(self) -> int:
+        """Begin of the first interval."""
         return self.first_ms // self.length_ms * self.length_ms
 
     @property
+    def skipped(self) -> int:
+        """1 if the first multiple after `start_ms` begins no interval, since little is covered before it; else 0."""
+        covered = self.start_ms + self.length_ms - self.first_ms
+        return int(self._multiples > 1 and 2 * covered < self.length_ms)
+
+    @property
     def count(self) -> int:
-        return (self.last_ms - self.start_ms) // self.length_ms + 1
+        """How many intervals there are; at least one."""
+        covered = self.last_ms - (self.start_ms + (self._multiples - 1) * self.length_ms)
+        short_tail = int(self._multiples > 1 and 2 * covered < self.length_ms)
+        return max(1, self._multiples - self.skipped - short_tail)
+
+    def number_of(self, at_ms: int) -> int:
+        """Returns the interval that a time counts into. A time before the first record, or after the last, by another
+        clock's fault counts into the first or last."""
+        return min(max((at_ms - self.start_ms) // self.length_ms - self.skipped, 0), self.count - 1)
+
+    def begin_ms(self, number: int) -> int:
+        return self.start_ms + (number + self.skipped if number else 0) * self.length_ms
 
     def seconds(self, number: int) -> float:
-        """Of the interval, as far as the archive covers it; at least a millisecond."""
-        begin = max(self.first_ms, self.start_ms + number * self.length_ms)
-        end = min(self.last_ms, self.start_ms + (number + 1) * self.length_ms)
-        return max(1, end - begin) / 1000
+        """Returns how much of the interval the archive covers. Where that is the whole archive it is a second at least:
+        what happened in a moment is no rate."""
+        begin = max(self.first_ms, self.begin_ms(number))
+        end = self.last_ms if number == self.count - 1 else self.begin_ms(number + 1)
+        return (max(1_000, end - begin) if self.count == 1 else end - begin) / 1000
+
+    @property
+    def _multiples(self) -> int:
+        return (self.last_ms - self.start_ms) // self.length_ms + 1
 
 
 def make_grid(first_ms: int, last_ms: int, length_ms: int | None) -> Grid:

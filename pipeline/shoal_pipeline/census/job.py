@@ -6,11 +6,14 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal_contract.errors import BadCall
 from shoal_pipeline.census.interval import parse_interval
+from shoal_pipeline.locations import folder_of
+from shoal_pipeline.outputs import Outputs, check_replaceable, check_report, names_here
 from shoal_pipeline.progress import Say
 
 if TYPE_CHECKING:
@@ -26,39 +29,90 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", default="", metavar="LENGTH", help="as 90s, 10m, 1h, 7d; left out: one that gives about 100"
     )
-    parser.add_argument("--out", metavar="DIR", help="tables as Parquet, in folders of this one; replaced")
-    parser.add_argument("--report", type=Path, metavar="FILE.html", help="one page with plots; replaced")
+    parser.add_argument(
+        "--out", metavar="DIR", help="tables as Parquet, in folders of this one; an earlier census's are replaced"
+    )
+    parser.add_argument(
+        "--report", metavar="FILE.html", help="one page with plots; an earlier one is replaced, and no other file"
+    )
+    parser.add_argument(
+        "--dated",
+        action="store_true",
+        help="--out and --report take %%Y-%%m-%%d and so on, of now in UTC",
+    )
+    parser.add_argument("--allow-empty", action="store_true", help="an archive of nothing yet is no error")
     parser.add_argument(
         "--skip-damage", action="store_true", help="leave out damaged records and say how many, instead of failing"
     )
     parser.add_argument("--json", action="store_true", help="every figure on stdout, as one object")
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Raises BadCall, Conflict."""
+    archive = folder_of(arguments.archive, "archive")
+    if not archive.is_dir():
+        raise BadCall(f"archive {archive} is not a folder", subject=str(archive))
+    _interval_ms(arguments)
+    if arguments.out is not None:
+        out = _named(arguments.out, arguments)
+        check_replaceable(out, "census", names_here(out), "")
+    if arguments.report is not None:
+        _report_file(arguments)
+
+
 def run(arguments: argparse.Namespace, session: SparkSession, say: Say) -> int:
-    """Raises BadCall, Corrupt."""
+    """Takes the census. Returns the exit code. Raises BadCall, Conflict, Corrupt."""
     from shoal_pipeline.census.compute import take_census
-    from shoal_pipeline.census.requests import read_rows
+    from shoal_pipeline.census.requests import NothingYet, read_rows
     from shoal_pipeline.source import register
 
-    interval_ms = parse_interval(arguments.interval) if arguments.interval else None
-    if arguments.report is not None and not arguments.report.parent.is_dir():
-        raise BadCall(f"{arguments.report.parent} is not a folder", subject=str(arguments.report))
     register(session)
     options = {"damage": "skip" if arguments.skip_damage else "fail"}
     rows = read_rows(session, arguments.archive, options)
-    census = take_census(rows, arguments.archive, interval_ms, say)
+    try:
+        census = take_census(rows, arguments.archive, _interval_ms(arguments), say)
+    except NothingYet as nothing:
+        if not arguments.allow_empty:
+            raise
+        say(f"nothing to count: {nothing}")
+        return 0
+    _write(census, arguments, session, say)
+    sys.stdout.write(json.dumps(asdict(census)) + "\n" if arguments.json else summary(census))
+    return 0
+
+
+def _write(census: Census, arguments: argparse.Namespace, session: SparkSession, say: Say) -> None:
     if arguments.out is not None:
         from shoal_pipeline.census.tables import write_tables
 
-        write_tables(session, census, arguments.out)
-        say(f"tables are in {arguments.out}")
+        out = _named(arguments.out, arguments)
+        Outputs(session).write(out, "census", "", lambda folder: write_tables(session, census, folder))
+        say(f"tables are in {out}")
     if arguments.report is not None:
         from shoal_pipeline.census.report import report_page
 
-        arguments.report.write_text(report_page(census), encoding="utf-8")
-        say(f"the report is {arguments.report}")
-    sys.stdout.write(json.dumps(asdict(census)) + "\n" if arguments.json else summary(census))
-    return 0
+        report = _report_file(arguments)
+        beside = report.with_name(f".{report.name}.new")
+        beside.write_text(report_page(census), encoding="utf-8")
+        beside.replace(report)
+        say(f"the report is {report}")
+
+
+def _interval_ms(arguments: argparse.Namespace) -> int | None:
+    return parse_interval(arguments.interval) if arguments.interval else None
+
+
+def _report_file(arguments: argparse.Namespace) -> Path:
+    """The file that the report goes to. Raises BadCall, Conflict."""
+    report = Path(_named(arguments.report, arguments))
+    if not report.parent.is_dir():
+        raise BadCall(f"{report.parent} is not a folder", subject=str(report))
+    check_report(report)
+    return report
+
+
+def _named(path: str, arguments: argparse.Namespace) -> str:
+    return datetime.now(UTC).strftime(path) if arguments.dated else path
 
 
 def summary(census: Census) -> str:

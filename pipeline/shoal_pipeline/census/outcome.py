@@ -6,6 +6,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class SliceSpan:
+    """What an archive has of one slice: its records' times and first LSN. Above 1: not all from the beginning."""
+
+    slice: str
+    first_ms: int
+    last_ms: int
+    first_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
 class IntervalFigures:
     """Stocks (online_queues to size_max) are at the interval's end, the others are what happened in it. `seconds`: of
     it, as far as the archive covers it. Sizes are of keys in use; the deviation is of all of them, not of a sample."""
@@ -93,10 +103,12 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """`fullest`: the number of the interval with most memberships at its end. `notes`: what the archive cannot tell."""
+    """`fullest`: the number of the interval with most memberships at its end. `slices`: what the archive has of each;
+    after the earliest end of them figures lack what that slice did. `notes`: what the archive cannot tell."""
 
     archive: str
     interval_ms: int
+    slices: tuple[SliceSpan, ...]
     intervals: tuple[IntervalFigures, ...]
     fullest: int
     sizes: tuple[SizeCount, ...]
@@ -104,3 +116,12 @@ class Census:
     places: tuple[PlaceFigures, ...]
     skews: tuple[Skew, ...]
     notes: tuple[str, ...]
+
+    @property
+    def complete_until_ms(self) -> int:
+        """The earliest end of a slice's archive."""
+        return min(one.last_ms for one in self.slices)
+
+    @property
+    def last_ms(self) -> int:
+        return max(one.last_ms for one in self.slices)

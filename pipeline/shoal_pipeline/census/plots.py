@@ -6,7 +6,7 @@ Text stays text. Belongs here: what is drawn. Not here: the page (report.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from shoal_pipeline.census.outcome import Census, IntervalFigures, SizeCount
 
@@ -28,6 +28,7 @@ _COLOURS = {
 }
 INK, FAINT, FIRST, SECOND, GRID = _COLOURS
 _MARKED_POINTS_MAX = 40
+_UPRIGHT_NAMES_MAX = 12
 _FONT = "DejaVu Sans"  # matplotlib's own, to measure with; the page has its reader's
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -74,14 +75,18 @@ def svg(name: str, draw: Draw, width: float = 5.6, height: float = 2.5) -> str:
 
 
 def over_time(title: str, census: Census, *lines: tuple[str, Figures]) -> Draw:
-    """One or two lines; a name for each where there are two."""
-    times = [datetime.fromtimestamp(figures.start_ms / 1000, UTC) for figures in census.intervals]
+    """One or two lines; a name for each where there are two. Where not all slices are archived it is shaded."""
+    times = [_moment(figures.start_ms) for figures in census.intervals]
     marker = "o" if len(times) <= _MARKED_POINTS_MAX else ""
+    complete, last = _moment(census.complete_until_ms), _moment(census.last_ms)
+    shaded = complete < times[-1]
 
     def draw(axes: Axes) -> None:
         for (name, figure), colour in zip(lines, (FIRST, SECOND), strict=False):
             values = [figure(figures) for figures in census.intervals]
             axes.plot(times, values, color=colour, label=name, marker=marker, markersize=3)  # type: ignore[arg-type]
+        if shaded:
+            axes.axvspan(complete, last, color=GRID, linewidth=0, zorder=0)  # type: ignore[arg-type]
         axes.set_title(title)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(FuncFormatter(short))
@@ -115,23 +120,46 @@ def size_histogram(title: str, sizes: Sequence[SizeCount]) -> Draw:
     return draw
 
 
-def by_place(title: str, label: str, values: Sequence[int]) -> Draw:
-    """Largest first, with the mean as a line."""
+def by_rank(title: str, label: str, values: Sequence[int]) -> Draw:
+    """Places with something, largest first, and the mean of all as a line. Both axes are logarithmic: a few places with
+    a thousand times the mean would leave nothing else to see."""
 
     def draw(axes: Axes) -> None:
-        ordered = sorted(values, reverse=True)
-        axes.fill_between(range(len(ordered) + 1), [*ordered, ordered[-1]], step="post", color=FIRST, linewidth=0)
-        axes.axhline(sum(ordered) / len(ordered), color=SECOND, label="mean")
+        ordered = [value for value in sorted(values, reverse=True) if value]
+        empty = len(values) - len(ordered)
+        axes.step(range(1, len(ordered) + 1), ordered, where="mid", color=FIRST, marker="o", markersize=2)
+        if ordered:
+            axes.axhline(sum(values) / len(values), color=SECOND, label="mean of all")
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            _legend(axes)
         axes.set_title(title)
-        axes.set_xlabel(label)
-        axes.set_xlim(0, len(ordered))
-        axes.set_ylim(bottom=0)
+        axes.set_xlabel(f"{label}, largest first; {empty:,} of {len(values):,} have none" if empty else label)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(short))
+            axis.set_minor_formatter(NullFormatter())
+
+    return draw
+
+
+def by_name(title: str, values: Mapping[str, int]) -> Draw:
+    """A bar for each place, by its name, and the mean as a line."""
+
+    def draw(axes: Axes) -> None:
+        axes.bar(list(values), list(values.values()), color=FIRST, width=0.8)
+        axes.axhline(sum(values.values()) / len(values), color=SECOND, label="mean")
+        axes.set_title(title)
         axes.yaxis.set_major_formatter(FuncFormatter(short))
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        if len(values) > _UPRIGHT_NAMES_MAX:
+            axes.tick_params(axis="x", labelsize=8, labelrotation=90)
         _legend(axes)
 
     return draw
+
+
+def _moment(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def _legend(axes: Axes) -> None:
@@ -141,9 +169,9 @@ def _legend(axes: Axes) -> None:
 
 
 def short(value: float, _: object = None) -> str:
-    """1234567 as 1.23M."""
+    """Returns 1234567 as 1.23M, 3210.5 as 3,210, 0.01234 as 0.0123."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= unit:
             scale = 1e3 if name == "k" else unit
-            return f"{value / scale:.3g}{name}"
-    return f"{value:,.0f}" if value == int(value) else f"{value:.3g}"
+            return f"{value / scale:.3g}{name}" if abs(value) / scale < 999.5 else f"{value / scale:,.0f}{name}"
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
     BinaryType,
@@ -21,8 +22,11 @@ from pyspark.sql.types import (
 from shoal_contract.errors import BadCall
 from shoal_pipeline.archive.schema import SCHEMA
 from shoal_pipeline.census.memberships import Change, Request, changes_of
+from shoal_pipeline.census.outcome import SliceSpan
+from shoal_pipeline.census.ownership import Owned, with_owned
 from shoal_pipeline.limits import ARROW_ROWS
 
+NOTHING_YET = "the archive has no records yet: a node archives closed segments, and all when it stops"
 MEMBERSHIP_KINDS = ("declare", "bind", "unbind", "import", "drop")
 CHANGES = StructType(
     [
@@ -54,22 +58,33 @@ def read_rows(session: SparkSession, path: str, options: dict[str, str]) -> Data
     return rows.withColumn("at_ms", f.unix_millis("time")).drop("time")
 
 
+class NothingYet(BadCall):
+    """The archive has no records: no slice has closed a segment since it began to archive."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`first_lsns`: by slice. `partitions`: the cluster's; 0: unknown. `ownerless`: slices that do not say what they
-    own. `records_lost`: in damage that was skipped."""
+    """`spans`: what the archive has of each slice. `partitions`: the cluster's; 0: unknown. `ownerless`: slices that do
+    not say what they own. `records_lost`: in the `damaged` places that were skipped, as far as that can be told."""
 
-    first_ms: int
-    last_ms: int
-    first_lsns: dict[str, int]
+    spans: tuple[SliceSpan, ...]
     partitions: int
     ownerless: frozenset[str]
+    damaged: int
     records_lost: int
     repeats: int
 
     @property
+    def first_ms(self) -> int:
+        return min(one.first_ms for one in self.spans)
+
+    @property
+    def last_ms(self) -> int:
+        return max(one.last_ms for one in self.spans)
+
+    @property
     def incomplete(self) -> frozenset[str]:
-        return frozenset(name for name, lsn in self.first_lsns.items() if lsn > 1)
+        return frozenset(one.slice for one in self.spans if one.first_lsn > 1)
 
 
 def frames_of(rows: DataFrame) -> DataFrame:
@@ -80,6 +95,7 @@ def frames_of(rows: DataFrame) -> DataFrame:
         f.first("sequence").alias("sequence"),
         f.max(f.when(f.col("kind") == "own", f.col("messages"))).alias("partitions"),
         f.sum(f.when(f.col("kind") == "damaged", f.col("messages"))).alias("lost"),
+        f.count(f.when(f.col("kind") == "damaged", f.lit(1))).alias("damaged"),
     )
     before = Window.partitionBy("slice", "producer").orderBy("lsn").rowsBetween(Window.unboundedPreceding, -1)
     highest = f.max("sequence").over(before)
@@ -87,7 +103,7 @@ def frames_of(rows: DataFrame) -> DataFrame:
 
 
 def look_over(frames: DataFrame) -> Overview:
-    """Raises BadCall for an archive of nothing."""
+    """Raises NothingYet for an archive of nothing."""
     found = (
         frames.groupBy("slice")
         .agg(
@@ -96,67 +112,35 @@ def look_over(frames: DataFrame) -> Overview:
             f.min("lsn").alias("first_lsn"),
             f.max("partitions").alias("partitions"),
             f.sum("lost").alias("lost"),
+            f.sum("damaged").alias("damaged"),
             f.sum(f.col("repeat").cast("int")).alias("repeats"),
         )
         .collect()
     )
-    if all(row.first_ms is None for row in found):
-        raise BadCall("the archive has no records yet: a node archives closed segments, and all when it stops")
+    known = [row for row in found if row.first_ms is not None]
+    if not known:
+        raise NothingYet(NOTHING_YET)
+    spans = (SliceSpan(row.slice, row.first_ms, row.last_ms, row.first_lsn) for row in known)
     return Overview(
-        min(row.first_ms for row in found if row.first_ms is not None),
-        max(row.last_ms for row in found if row.last_ms is not None),
-        {row.slice: row.first_lsn for row in found},
+        tuple(sorted(spans, key=attrgetter("slice"))),
         max(row.partitions or 0 for row in found),
         frozenset(row.slice for row in found if row.partitions is None),
+        sum(row.damaged or 0 for row in found),
         sum(row.lost or 0 for row in found),
         sum(row.repeats or 0 for row in found),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """From `lsn` until the slice's next one. `flags`: a 1 or 0 for each partition."""
-
-    slice: str
-    lsn: int
-    flags: str
-
-
-def ownership_of(rows: DataFrame, partitions: int) -> list[Owned]:
-    """By slice and LSN."""
-    own = rows.where("kind = 'own'")
-    found: list[Owned] = []
-    for row in own.groupBy("slice", "lsn").agg(f.collect_list("partition").alias("owned")).collect():
-        flags = ["0"] * partitions
-        for partition in row.owned:
-            flags[partition] = "1"
-        found.append(Owned(row.slice, row.lsn, "".join(flags)))
-    return sorted(found, key=lambda one: (one.slice, one.lsn))
-
-
 def requests_of(
-    rows: DataFrame, frames: DataFrame, overview: Overview, ownership: list[Owned], *kinds: str
+    rows: DataFrame, frames: DataFrame, overview: Overview, ownership: Sequence[Owned], *kinds: str
 ) -> DataFrame:
-    """With `owned`: the slice owned the key's partition then, or does not say what it owns."""
+    """Returns the requests of some kinds, each once, with `owned`: the slice owned the key's partition then, or does
+    not say what it owns."""
     found = rows.where(f.col("kind").isin(*kinds)).drop("producer", "sequence")
     if overview.repeats:
         repeats = frames.where("repeat").select("slice", "lsn")
         found = found.join(f.broadcast(repeats), ["slice", "lsn"], "left_anti")
-    return found.withColumn("owned", _is_owned(ownership, overview))
-
-
-def _is_owned(ownership: list[Owned], overview: Overview) -> Column:
-    """A literal for each word of a slice about what it owns: there are few. Before the first word of an incomplete
-    archive that one holds. A key whose partition cannot be told counts as owned."""
-    owned = f.col("slice").isin(*overview.ownerless) if overview.ownerless else f.lit(False)
-    before = ""
-    for one in ownership:
-        from_lsn = 0 if one.slice in overview.incomplete and one.slice != before else one.lsn
-        flag = f.substr(f.lit(one.flags), f.col("partition") + 1, f.lit(1)) == "1"
-        here = (f.col("slice") == one.slice) & (f.col("lsn") >= from_lsn)
-        owned = f.when(here, f.coalesce(flag, f.lit(True))).otherwise(owned)
-        before = one.slice
-    return owned
+    return with_owned(found, ownership, overview.incomplete, overview.ownerless)
 
 
 def changes_in(requests: DataFrame, incomplete: frozenset[str]) -> DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from shoal_pipeline.census.outcome import Census, IntervalFigures
 
@@ -22,18 +22,20 @@ _TABLES = {
         "by string, rank int, key string, members_max long, members long, churn long, messages long, message_bytes long"
     ),
     "places": "slice string, partition int, keys long, memberships long, churn long, messages long",
+    "slices": "slice string, first timestamp, last timestamp, first_lsn long",
     "skew": "over string, figure string, places int, mean double, max double, max_by_mean double, gini double",
 }
 
 
 def rows_of(census: Census) -> dict[str, list[dict[str, Any]]]:
-    """By table, in the columns of its schema; `start` in ms."""
+    """By table, in the columns of its schema; timestamps in ms."""
     starts = [figures.start_ms for figures in census.intervals]
     return {
         "intervals": [_interval(figures) for figures in census.intervals],
         "sizes": [asdict(size) | {"start": starts[size.number]} for size in census.sizes],
         "hottest": [asdict(key) for key in census.hottest],
         "places": [asdict(place) for place in census.places],
+        "slices": [asdict(one) | {"first": one.first_ms, "last": one.last_ms} for one in census.slices],
         "skew": [asdict(skew) for skew in census.skews],
     }
 
@@ -44,22 +46,16 @@ def _interval(figures: IntervalFigures) -> dict[str, Any]:
 
 
 def write_tables(session: SparkSession, census: Census, folder: str) -> None:
-    """Replaces what an earlier census left in `folder`."""
+    """Writes every table into a folder of its own below `folder`, which is new."""
     for table, rows in rows_of(census).items():
         columns = [column.split() for column in _TABLES[table].split(",")]
-        names, schema = [name for name, _ in columns], ", ".join(f"{name} {kind}" for name, kind in columns)
-        plain = schema.replace("start timestamp", "start long")
+        names = [name for name, _ in columns]
+        plain = ", ".join(f"{name} {kind.replace('timestamp', 'long')}" for name, kind in columns)
         frame = session.createDataFrame(_tuples(rows, names), plain)
-        if "start" in names:
-            frame = frame.withColumn("start", _timestamp())
-        frame.coalesce(1).write.mode("overwrite").parquet(f"{folder}/{table}")
+        times = [name for name, kind in columns if kind == "timestamp"]
+        frame = frame.withColumns({name: functions.timestamp_millis(name) for name in times}) if times else frame
+        frame.coalesce(1).write.parquet(f"{folder}/{table}")
 
 
 def _tuples(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in rows]
-
-
-def _timestamp() -> Any:
-    from pyspark.sql import functions
-
-    return functions.timestamp_millis("start")

@@ -11,6 +11,7 @@ from shoal_contract.errors import ShoalError
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster_view import ClusterView
 from shoal_coordination.cluster_watch import watch_cluster
+from shoal_coordination.records import SliceRecord
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.core.directory import Directory, SliceAddress, directory_of
@@ -32,5 +33,11 @@ async def follow(client: EtcdClient, cluster: str, board: Board) -> NoReturn:
 
 
 def directory_in(view: ClusterView) -> Directory:
-    known = {name: SliceAddress(name, record.leader_address, record.epoch) for name, record in view.slices.items()}
+    known = {name: _address_in(name, record) for name, record in view.slices.items()}
     return directory_of(view.map, known)
+
+
+def _address_in(name: str, record: SliceRecord) -> SliceAddress:
+    # Records written before slices had a port for their administration do not name it.
+    admin_address: str = getattr(record, "leader_admin_address", "")
+    return SliceAddress(name, record.leader_address, record.epoch, admin_address)

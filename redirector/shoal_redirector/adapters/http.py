@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote_to_bytes
+from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -11,17 +11,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shoal_contract.errors import Malformed, ShoalError
+from shoal_contract.errors import Malformed, ShoalError, Unavailable
+from shoal_contract.http import query
+from shoal_contract.http.problem import answer_error, answer_http_exception
 from shoal_contract.names import text
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
-from shoal_redirector.adapters.problem import answer_error, answer_http_exception
 from shoal_redirector.adapters.tally import RedirectorMetrics, Tally
 from shoal_redirector.core.directory import check_keys, locate
 
 
-def new_application(board: Board, tally: Tally) -> Starlette:
-    """The ASGI application. Errors are problem+json (problem.py)."""
+def new_application(board: Board, tally: Tally, is_leaving: Callable[[], bool] = lambda: False) -> Starlette:
+    """The ASGI application. Errors are problem+json. `is_leaving`: the process is to stop, and still serves."""
     of_process = RedirectorMetrics(board, tally)
 
     async def locate_keys(request: Request) -> JSONResponse:
@@ -42,7 +43,9 @@ def new_application(board: Board, tally: Tally) -> Starlette:
         return JSONResponse({"healthy": True})
 
     async def readyz(request: Request) -> JSONResponse:
-        """It has a map to answer from; 503 before."""
+        """It has a map to answer from, and is not to stop; 503 else."""
+        if is_leaving():
+            raise Unavailable("this redirector is stopping; use another", subject="redirector")
         return JSONResponse({"ready": True, "map_version": board.newest().map.version, "age_ms": board.age_ms})
 
     async def metrics(request: Request) -> Response:
@@ -55,10 +58,10 @@ def new_application(board: Board, tally: Tally) -> Starlette:
     return Starlette(routes=routes, exception_handlers=handlers)
 
 
-def _keys_in(query: bytes) -> list[bytes]:
+def _keys_in(query_string: bytes) -> list[bytes]:
     """Values of `key`, percent-decoded to bytes: a key need not be UTF-8. Raises Malformed without any."""
-    fields = [field.partition(b"=") for field in query.split(b"&")]
-    keys = [unquote_to_bytes(value.replace(b"+", b" ")) for name, _, value in fields if name == b"key"]
+    query.check_names(query_string, {"key"})
+    keys = query.values(query_string, "key")
     if not keys:
         raise Malformed("no key to locate: ask with ?key=..., repeated for more keys", subject="key")
     return keys

@@ -9,17 +9,20 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from shoal_contract.build_info import BuildInfo
 from shoal_redirector.adapters.board import Board
 
 
 class Tally:
-    """Plain additions by who serves. `watchers`: streams open now."""
+    """Plain additions by what serves. `watchers`: streams open now; `watchers_max`: how many may be."""
 
-    def __init__(self) -> None:
+    def __init__(self, watchers_max: int = 0) -> None:
+        self.watchers_max = watchers_max
         self.locates = 0
         self.keys_located = 0
         self.map_responses = 0
         self.watchers = 0
+        self.watchers_refused = 0
 
     def located(self, keys: int) -> None:
         self.locates += 1
@@ -35,6 +38,7 @@ class RedirectorMetrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
+        BuildInfo("redirector", self._registry)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
@@ -49,6 +53,7 @@ class RedirectorMetrics(Collector):
             ("slices", "Slices known.", directory and len(directory.slices)),
             ("slices_without_leader", "Slices without an address.", directory and directory.without_leader),
             ("watchers", "Streams that watch the map.", tally.watchers),
+            ("watchers_limit", "How many there is memory for.", tally.watchers_max),
         )
         for name, text, value in gauges:
             yield GaugeMetricFamily(f"shoal_redirector_{name}", text, value or 0)
@@ -56,6 +61,7 @@ class RedirectorMetrics(Collector):
             ("locates", "Locate calls answered, gRPC and HTTP.", tally.locates),
             ("keys_located", "Keys in them.", tally.keys_located),
             ("map_responses", "Maps and changes sent to watchers.", tally.map_responses),
+            ("watchers_refused", "Watchers refused for want of memory.", tally.watchers_refused),
         )
         for name, text, value in counters:
             yield CounterMetricFamily(f"shoal_redirector_{name}", text, value)

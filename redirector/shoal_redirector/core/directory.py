@@ -16,11 +16,13 @@ from shoal_contract.partition_map import PartitionMap
 
 @dataclass(frozen=True, slots=True)
 class SliceAddress:
-    """`address`: host:port of the slice's leader, "" while it has none."""
+    """`address`: host:port of the slice's leader, "" while it has none. `admin_address`: where its administration
+    listens, "" if that is not known."""
 
     slice: str
     address: str = ""
     epoch: int = 0
+    admin_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

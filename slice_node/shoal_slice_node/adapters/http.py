@@ -1,4 +1,4 @@
-"""HTTP for who watches over a node: `/healthz`, `/readyz`, `/metrics`. Nothing here changes anything."""
+"""A node's HTTP for probes and Prometheus: `/healthz`, `/readyz`, `/metrics`. Nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -8,17 +8,29 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shoal_contract.http_server import HttpLimits, HttpServer
+from shoal_contract.errors import ShoalError, Unavailable
+from shoal_contract.http.guard import guarded
+from shoal_contract.http.limits import HttpLimits
+from shoal_contract.http.problem import answer_error, answer_http_exception
+from shoal_contract.http.server import HttpServer
 from shoal_contract.tasks import OnFailure, Tasks
 from shoal_slice_node import limits
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.metrics import SliceMetrics
 
-_LIMITS = HttpLimits(limits.HTTP_REQUESTS_MAX, limits.HTTP_HEAD_BYTES_MAX, limits.HTTP_IDLE_S, limits.STOP_S)
+_LIMITS = HttpLimits(
+    limits.HTTP_CONNECTIONS_MAX,
+    limits.HTTP_REQUESTS_MAX,
+    limits.HTTP_HEAD_BYTES_MAX,
+    limits.HTTP_BODY_BYTES_MAX,
+    limits.HTTP_IDLE_S,
+    limits.STOP_S,
+)
 
 
 class Watched:
@@ -39,9 +51,10 @@ class Watched:
 async def watched_over(address: str, on_failure: OnFailure) -> AsyncIterator[Watched]:
     """Answers from the start, ready or not. Raises OSError if the address cannot be listened on."""
     watched = Watched()
-    server = HttpServer(new_application(watched), address, _LIMITS)
+    server = HttpServer(address, _LIMITS)
+    application = guarded(new_application(watched), address, _LIMITS)
     async with Tasks("http", on_failure) as tasks:
-        serving = tasks.start("serve", server.run_until_stopped())
+        serving = tasks.start("serve", server.run_until_stopped(application))
         await server.serving.wait()
         watched.address = server.address
         try:
@@ -60,7 +73,7 @@ def new_application(watched: Watched) -> Starlette:
         """It leads its slice and serves; 503 before, and while it stops."""
         figures = watched.metrics.figures
         if figures is None:
-            return JSONResponse({"ready": False}, 503)
+            raise Unavailable("this node does not serve its slice: not yet, or it is stopping", subject="slice")
         found = figures.now()
         return JSONResponse({"ready": True, "slice": found.slice, "epoch": found.epoch, "lsn": found.journal.lsn})
 
@@ -68,4 +81,7 @@ def new_application(watched: Watched) -> Starlette:
         """For Prometheus."""
         return Response(watched.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
+    return Starlette(
+        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)],
+        exception_handlers={ShoalError: answer_error, HTTPException: answer_http_exception},
+    )

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable
 from contextlib import aclosing
 
-from shoal_contract.errors import Conflict, OutcomeUnknown
+from shoal_contract.errors import Conflict, Fenced, OutcomeUnknown
 from shoal_contract.partition_map import PartitionMap
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster_watch import watch_cluster
 from shoal_coordination.leadership import claim_slice_leadership
 from shoal_coordination.nodes import Registration, register_node
 from shoal_coordination.records import NodeRecord, SliceRecord
+from shoal_coordination.slice_data import ClaimedData
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.limits import CLAIM_RETRY_MS, LEASE_S
 
@@ -21,16 +22,72 @@ _log = logging.getLogger(__name__)
 
 
 async def lead_slice(
-    client: EtcdClient, cluster: str, record: NodeRecord, on_loss: Callable[[], None]
+    client: EtcdClient, cluster: str, record: NodeRecord, data: ClaimedData, on_loss: Callable[[], None]
 ) -> tuple[Registration, SliceRecord]:
-    """Registers and claims; waits while another node's lease still runs. Raises what etcd's client raises for good."""
-    while True:
+    """Registers the node and claims its slice with `data`; waits while another node's lease still runs, and for etcd.
+
+    One registration is kept over all attempts, and ended if none succeeds. `on_loss` is called only once the slice is
+    led. Raises Conflict for what waiting does not mend, and what etcd's client raises for good.
+    """
+    candidate = _Candidate(client, cluster, record, on_loss)
+    told = ""
+    try:
+        while True:
+            try:
+                return await candidate.claim(data)
+            except (Conflict, OutcomeUnknown) as error:
+                if isinstance(error, Conflict) and not error.leader:
+                    raise
+                if told != (told := f"{type(error).__name__} {error.leader}"):
+                    _log.warning("slice %s is not ours yet: %s", record.slice, error)
+            await asyncio.sleep(CLAIM_RETRY_MS / 1000)
+    except BaseException:
+        await candidate.end()
+        raise
+
+
+class _Candidate:
+    """A node that would lead its slice: its registration, made anew only if its lease was lost."""
+
+    def __init__(self, client: EtcdClient, cluster: str, record: NodeRecord, on_loss: Callable[[], None]) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._record = record
+        self._on_loss = on_loss
+        self._registration: Registration | None = None
+        self._leads = False
+
+    async def claim(self, data: ClaimedData) -> tuple[Registration, SliceRecord]:
+        """Tries once. Raises Conflict, Fenced, and what etcd's client raises."""
+        registration = await self._registered()
         try:
-            registration = await register_node(client, cluster, record, ttl_s=LEASE_S, on_loss=on_loss)
-            return registration, await claim_slice_leadership(client, cluster, record.slice, registration)
-        except (Conflict, OutcomeUnknown) as error:
-            _log.warning("slice %s is not ours yet: %s", record.slice, error)
-        await asyncio.sleep(CLAIM_RETRY_MS / 1000)
+            claimed = await claim_slice_leadership(self._client, self._cluster, self._record.slice, registration, data)
+            if not registration.lease.left_s:
+                raise Fenced(f"node {self._record.node} lost its lease while it claimed", subject=self._record.node)
+        except Fenced:
+            await self.end()
+            raise
+        self._leads = True
+        return registration, claimed
+
+    async def end(self) -> None:
+        """Withdraws the registration, if there is one. Its loss is then told to nobody."""
+        if self._registration is not None:
+            ended, self._registration = self._registration, None
+            await ended.end()
+
+    async def _registered(self) -> Registration:
+        if self._registration is not None and not self._registration.lease.left_s:
+            await self.end()
+        if self._registration is None:
+            self._registration = await register_node(
+                self._client, self._cluster, self._record, ttl_s=LEASE_S, on_loss=self._lost
+            )
+        return self._registration
+
+    def _lost(self) -> None:
+        if self._leads:
+            self._on_loss()
 
 
 def owned_bytes(partition_map: PartitionMap, slice_name: str) -> bytes:

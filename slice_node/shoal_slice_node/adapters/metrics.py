@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from shoal_contract.build_info import BuildInfo
 from shoal_contract.wire.admin_pb2 import FiguresResponse
 from shoal_slice_node.adapters.archiving import ArchiveFigures
 from shoal_slice_node.adapters.figures import Figures
@@ -79,6 +80,7 @@ class SliceMetrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
+        BuildInfo("slice_node", self._registry)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -19,7 +19,8 @@ from tests.ops.http.test_gateway import ok
 @contextmanager
 def streaming(http: httpx.Client, queue: str, ack: str = "explicit") -> Iterator[Iterator[dict[str, Any]]]:
     """Events of a queue, once the stream stands."""
-    with http.stream("GET", f"/v1/queues/{queue}/events?ack={ack}") as response:
+    headers = {"x-shoal": "1"} if ack == "auto" else {}
+    with http.stream("GET", f"/v1/queues/{queue}/events?ack={ack}", headers=headers) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"] == "text/event-stream"
         lines = response.iter_lines()

@@ -21,25 +21,26 @@ def client(gate: Gate) -> httpx.AsyncClient:
 
 
 async def test_too_many_requests_are_asked_to_slow_down() -> None:
-    gate = Gate(application, Token(""), Metrics())
+    gate = Gate(application, Token(), Metrics())
     async with client(gate) as http:
-        gate.active = limits.REQUESTS_MAX - 1
+        gate.guard.active = limits.REQUESTS_MAX - 1
         assert (await http.get("/v1/cluster")).status_code == 200
-        gate.active = limits.REQUESTS_MAX
+        gate.guard.active = limits.REQUESTS_MAX
         refused = await http.get("/v1/cluster")
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert refused.json()["limit"] == limits.REQUESTS_MAX
-        assert gate.active == limits.REQUESTS_MAX, "a refused request is not under way"
+        assert gate.guard.active == limits.REQUESTS_MAX, "a refused request is not under way"
 
 
 async def test_the_path_is_passed_on_as_it_came() -> None:
-    async with client(Gate(application, Token(""), Metrics())) as http:
+    async with client(Gate(application, Token(), Metrics())) as http:
         assert (await http.get("/v1/queues/a%2Fb%FF")).text == "/v1/queues/a%2Fb%FF"
 
 
 async def test_every_answer_forbids_scripts_of_others_and_keeping() -> None:
-    async with client(Gate(application, Token(""), Metrics())) as http:
+    async with client(Gate(application, Token(), Metrics())) as http:
         headers = (await http.get("/")).headers
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "unsafe" not in headers["content-security-policy"]
     assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+    assert headers["cross-origin-resource-policy"] == "same-origin"

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from shoal_contract.errors import ShoalError
+from shoal_contract.http.problem import MEDIA_TYPE, answer
 from shoal_contract.limits import BODY_BYTES_MAX
 from shoal_ops.http import limits, problem
 from tests.ops.http.test_gateway import ok
@@ -17,7 +18,7 @@ LONG = "n" * 256
 
 
 def problem_of(response: httpx.Response) -> dict[str, Any]:
-    assert response.headers["content-type"] == problem.MEDIA_TYPE
+    assert response.headers["content-type"] == MEDIA_TYPE
     found: dict[str, Any] = response.json()
     assert set(found) == {"type", "title", "status", "detail", "subject", "limit", "value"}
     assert found["status"] == response.status_code
@@ -32,7 +33,12 @@ def problem_of(response: httpx.Response) -> dict[str, Any]:
         ("GET", "/v1/queues/", None, 404, "Malformed"),
         ("PATCH", "/v1/queues/q", None, 405, "Malformed"),
         ("PUT", f"/v1/queues/{LONG}", None, 400, "InvalidName"),
-        ("PUT", "/v1/queues/q?unknown=is-ignored", {"expires_after_s": -1}, 400, "Malformed"),
+        ("PUT", "/v1/queues/q", {"expires_after_s": -1}, 400, "Malformed"),
+        ("PUT", "/v1/queues/q?expires_after_s=9", None, 400, "Malformed"),
+        ("PUT", "/v1/queues/known/bindings/k?begin=now", None, 400, "Malformed"),
+        ("GET", "/v1/queues?prefx=a", None, 400, "Malformed"),
+        ("POST", "/v1/queues/known/pull?wait_s=1", {}, 400, "Malformed"),
+        ("GET", "/v1/queues/known/events?ack=auto", None, 400, "Malformed"),
         ("POST", "/v1/queues", {"queues": []}, 400, "Malformed"),
         ("POST", "/v1/queues", {"queues": ["q"], "nope": 1}, 400, "Malformed"),
         ("POST", "/v1/queues", [], 400, "Malformed"),
@@ -79,6 +85,14 @@ def test_a_limit_is_named_with_the_value_that_broke_it(http: httpx.Client) -> No
     assert "queue name is 256 bytes; the limit is 255" in found["detail"]
 
 
+def test_an_unknown_parameter_is_named_with_the_known_ones(http: httpx.Client) -> None:
+    found = problem_of(http.put("/v1/queues/q?expires_after_s=9"))
+    assert found["detail"] == "query parameter 'expires_after_s' is not known here: it takes none"
+    assert ok(http.get("/v1/queues?prefix=no-such-prefix&limit=1&after="))["queues"] == []
+    assert "it takes start, value" in problem_of(http.put("/v1/queues/known/bindings/k?begin=now"))["detail"]
+    assert http.get("/v1/queues/q").status_code == 404, "bad input changes nothing"
+
+
 def test_a_wrong_method_names_the_right_ones(http: httpx.Client) -> None:
     assert http.patch("/v1/queues/q").headers["allow"] == "DELETE, GET, PUT"
 
@@ -113,4 +127,4 @@ def test_every_typed_error_has_its_status() -> None:
     described = ", ".join(entry["description"] for entry in problem.responses().values())
     for kind in leaves(ShoalError):
         assert kind.__name__ in described
-        assert problem.answer(kind("x")).status_code in problem.responses()
+        assert answer(kind("x")).status_code in problem.responses()

@@ -9,7 +9,7 @@ import pytest
 import shoal
 from shoal_contract.tasks import Tasks
 from shoal_ops.http import limits
-from shoal_ops.http.push import Push, Stream
+from shoal_ops.http.push import Push, Stream, size_of
 from tests.ops.http.conftest import WAIT_S, Running
 
 BODY = b"x" * 20_000
@@ -21,9 +21,11 @@ async def all_of(stream: Stream, count: int) -> list[int]:
     async with asyncio.timeout(WAIT_S):
         while len(found) < count:
             assert not stream.ended
-            for message in await stream.next(1):
+            batch = await stream.next(1)
+            for message in batch:
                 message.ack_nowait()
                 found.append(message.offset)
+            stream.written(batch)
     return found
 
 
@@ -54,6 +56,49 @@ async def test_the_stream_that_holds_most_is_ended_when_memory_is_short(
         monkeypatch.undo()  # Else it may be ended again, as fast as messages come.
         again = await push.open(b"held-most")
         assert await all_of(again, 6) == [1, 2, 3, 4, 5, 6], "nothing is lost"
+        await push.stop()
+
+
+async def test_as_many_are_ended_as_memory_wants_also_where_the_writer_hangs(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HELD_BYTES_MAX", 3 * len(BODY))
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        queues = [f"hang-{number}" for number in range(6)]
+        await broker.declare(queues)
+        streams = [await push.open(queue.encode()) for queue in queues]
+        for stream, queue in zip(streams, queues, strict=True):
+            # Each has one batch that is never written, and more behind it.
+            await broker.send(queue, b"first")
+            async with asyncio.timeout(WAIT_S):
+                while not await stream.next(1):
+                    assert not stream.ended
+        for _ in range(3):
+            for queue in queues:
+                await broker.send(queue, BODY)
+        async with asyncio.timeout(WAIT_S):
+            while sum(stream.ended == "memory" for stream in streams) < 3:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+        assert push.held_bytes <= limits.HELD_BYTES_MAX
+        for stream in streams:
+            await push.close(stream)
+        assert push.held_bytes == 0
+        await push.stop()
+
+
+async def test_what_is_being_written_counts_as_held(running: Running) -> None:
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        await broker.declare("lent")
+        stream = await push.open(b"lent")
+        await broker.send("lent", BODY)
+        async with asyncio.timeout(WAIT_S):
+            while not (batch := await stream.next(1)):
+                assert not stream.ended
+        assert push.held_bytes == stream.held_bytes == sum(map(size_of, batch)) > len(BODY)
+        stream.written(batch)
+        assert push.held_bytes == 0
         await push.stop()
 
 

@@ -31,7 +31,7 @@ function askForToken(problem) {
   token.forget();
   say("wait", "Token needed");
   at("ask").hidden = false;
-  at("cluster").hidden = at("waiting").hidden = at("found").hidden = at("find").hidden = at("forget").hidden = true;
+  at("cluster").hidden = at("waiting").hidden = at("found").hidden = at("find").hidden = at("forget").hidden = at("links").hidden = true;
   at("token-problem").hidden = !problem;
   at("token-problem").textContent = problem;
   at("token").focus();
@@ -61,6 +61,7 @@ function show() {
   at("ask").hidden = at("waiting").hidden = true;
   at("cluster").hidden = at("find").hidden = false;
   at("forget").hidden = !token.get();
+  at("links").hidden = Boolean(token.get());  // A link cannot carry the token.
   showTiles(at("tiles"), known, histories);
   chart.show(known.times_ms, SERIES.map((series) => histories[series.name]));
   showSlices(at("slices"), known);

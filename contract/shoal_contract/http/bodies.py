@@ -1,0 +1,169 @@
+"""Bodies of requests: how large, how slow, and how many bytes of them at a time.
+
+A body has its place, as large as it says it is, from the request's head to the end of its answer; more where it turns
+out to hold many objects of JSON, which take more memory than their text. Where there is no place left, bodies that do
+not get on make room, the slowest first; else the newcomer is asked to come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import Message, Receive, Scope
+
+from shoal_contract.errors import DeadlineExceeded, Malformed, ResourceExhausted, TooLarge
+from shoal_contract.http import limits
+from shoal_contract.http.headers import one_value
+from shoal_contract.http.problem import Refused
+
+
+class Body:
+    """One request's body. Give `receive` to the application, and `close` it after the answer."""
+
+    def __init__(self, bodies: Bodies, receive: Receive, place_bytes: int) -> None:
+        self._bodies = bodies
+        self._receive = receive
+        self.place_bytes = place_bytes
+        self._announced_bytes = place_bytes
+        self._objects = 0
+        """Of JSON, at most: a brace in a text counts too."""
+        self.received_bytes = 0
+        self.since = asyncio.get_running_loop().time()
+        """When the last STEP_BYTES were complete."""
+        self._since_bytes = 0
+        """`received_bytes` then."""
+        self._ended = ""
+        self._patience: asyncio.Timeout | None = None
+
+    async def receive(self) -> Message:
+        """As ASGI's. Raises Refused, also for what `end` says."""
+        if not self._bodies.arriving(self):
+            if self._ended:
+                raise self._late()
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self.since + limits.STEP_S) as self._patience:
+                message = await self._receive()
+        except TimeoutError:
+            raise self._late() from None
+        finally:
+            self._patience = None
+        self._take(message)
+        return message
+
+    def needs_bytes(self, body_bytes_max: int) -> int:
+        """Returns the place that it needs, as far as is known. Braces in a text never keep a body out for good."""
+        objects_bytes = min(self._objects * limits.OBJECT_BYTES, body_bytes_max)
+        return max(self._announced_bytes, self.received_bytes) + objects_bytes
+
+    def end(self, why: str) -> None:
+        """The request gets no more of its body: what it waits for raises Refused."""
+        self._ended = why
+        self._bodies.ended(self)
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
+
+    def close(self) -> None:
+        self._bodies.ended(self)
+
+    def _take(self, message: Message) -> None:
+        piece = message.get("body", b"")
+        self.received_bytes += len(piece)
+        self._objects += piece.count(b"{")
+        more = message["type"] == "http.request" and message.get("more_body", False)
+        self._bodies.grown(self, more)
+        if self.received_bytes - self._since_bytes >= limits.STEP_BYTES:
+            self.since, self._since_bytes = asyncio.get_running_loop().time(), self.received_bytes
+
+    def _late(self) -> Refused:
+        why = self._ended or f"it brought less than {limits.STEP_BYTES} bytes in {limits.STEP_S:g} s"
+        text = f"the request body was given up after {self.received_bytes} bytes: {why}"
+        return Refused(DeadlineExceeded(text, subject="request body", value=self.received_bytes), 408)
+
+
+class Bodies:
+    """All bodies of a process. `held_bytes`: the places taken."""
+
+    def __init__(self, body_bytes_max: int) -> None:
+        self._body_bytes_max = body_bytes_max
+        self.held_bytes = 0
+        self._places: set[Body] = set()
+        self._arriving: set[Body] = set()
+        """Those of them that are not complete."""
+
+    def open(self, scope: Scope, receive: Receive) -> Body:
+        """Takes a place. Raises TooLarge, ResourceExhausted, Malformed."""
+        length = _length(scope)
+        if length is not None and length > self._body_bytes_max:
+            raise self._too_large(length)
+        body = Body(self, receive, limits.BODY_PIECE_BYTES if length is None else length)
+        self._make_room(body.place_bytes)
+        self._places.add(body)
+        self.held_bytes += body.place_bytes
+        if body.place_bytes:
+            self._arriving.add(body)
+        return body
+
+    def arriving(self, body: Body) -> bool:
+        return body in self._arriving
+
+    def end_slowest(self) -> bool:
+        """Ends a body that does not get on, if there is one: its request makes place for another."""
+        slowest = min(self._arriving, key=lambda body: body.since, default=None)
+        if slowest is None or slowest.since > asyncio.get_running_loop().time() - limits.SLOW_S:
+            return False
+        slowest.end(
+            f"it brought less than {limits.STEP_BYTES} bytes in {limits.SLOW_S:g} s while others waited for room"
+        )
+        return True
+
+    def grown(self, body: Body, more: bool) -> None:
+        """Notes what a body has received. Raises Refused: too large, or no room for what its head did not tell."""
+        if not more:
+            self._arriving.discard(body)
+        if body.received_bytes > self._body_bytes_max:
+            raise Refused(self._too_large(body.received_bytes))
+        wanted = body.needs_bytes(self._body_bytes_max) - body.place_bytes
+        if wanted > 0 and body in self._places:
+            try:
+                self._make_room(wanted)
+            except ResourceExhausted as error:
+                raise Refused(error) from None
+            body.place_bytes += wanted
+            self.held_bytes += wanted
+
+    def ended(self, body: Body) -> None:
+        """Gives a place back; twice is no fault."""
+        self._arriving.discard(body)
+        if body in self._places:
+            self._places.remove(body)
+            self.held_bytes -= body.place_bytes
+
+    def _make_room(self, wanted: int) -> None:
+        while self.held_bytes + wanted > limits.BODIES_BYTES_MAX:
+            if not self.end_slowest():
+                raise ResourceExhausted(
+                    f"request bodies under way: {self.held_bytes} bytes, and {wanted} more are wanted; the limit is "
+                    f"{limits.BODIES_BYTES_MAX}",
+                    subject="request bodies under way",
+                    limit=limits.BODIES_BYTES_MAX,
+                    value=self.held_bytes + wanted,
+                )
+
+    def _too_large(self, length: int) -> TooLarge:
+        return TooLarge(
+            f"request body is {length} bytes; the limit is {self._body_bytes_max}",
+            subject="request body",
+            limit=self._body_bytes_max,
+            value=length,
+        )
+
+
+def _length(scope: Scope) -> int | None:
+    """Bytes of the body as its head says; None: that comes with its pieces. Raises Malformed."""
+    if one_value(scope["headers"], b"transfer-encoding") is not None:
+        return None
+    length = one_value(scope["headers"], b"content-length") or "0"
+    if not length.isascii() or not length.isdecimal():
+        raise Malformed(f"content-length {length[:100]!r} is no number", subject="content-length")
+    return int(length[:18])

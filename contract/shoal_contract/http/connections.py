@@ -1,0 +1,136 @@
+"""Open connections by what each waits for, and which of them has to go. Pure: told the time, it returns decisions.
+
+At most `connections_max` are open. One more ends the connection whose time would be over first, among those that wait
+for their peer; so silence never closes the port. Where all have answers in the making, one more is let in: the bounds
+of requests keep that from happening. Not here: sockets (protocol.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from shoal_contract.http import limits
+
+Connection = TypeVar("Connection")
+
+
+class Waits(Enum):
+    """What a connection waits for."""
+
+    HEAD = "the rest of a head"
+    NEXT = "another request"
+    REST = "the end of a body that is thrown away"
+    READER = "its peer to take an answer"
+    ANSWER = "an answer in the making"
+
+
+@dataclass(slots=True)
+class _Wait:
+    since: float
+    """Of READER: when a step of the answer was last taken."""
+    unread: int = 0
+    """READER only: bytes that were not taken then."""
+    held: int = 0
+    """READER only: bytes of memory for them. An answer stays whole until its last byte is taken."""
+
+
+class Connections(Generic[Connection]):
+    """Times are seconds of one clock that never goes back."""
+
+    def __init__(self, connections_max: int, idle_s: float) -> None:
+        self.connections_max = connections_max
+        self._patience: dict[Waits, float] = {
+            Waits.HEAD: limits.HEAD_S,
+            Waits.NEXT: idle_s,
+            Waits.REST: limits.REST_S,
+            Waits.READER: limits.STEP_S,
+        }
+        self._by_wait: dict[Waits, dict[Connection, _Wait]] = {waits: {} for waits in Waits}
+        """Each dict is in the order of `since`: the first is the one that waits longest."""
+        self._waits: dict[Connection, Waits] = {}
+        self.held_bytes = 0
+        """The sum of `held` of all."""
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def count(self, waits: Waits) -> int:
+        """How many wait for this."""
+        return len(self._by_wait[waits])
+
+    def opened(self, connection: Connection, now: float) -> Connection | None:
+        """Adds a connection. Returns another that must end for it, if there are too many."""
+        victim = self._nearest_end() if len(self._waits) >= self.connections_max else None
+        if victim is not None:
+            self.gone(victim)
+        self.waits(connection, Waits.HEAD, now)
+        return victim
+
+    def waits(self, connection: Connection, waits: Waits, now: float) -> None:
+        """Notes what a connection waits for now. What it waited for already it has waited for since then."""
+        if self._waits.get(connection) is waits:
+            return
+        self.gone(connection)
+        self._waits[connection] = waits
+        self._by_wait[waits][connection] = _Wait(now)
+
+    def gone(self, connection: Connection) -> None:
+        """Forgets a connection; one that is not there is no fault."""
+        before = self._waits.pop(connection, None)
+        if before is not None:
+            self.held_bytes -= self._by_wait[before].pop(connection).held
+
+    def unread(self, connection: Connection, unread: int, held: int, now: float) -> None:
+        """Notes how much of its answer the peer of a READER has not taken. More than before is another answer."""
+        wait = self._by_wait[Waits.READER].get(connection)
+        if wait is None:
+            return
+        self.held_bytes += held - wait.held
+        wait.held = held
+        if unread > wait.unread or wait.unread - unread >= limits.STEP_BYTES:
+            wait.since, wait.unread = now, unread
+            # Back into its place: as the newest.
+            readers = self._by_wait[Waits.READER]
+            readers[connection] = readers.pop(connection)
+
+    def readers(self) -> list[Connection]:
+        """Those whose peers have something to take."""
+        return list(self._by_wait[Waits.READER])
+
+    def late(self, now: float) -> list[Connection]:
+        """Takes out those that waited for too long, and if readers hold too much, those of them that do not get on."""
+        late = [connection for waits in self._patience for connection in self._late(waits, now)]
+        for connection in late:
+            self.gone(connection)
+        late += self._in_the_way(now)
+        return late
+
+    def _in_the_way(self, now: float) -> list[Connection]:
+        found = []
+        while self.held_bytes > limits.ANSWERS_BYTES_MAX:
+            slowest, wait = next(iter(self._by_wait[Waits.READER].items()))
+            if wait.since > now - limits.SLOW_S:
+                break
+            self.gone(slowest)
+            found.append(slowest)
+        return found
+
+    def _late(self, waits: Waits, now: float) -> Iterator[Connection]:
+        for connection, wait in self._by_wait[waits].items():
+            if wait.since + self._patience[waits] > now:
+                return
+            yield connection
+
+    def _nearest_end(self) -> Connection | None:
+        """The connection whose time is over first; None if all have their answers in the making."""
+        oldest = [
+            (next(iter(waiting.values())).since + self._patience[waits], waits)
+            for waits in self._patience
+            if (waiting := self._by_wait[waits])
+        ]
+        if not oldest:
+            return None
+        return next(iter(self._by_wait[min(oldest, key=lambda one: one[0])[1]]))

@@ -1,0 +1,51 @@
+"""Heads of requests, read strictly: h11 with a bound for every head, and without the forms that it only tolerates.
+
+h11 looks at the size of incomplete heads only, takes lines that end in a bare LF, and joins folded lines. Other servers
+on the way may read such a head otherwise. Not here: what a header means.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import h11
+
+_HEAD_END = b"\r\n\r\n"
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+_FOLDED = re.compile(rb"\r\n[ \t]")
+
+
+class StrictConnection(h11.Connection):
+    """The server's side of one connection. `begun`: a part of a head has come. `refusal`: why nothing more is read."""
+
+    def __init__(self, head_bytes_max: int) -> None:
+        super().__init__(h11.SERVER, max_incomplete_event_size=head_bytes_max)
+        self._head_bytes_max = head_bytes_max
+        self.begun = False
+        self.refusal: h11.RemoteProtocolError | None = None
+
+    def next_event(self) -> Any:
+        """As h11's. Raises RemoteProtocolError, with the status to answer in `error_status_hint`."""
+        try:
+            return self._next_event()
+        except h11.RemoteProtocolError as error:
+            self.refusal = error
+            raise
+
+    def _next_event(self) -> Any:
+        if self.their_state is not h11.IDLE:
+            return super().next_event()
+        data, _ = self.trailing_data
+        end = data.find(_HEAD_END)
+        head = data if end < 0 else data[: end + len(_HEAD_END)]
+        if len(head) > self._head_bytes_max:
+            text = f"the request line and headers are longer than the limit of {self._head_bytes_max} bytes"
+            raise h11.RemoteProtocolError(text, error_status_hint=431)
+        if _BARE_LF.search(head):
+            raise h11.RemoteProtocolError("a line of the head ends in LF without CR")
+        if _FOLDED.search(head):
+            raise h11.RemoteProtocolError("a header goes on in the next line: folded headers are not taken")
+        event = super().next_event()
+        self.begun = event is h11.NEED_DATA and bool(data)
+        return event

@@ -1,0 +1,45 @@
+"""A transport that knows how much memory its unsent bytes take."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class CountedTransport(asyncio.Transport):
+    """Passes everything on to another transport. `held_bytes`: what was written since all was sent.
+
+    A transport tells how many bytes are unsent; but the object that they are a part of stays in memory as a whole.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self.held_bytes = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._transport.get_write_buffer_size():
+            self.held_bytes = 0
+        self.held_bytes += len(data)
+        self._transport.write(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)

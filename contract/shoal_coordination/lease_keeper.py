@@ -1,0 +1,134 @@
+"""A thread that keeps one lease, whatever the event loop does meanwhile.
+
+Belongs here: when to renew, and how long the lease surely lives. Does not: speaking to etcd (lease_connection.py), the
+event loop's side (lease.py). The lease is counted from before each renewal was sent, so it is over here before it is
+over in etcd.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from shoal_contract.errors import ShoalError, Unavailable
+from shoal_coordination import limits
+from shoal_coordination.lease_connection import LeaseConnection
+
+_log = logging.getLogger(__name__)
+
+# Monotonic, and where the system has it one that also counts while the machine is suspended: etcd does not wait.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now_s() -> float:
+    """Returns the time by which leases are counted."""
+    return time.clock_gettime(_CLOCK)
+
+
+class LeaseKeeper:
+    """Renews until it is stopped, until `wanted` says no, or until the lease is lost.
+
+    `on_end(lost)` is called once, from the thread. The thread never keeps the process from ending.
+    """
+
+    def __init__(
+        self,
+        connection: LeaseConnection,
+        lease: int,
+        ttl_s: int,
+        ends_s: float,
+        wanted: Callable[[], bool],
+        on_end: Callable[[bool], None],
+    ) -> None:
+        self._connection = connection
+        self._lease = lease
+        self._ttl_s = ttl_s
+        self._wanted = wanted
+        self._on_end = on_end
+        self._ends_s = ends_s
+        """By `now_s`: until then etcd surely holds the lease. Grows until it is lost; only the thread writes it."""
+        self._stopped = threading.Event()
+        self._complained = False
+        self._thread = threading.Thread(target=self._run, name=f"lease {lease:x}", daemon=True)
+        self._thread.start()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the lease surely lives; 0 once lost or stopped. No lock: any thread may ask at any time."""
+        return 0.0 if self._stopped.is_set() else max(0.0, self._ends_s - now_s())
+
+    def stop(self) -> None:
+        """Renews no more; the lease ends by itself. The thread ends at once. May be called from any thread."""
+        self._stopped.set()
+        self._connection.close()
+
+    def _run(self) -> None:
+        lost = False
+        try:
+            lost = self._keep()
+        finally:
+            self._ends_s = 0.0
+            self._connection.close()
+            self._on_end(lost)
+
+    def _keep(self) -> bool:
+        """Returns whether the lease is lost; False: it was no longer wanted."""
+        while left_s := self.left_s:
+            self._stopped.wait(min(self._ttl_s / limits.LEASE_BEATS, left_s))
+            if not self._wanted():
+                return False
+            self._renew()
+        if self._stopped.is_set():
+            return False
+        _log.error("lease %x is lost", self._lease)
+        return True
+
+    def _renew(self) -> None:
+        """Tries one endpoint after the other until the lease is renewed, over, or no longer wanted."""
+        pause_s = limits.PAUSE_S_MIN
+        while self.left_s and self._wanted():
+            for _ in range(self._connection.endpoints):
+                if self._renewed():
+                    return
+            self._stopped.wait(min(pause_s, self.left_s))
+            pause_s = min(2 * pause_s, limits.LEASE_PAUSE_S_MAX)
+
+    def _renewed(self) -> bool:
+        """Tries once. Returns True also where there is no more to try."""
+        asked_s = now_s()
+        if not (left_s := self.left_s):
+            return True
+        try:
+            ttl_s = self._connection.renew(self._lease, min(left_s, self._patience_s()))
+        except Exception as error:
+            # A bug, too, must not end the thread: then nothing would say that the lease is lost.
+            self._complain(error)
+            return False
+        if self.left_s:  # What was over once is over: its owner may have been told.
+            self._ends_s = asked_s + ttl_s if ttl_s else 0.0
+        if self._complained:
+            self._complained = False
+            _log.info("lease %x is renewed again", self._lease)
+        return True
+
+    def _patience_s(self) -> float:
+        """The first third of the time is for an endpoint that has answered before, the second for all in turn."""
+        beat_s = self._ttl_s / limits.LEASE_BEATS
+        return beat_s if self._connection.proven else beat_s / self._connection.endpoints
+
+    def _complain(self, error: Exception) -> None:
+        if self._stopped.is_set() or self._complained:
+            return
+        self._complained = True
+        expected = isinstance(error, ShoalError)
+        _log.warning(
+            "lease %x has %.1f s left and is not renewed: %s", self._lease, self.left_s, error, exc_info=not expected
+        )
+
+
+def check_granted(asked_s: float, ttl_s: int) -> None:
+    """Raises Unavailable if a lease that was asked for at `asked_s` may be over already."""
+    if now_s() - asked_s >= ttl_s:
+        raise Unavailable(f"etcd took longer than {ttl_s} s to grant a lease")

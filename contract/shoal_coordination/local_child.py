@@ -1,0 +1,96 @@
+"""One process of a local cluster, as its supervisor knows it: started until it is ready, waited for, ended.
+
+Belongs here: what is the same for every kind of process. Does not: how one kind is started and says that it is ready
+(local_etcd.py, local_process.py), starting again (supervisor.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import BinaryIO
+
+from shoal_contract.errors import Unavailable
+from shoal_coordination import limits
+from shoal_coordination.end_with_parent import tied_command
+from shoal_coordination.local_log import LogFile
+
+Facts = dict[str, object]
+"""What a process says of itself when it is ready, such as its addresses."""
+
+
+class LocalChild(ABC):
+    """A child process that ends with its parent. Start it again after it has ended."""
+
+    def __init__(self, name: str, log: LogFile) -> None:
+        self.name = name
+        self.log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @abstractmethod
+    async def start(self) -> Facts:
+        """Starts it, and returns what it says when it is ready.
+
+        Raises Unavailable with its last words if it ends or stays silent instead; nothing runs then.
+        """
+
+    async def wait(self) -> int:
+        """Returns the code it ended with; negative: the signal."""
+        assert self._process is not None, "not started"
+        return await self._process.wait()
+
+    async def stop(self) -> None:
+        """Ends it cleanly; kills it if that takes longer than LOCAL_STOP_S."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            async with asyncio.timeout(limits.LOCAL_STOP_S):
+                await self._process.wait()
+        except TimeoutError:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """Ends it as kill -9 does."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+    async def _spawn(
+        self, command: list[str], output: int | BinaryIO, environment: dict[str, str]
+    ) -> asyncio.subprocess.Process:
+        """`output`: where its stdout and stderr go, as asyncio's subprocess takes it."""
+        assert not self.running, "already started"
+        # Its own session: Ctrl-C in a terminal reaches the starter, which ends its children in order.
+        self._process = await asyncio.create_subprocess_exec(
+            *tied_command(*command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            limit=limits.LOCAL_LINE_BYTES_MAX,
+            env=environment,
+            start_new_session=True,
+        )
+        return self._process
+
+    def _failed(self, what: str) -> Unavailable:
+        words = self.log.last_words()
+        return Unavailable(f"{self.name} {what}{words and f': {words}'} (log: {self.log.path})", subject=self.name)
+
+
+def how_it_ended(code: int) -> str:
+    return f"by signal {-code}" if code < 0 else f"with code {code}"

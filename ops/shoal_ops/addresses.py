@@ -1,0 +1,40 @@
+"""HOST:PORT arguments of the command line, checked before anything is started: a bad one is exit code 2.
+
+Belongs here: parsing, with the sentences for it. Does not: whether the port is free (shoal_coordination.local_ports).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from shoal_contract.http.headers import is_loopback
+
+PORT_MAX: Final = 65_535
+
+
+def host_port(text: str) -> str:
+    """Returns a HOST:PORT as it was given; port 0 takes a free one. Raises BadParameter."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or (":" in host and not host.startswith("[")):
+        raise typer.BadParameter(f"{text} needs HOST:PORT, as in 127.0.0.1:{text if text.isdecimal() else 7400}")
+    if not port.isdecimal() or not 0 <= int(port) <= PORT_MAX:
+        raise typer.BadParameter(f"{text} has no port from 0 to {PORT_MAX} behind its last colon")
+    return text
+
+
+def optional_host_port(text: str | None) -> str | None:
+    """As `host_port`, of an option that may be left out."""
+    return None if text is None else host_port(text)
+
+
+def loopback(text: str) -> str:
+    """As `host_port`, and of this machine only. Raises BadParameter."""
+    host = host_port(text).rpartition(":")[0].strip("[]")
+    if not is_loopback(host):
+        raise typer.BadParameter(
+            f"{text} is not loopback: the slices of a local cluster are at 127.0.0.1, where no other machine reaches"
+            " them, and nothing asks for a login. Use 127.0.0.1; a cluster for other machines is docs/kubernetes.md"
+        )
+    return text

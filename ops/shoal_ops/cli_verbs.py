@@ -1,0 +1,142 @@
+"""The verbs of the broker on the command line, and where things are. Arguments and help only."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shoal_ops import exits
+from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Queue, Queues
+from shoal_ops.starts import checked_start, parse_start
+
+commands = typer.Typer()
+
+
+@commands.command()
+def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
+    """The map's version, and of every slice whether it answers, its version, and what troubles it."""
+    from shoal_ops.commands import status
+
+    raise typer.Exit(exits.run(status.tell_status(at, as_json), away="shoal up starts one here; --at names another"))
+
+
+@commands.command()
+def locate(keys: Keys, at: At = AT_DEFAULT, as_json: Json = False) -> None:
+    """Which slice owns a key."""
+    from shoal_ops.commands import places
+
+    exits.run(places.locate(at, keys, as_json))
+
+
+@commands.command()
+def declare(
+    queues: Queues,
+    expires_after_s: Annotated[
+        int, typer.Option("--expires-after-s", min=0, help="Stored and compared, not acted on yet: nothing expires.")
+    ] = 0,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Make queues exist."""
+    from shoal_ops.commands import verbs
+
+    exits.run(verbs.declare(at, queues, expires_after_s, as_json))
+
+
+@commands.command()
+def bind(
+    queue: Queue,
+    keys: Keys,
+    start: Annotated[
+        str,
+        typer.Option(
+            metavar="FROM", callback=checked_start, help="now, earliest (all still kept), last=N messages, offset=N."
+        ),
+    ] = "now",
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Bind a queue to keys."""
+    from shoal_ops.commands import verbs
+
+    exits.run(verbs.bind(at, queue, keys, parse_start(start), as_json))
+
+
+@commands.command()
+def unbind(
+    queue: Queue,
+    keys: Keys,
+    discard: Annotated[bool, typer.Option("--discard", help="Drop their backlog too.")] = False,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """End bindings; what was published before stays until consumed."""
+    from shoal_ops.commands import verbs
+
+    exits.run(verbs.unbind(at, queue, keys, discard, as_json))
+
+
+@commands.command()
+def publish(
+    key: Key,
+    body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="Left out: standard input.")] = None,
+    mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail where no queue is bound.")] = False,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Publish one message; durable when this returns."""
+    from shoal_ops.commands import verbs
+
+    exits.run(verbs.publish(at, key, body, mandatory, as_json))
+
+
+@commands.command()
+def pull(
+    queue: Queue,
+    messages: Annotated[int, typer.Option("--messages", "-n", min=1, max=10_000)] = 10,
+    peek: Annotated[bool, typer.Option("--peek", help="Look, don't take.")] = False,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Take messages of a queue, print and ack them."""
+    from shoal_ops.commands import verbs
+
+    exits.run(verbs.pull(at, queue, messages, peek, as_json))
+
+
+@commands.command()
+def tail(
+    queues: Queues,
+    messages: Annotated[
+        int | None, typer.Option("--messages", "-n", min=1, help="Stop after so many; left out: at Ctrl-C.")
+    ] = None,
+    ack: Annotated[bool, typer.Option("--ack/--no-ack", help="Take them, or only watch.")] = True,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Print messages of queues as they come."""
+    from shoal_ops.commands import verbs
+
+    exits.run(verbs.tail(at, queues, messages, ack, as_json))
+
+
+@commands.command()
+def describe(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    key: Annotated[bool, typer.Option("--key", help="It is a key, not a queue.")] = False,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """A queue's bindings and exact backlog, or a key."""
+    from shoal_ops.commands import verbs
+
+    exits.run((verbs.describe_key if key else verbs.describe)(at, name, as_json))
+
+
+@commands.command()
+def drop(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
+    """End queues with their bindings and backlog. One that is not there does not keep the others."""
+    from shoal_ops.commands import many
+
+    raise typer.Exit(exits.run(many.drop(at, queues, as_json)))

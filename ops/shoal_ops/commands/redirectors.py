@@ -1,0 +1,43 @@
+"""Questions to redirectors over plain gRPC: which slices there are and where. Not here: what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import grpc
+
+from shoal_contract.errors import ShoalError, Unavailable
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.wire import redirector_pb2 as wire
+from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
+from shoal_ops.limits import VERB_DEADLINE_S
+
+Answer = TypeVar("Answer")
+
+
+async def ask_redirector(at: str, ask: Callable[[grpc.aio.Channel, float], Awaitable[Answer]]) -> tuple[str, Answer]:
+    """Returns the first of the redirectors `at` (with commas) that answers, and its answer. Raises what the last one
+    failed with."""
+    addresses = at.split(",")
+    problem: ShoalError = Unavailable(f"{at!r} names no redirector", subject=at)
+    for address in addresses:
+        async with grpc.aio.insecure_channel(address) as channel:
+            try:
+                return address, await ask(channel, VERB_DEADLINE_S / len(addresses))
+            except grpc.RpcError as error:
+                problem = from_rpc_error(error)
+            except Unavailable as error:
+                problem = error
+    raise type(problem)(f"redirector {addresses[-1]}: {problem.message}", subject=addresses[-1])
+
+
+async def first_map(channel: grpc.aio.Channel, timeout_s: float) -> wire.WatchMapResponse:
+    """Returns the whole map, as a redirector has it now. Raises grpc.RpcError, Unavailable."""
+    stream = RedirectorServiceStub(channel).WatchMap(wire.WatchMapRequest(), timeout=timeout_s)
+    try:
+        async for response in stream:
+            return response
+    finally:
+        stream.cancel()
+    raise Unavailable("it ended the answer before the map came")

@@ -1,0 +1,24 @@
+"""The installed command `shoal`: runs the command line, or says which extra of the package is missing.
+
+It imports nothing but the bare client's libraries, since it must be able to say so without any others.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from shoal_ops.exits import BAD_CALL
+from shoal_ops.extras import missing_library
+
+
+def main() -> None:
+    try:
+        from shoal_ops.cli import main as run_command_line
+
+        run_command_line()
+    except ModuleNotFoundError as error:
+        sentence = missing_library(error.name or "", "this command")
+        if sentence is None:
+            raise
+        sys.stderr.write(f"shoal: {sentence}\n")
+        sys.exit(BAD_CALL)

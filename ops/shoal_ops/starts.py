@@ -1,0 +1,34 @@
+"""Where a bind begins, as words of the command line: now, earliest, last=N, offset=N."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    import shoal
+
+_NUMBERED = re.compile(r"(last|offset)=(\d{1,19})")
+_EXPECTED = "now, earliest, last=N or offset=N"
+
+
+def checked_start(text: str) -> str:
+    """Returns `text`; typer's BadParameter (exit code 2) unless it says where to start."""
+    if text not in ("now", "earliest") and _NUMBERED.fullmatch(text) is None:
+        raise typer.BadParameter(f"{text} is not one of {_EXPECTED}")
+    return text
+
+
+def parse_start(text: str) -> shoal.Start:
+    """Returns the start that a checked text names. Raises OutOfRange for a number that no offset can be."""
+    import shoal
+
+    if text in ("now", "earliest"):
+        return shoal.EARLIEST if text == "earliest" else shoal.NOW
+    word, _, number = text.partition("=")
+    try:
+        return shoal.Last(int(number)) if word == "last" else shoal.Offset(int(number))
+    except ValueError as error:
+        raise shoal.OutOfRange(f"--start {text}: {error}", subject="start") from None

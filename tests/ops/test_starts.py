@@ -1,0 +1,34 @@
+"""`shoal bind --start`: each word is its start, and what is none is refused before anything is sent."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+import shoal
+from shoal_ops.starts import checked_start, parse_start
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("now", shoal.NOW),
+        ("earliest", shoal.EARLIEST),
+        ("last=20", shoal.Last(20)),
+        ("last=0", shoal.Last(0)),
+        ("offset=7", shoal.Offset(7)),
+    ],
+)
+def test_a_word_is_its_start(text: str, start: shoal.Start) -> None:
+    assert parse_start(checked_start(text)) == start
+
+
+@pytest.mark.parametrize("text", ["", "latest", "last", "last=", "last=x", "offset=-1", "7", "last=" + "9" * 20])
+def test_another_word_is_a_bad_argument(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="now, earliest, last=N or offset=N"):
+        checked_start(text)
+
+
+def test_a_number_above_every_offset_is_out_of_range() -> None:
+    with pytest.raises(shoal.OutOfRange, match="--start offset=9999999999999999999"):
+        parse_start("offset=" + "9" * 19)

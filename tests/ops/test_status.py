@@ -1,0 +1,79 @@
+"""`shoal status`: what answers, which versions run, what troubles a slice; exit codes that a script can go by."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from shoal_contract.version import version
+from shoal_contract.wire.admin_pb2 import FiguresResponse
+from shoal_ops import exits
+
+from .command_line import shoal
+from .fake_slices import FakeSlice, served
+
+SOUND = FiguresResponse(version="0.0.9")
+FULL = FiguresResponse(version="0.1.0", trouble="no disk space for /data/journal: \x1b[2J 3 MB are free")
+
+
+async def test_every_slice_tells_its_version_and_its_trouble() -> None:
+    async with served(FakeSlice("s01", SOUND), FakeSlice("s02", FULL)) as at:
+        code, out, error = await shoal("status", at=at)
+        as_json = json.loads((await shoal("status", "--json", at=at))[1])
+    assert (code, error) == (exits.FOUND, "")
+    head, columns, first, second = out.splitlines()
+    assert f"redirector {at}: map version 7, 8 partitions" in head and f"this is shoal {version()}" in head
+    assert columns.split()[-3:] == ["version", "state", "trouble"]
+    assert first.split()[5] == "0.0.9" and first.rstrip().endswith("none") and "answers in" in first
+    assert second.rstrip().endswith("no disk space for /data/journal: \\x1b[2J 3 MB are free")
+    assert as_json["version"] == version()
+    assert [one["trouble"] for one in as_json["slices"]] == ["", FULL.trouble]
+    assert all(one["admin_address"] not in ("", one["address"]) for one in as_json["slices"])
+
+
+async def test_a_slice_whose_administration_is_closed_to_us_still_counts_as_answering() -> None:
+    async with served(FakeSlice("s01", SOUND), FakeSlice("s02")) as at:
+        code, out, error = await shoal("status", at=at)
+    assert code == exits.DONE
+    assert out.splitlines()[3].split()[-1] == "?"
+    assert error == "?: the administration of s02 does not answer from here; clients are served\n"
+
+
+async def test_a_slice_without_a_leader_is_an_unknown_outcome() -> None:
+    async with served(FakeSlice("s01", FULL), FakeSlice("s02", leads=False)) as at:
+        code, out, _ = await shoal("status", at=at)
+    assert code == exits.UNKNOWN and "has no leader" in out
+
+
+async def test_the_first_of_several_redirectors_that_answers_is_taken() -> None:
+    async with served(FakeSlice("s01", SOUND)) as at:
+        code, out, _ = await shoal("status", "--at", f"127.0.0.1:1,{at}")
+        located, _, _ = await shoal("locate", "--at", "127.0.0.1:1,127.0.0.1:2", "room")
+    assert code == exits.DONE and f"redirector {at}:" in out
+    assert located == exits.UNKNOWN
+
+
+async def test_nothing_there_is_one_hint_and_never_to_ask_status() -> None:
+    code, out, error = await shoal("status")
+    assert (code, out) == (exits.UNKNOWN, "")
+    assert error.endswith("(shoal up starts one here; --at names another)\n") and error.count("(") == 1
+    code, _, error = await shoal("top", "--once")
+    assert code == exits.UNKNOWN and error.endswith(f"({exits.CLUSTER_AWAY})\n")
+
+
+async def test_an_http_port_is_named_as_the_mistake() -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        code, _, error = await shoal("status", at=f"127.0.0.1:{port}")
+    assert code == exits.UNKNOWN
+    assert "--at names an HTTP port" in error
+
+
+async def test_a_port_that_is_none_is_a_bad_argument() -> None:
+    code, _, error = await shoal("status", "--at", "localhost:http")
+    assert code == 2 and "localhost:http" in error and "its port is" in error

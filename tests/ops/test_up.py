@@ -1,0 +1,176 @@
+"""`shoal up` as an operator meets it: arguments that cannot work, taken ports, slices that do not start, kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from shoal_coordination.local_ports import holder_of
+from shoal_coordination.local_record import ETCD, http_of, read_record
+from shoal_ops import exits
+
+from .command_line import WAIT_S, shoal
+
+ANY = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("up", "--listen", "7910"), "'--listen': 7910 needs HOST:PORT, as in 127.0.0.1:7910"),
+        (("up", "--listen", ":7910"), ":7910 needs HOST:PORT"),
+        (("up", "--http", "localhost"), "'--http': localhost needs HOST:PORT"),
+        (("up", "--http", "127.0.0.1:x"), "127.0.0.1:x has no port from 0 to 65535"),
+        (("up", "--admin", "127.0.0.1:70000"), "127.0.0.1:70000 has no port from 0 to 65535"),
+        (("up", "--admin", "7402"), "'--admin': 7402 needs HOST:PORT"),
+        (("up", "--listen", "0.0.0.0:7910"), "0.0.0.0:7910 is not loopback: the slices of a local cluster are at"),
+        (("up", "--http", "[::]:7910"), "[::]:7910 is not loopback"),
+        (("up", "--listen", "broker.example:7910"), "broker.example:7910 is not loopback"),
+        (("up", "--etcd", "/nowhere/etcd"), "/nowhere/etcd"),
+        (("admin", "--listen", "7402"), "'--listen': 7402 needs HOST:PORT"),
+    ],
+)
+async def test_an_address_that_cannot_work_is_a_bad_argument(
+    tmp_path: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    where = ("--data", str(tmp_path / "data")) if arguments[0] == "up" else ()
+    code, out, error = await shoal(*arguments, *where, COLUMNS="300")
+    assert (code, out) == (2, "")
+    assert complaint in " ".join(error.split())
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("option", ["--listen", "--http", "--admin"])
+async def test_a_taken_port_is_told_before_anything_is_made(tmp_path: Path, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        data = ("--data", str(tmp_path / "data"))
+        code, out, error = await shoal("up", *data, *ANY, option, f"127.0.0.1:{port}")
+    assert code == exits.BAD_CALL
+    assert error == f"shoal: port {port} is taken by process {os.getpid()}; choose another {option}\n"
+    assert "ready" not in out
+    assert not (tmp_path / "data").exists()
+
+
+async def test_a_gateway_that_needs_a_token_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    code, out, error = await shoal("up", "--data", str(tmp_path / "data"), *ANY, "--admin", "0.0.0.0:0")
+    assert code == exits.NO_RIGHTS
+    assert "0.0.0.0:0 is not loopback, so a token is needed" in error
+    assert "ready" not in out
+    assert not (tmp_path / "data").exists()
+
+
+async def test_a_start_that_fails_is_one_line_without_the_advice_to_start_it(tmp_path: Path) -> None:
+    code, _, error = await shoal("up", "--data", str(tmp_path / "data"), *ANY, "--etcd", "/bin/false")
+    assert code == exits.BAD_CALL
+    assert error.startswith("shoal: /bin/false --version failed") and error.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+class Up:
+    """A running `shoal up`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    async def until(self, part: str) -> str:
+        """Waits for a line with `part`, and returns it."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                if found := [line for line in self.lines if part in line]:
+                    return found[0]
+                read = (await self.process.stdout.readline()).decode()
+                assert read, f"shoal up ended: {self.lines}"
+                self.lines.append(read.rstrip())
+
+    async def end(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(WAIT_S):
+            rest, _ = await self.process.communicate()
+        self.lines += rest.decode().splitlines()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+
+@asynccontextmanager
+async def up(data: Path, *more: str) -> AsyncIterator[Up]:
+    command = [sys.executable, "-m", "shoal_ops", "up", "--data", str(data), *ANY, *more]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        yield Up(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_a_damaged_slice_is_named_and_the_others_serve(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with up(data, "--slices", "2") as running:
+        await running.until("clients connect to")
+        assert await running.end() == 0
+    (data / "s02" / "journal").rename(tmp_path / "aside")
+    (data / "s02" / "journal").touch()
+    async with up(data) as running:
+        at = (await running.until("clients connect to")).split()[-1]
+        missing = await running.until("s02 is MISSING")
+        assert f"shoal check {data / 's02'}" in missing and "s02.log" in missing
+        code, _, _ = await shoal("publish", await key_of("s01", at), "hello", at=at)
+        assert code == 0
+        assert await running.end() == 0
+    assert any("s02 is MISSING" in line for line in (data / "log" / "up.log").read_text().splitlines())
+
+
+async def key_of(name: str, at: str) -> str:
+    """A key that a slice owns."""
+    for number in range(100):
+        _, out, _ = await shoal("locate", f"key-{number}", at=at)
+        if name in out:
+            return f"key-{number}"
+    raise AssertionError(f"no key of {name}")
+
+
+async def test_where_nothing_works_it_ends_and_says_why(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with up(data, "--slices", "1") as running:
+        await running.until("clients connect to")
+        assert await running.end() == 0
+    (data / "s01" / "journal").rename(tmp_path / "aside")
+    (data / "s01" / "journal").touch()
+    code, out, error = await shoal("up", "--data", str(data), *ANY)
+    assert code not in (0, 2)
+    assert "s01 ended with code 1 before it was ready" in error and "s01.log" in error
+    assert "shoal up starts one here" not in error
+    assert "clients connect to" not in out
+
+
+async def test_what_is_killed_under_it_is_named_and_comes_back(tmp_path: Path) -> None:
+    """etcd and the gateway too, whose ends were never noticed."""
+    data = tmp_path / "data"
+    async with up(data, "--slices", "1", "--admin", "127.0.0.1:0") as running:
+        at = (await running.until("clients connect to")).split()[-1]
+        page = await running.until("page and HTTP API at http://")
+        record = read_record(data)
+        metrics = f"metrics http://{record.address(http_of('s01'))}/metrics"
+        assert any(f"ready at {record.address('s01')}, {metrics}" in line for line in running.lines)
+        await running.until("Ctrl-C stops it")
+        for name, port in (("etcd", record.ports[ETCD]), ("admin", int(page.rpartition(":")[2]))):
+            holder = holder_of(port)
+            assert holder is not None
+            os.kill(holder, signal.SIGKILL)
+            await running.until(f"{name} ended by signal 9; starting it again in 0.25 s")
+            await running.until(f"{name} is ready again")
+        code, _, error = await shoal("publish", "room", "hello", at=at)
+        assert (code, error) == (0, "")
+        assert not any("s01 ended" in line for line in running.lines), "its lease outlived etcd's restart"
+        assert await running.end() == 0

@@ -1,0 +1,168 @@
+"""A real redirector at its bounds: as many watchers as its memory is for, and requests that are no messages."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from shoal_contract.errors import Malformed, ResourceExhausted
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.partition_map import PartitionMap
+from shoal_contract.wire import redirector_pb2 as wire
+from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.cluster import create_cluster
+from shoal_coordination.local_etcd import LocalEtcd
+from shoal_redirector import limits
+from tests.coordination.cluster_records import replace_map
+from tests.redirector.conftest import CLUSTER, SLICES, WAIT_S, Redirector, end, launch, until_ready
+
+PARTITIONS = 4096
+MEMORY_MIB = 160
+WATCHERS = limits.watchers_max(MEMORY_MIB)
+Watch = grpc.aio.UnaryStreamCall[wire.WatchMapRequest, wire.WatchMapResponse]
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * 4096
+
+
+async def watch(redirector: Redirector, stack: AsyncExitStack) -> Watch:
+    """By a connection of its own, as clients do."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channel = grpc.aio.insecure_channel(str(redirector.ready["grpc"]), options)
+    await stack.enter_async_context(channel)
+    call: Watch = RedirectorServiceStub(channel).WatchMap(wire.WatchMapRequest())
+    stack.callback(call.cancel)
+    return call
+
+
+async def versions(calls: list[Watch]) -> set[int]:
+    """Of the next response to each."""
+    async with asyncio.timeout(WAIT_S):
+        responses = await asyncio.gather(*(call.read() for call in calls))
+    return {response.map_version for response in responses if isinstance(response, wire.WatchMapResponse)}
+
+
+@pytest.mark.slow
+async def test_as_many_watchers_as_its_memory_is_for(etcd: LocalEtcd, client: EtcdClient) -> None:
+    await create_cluster(client, CLUSTER, SLICES, PARTITIONS)
+    even = PartitionMap.even(SLICES, PARTITIONS)
+    async with AsyncExitStack() as stack:
+        process = await launch(etcd.endpoint, "--memory-mib", str(MEMORY_MIB))
+        stack.push_async_callback(end, process)
+        redirector = await until_ready(process, stack)
+        before = resident_bytes(process.pid)
+        calls = [await watch(redirector, stack) for _ in range(WATCHERS)]
+        assert await versions(calls) == {1}
+        each = (resident_bytes(process.pid) - before) / WATCHERS
+        assert each < limits.WATCHER_BYTES, "what one more watcher costs"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await (await watch(redirector, stack)).read()
+        refused = from_rpc_error(caught.value)
+        assert isinstance(refused, ResourceExhausted)
+        assert (refused.subject, refused.limit, refused.value) == ("watchers of the map", WATCHERS, WATCHERS + 1)
+        assert "--memory-mib" in refused.message
+        assert "shoal_redirector_watchers_refused_total 1.0" in (await redirector.http.get("/metrics")).text
+
+        await replace_map(client, CLUSTER, even, even.moved({0: "s3"}))
+        assert await versions(calls) == {2}
+        assert resident_bytes(process.pid) < MEMORY_MIB << 20
+        calls.pop().cancel()
+        async with asyncio.timeout(WAIT_S):
+            while await _is_refused(await watch(redirector, stack)):
+                pass
+
+
+async def _is_refused(call: Watch) -> bool:
+    try:
+        await call.read()
+    except grpc.aio.AioRpcError as error:
+        return isinstance(from_rpc_error(error), ResourceExhausted)
+    return False
+
+
+async def test_too_little_memory_is_refused_at_the_start() -> None:
+    process = await launch("127.0.0.1:1", "--memory-mib", "100", stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(WAIT_S):
+        _, logged = await process.communicate()
+    assert process.returncode == 2
+    assert "--memory-mib 100 is too little: a redirector needs at least 137" in logged.decode()
+
+
+async def test_what_is_no_message_is_malformed_and_leaves_others_alone(redirector: Redirector) -> None:
+    call = redirector.stub.WatchMap(wire.WatchMapRequest())
+    await call.read()
+    nonsense: Any = redirector.channel.unary_unary("/shoal.v1.RedirectorService/Locate")
+    for _ in range(20):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await nonsense(b"\xff\xff\xff")
+        error = from_rpc_error(caught.value)
+        assert isinstance(error, Malformed)
+        assert "a request of 3 bytes is no message of this call" in error.message
+    assert (await redirector.stub.Locate(wire.LocateRequest(keys=[b"a"]))).map_version == 1
+    call.cancel()
+
+
+async def test_many_large_locates_are_answered_or_refused_and_hold_little(redirector: Redirector) -> None:
+    largest = wire.LocateRequest(keys=[b"k" * 255] * 10_000)
+    before = resident_bytes(redirector.process.pid)
+    peak = before
+    calls = [asyncio.ensure_future(_located(redirector, largest)) for _ in range(120)]
+    while not all(call.done() for call in calls):
+        peak = max(peak, resident_bytes(redirector.process.pid))
+        await asyncio.sleep(0.01)
+    assert {call.result() for call in calls} <= {10_000, 0}
+    assert peak - before < limits.OTHER_BYTES - (50 << 20)
+
+
+async def _located(redirector: Redirector, request: wire.LocateRequest) -> int:
+    """How many keys; 0 if it was refused for want of room."""
+    try:
+        return len((await redirector.stub.Locate(request, timeout=WAIT_S)).owners)
+    except grpc.aio.AioRpcError as error:
+        assert isinstance(from_rpc_error(error), ResourceExhausted)
+        return 0
+
+
+async def test_the_log_of_nonsense_is_short(etcd: LocalEtcd, cluster: None) -> None:
+    async with AsyncExitStack() as stack:
+        process = await launch(etcd.endpoint, stderr=asyncio.subprocess.PIPE)
+        stack.push_async_callback(end, process)
+        redirector = await until_ready(process, stack)
+        # A method of a service whose requests gRPC decodes is in tests/contract/test_grpc_requests.py.
+        nonsense: Any = redirector.channel.unary_unary("/shoal.v1.RedirectorService/Locate")
+        for _ in range(300):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await nonsense(b"\xff\xff\xff")
+        process.terminate()
+        assert process.stderr is not None
+        logged = (await process.stderr.read()).decode()
+    assert "Traceback" not in logged
+    assert len(logged) < 5_000
+
+
+async def test_on_sigterm_it_serves_on_and_says_that_it_is_not_ready(etcd: LocalEtcd, cluster: None) -> None:
+    async with AsyncExitStack() as stack:
+        process = await launch(etcd.endpoint, "--drain-s", "2")
+        stack.push_async_callback(end, process)
+        redirector = await until_ready(process, stack)
+        watching = redirector.stub.WatchMap(wire.WatchMapRequest())
+        await watching.read()
+        assert (await redirector.http.get("/readyz")).status_code == 200
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        process.terminate()
+        while (await redirector.http.get("/readyz")).status_code != 503:
+            assert loop.time() - began < WAIT_S
+        assert (await redirector.http.get("/v1/locate?key=a")).status_code == 200
+        assert (await redirector.http.get("/healthz")).status_code == 200
+        assert (await redirector.stub.Locate(wire.LocateRequest(keys=[b"a"]))).map_version == 1
+        async with asyncio.timeout(WAIT_S):
+            assert await process.wait() == 0
+        assert loop.time() - began >= 2
