@@ -40,7 +40,7 @@ def batch(
 ) -> PublishChunk:
     """Returns the request of one chunk. Raises TypeError, TooLarge, Malformed."""
     check_flag("mandatory", mandatory)
-    if type(bodies) is list and headers == () and len(bodies) <= CHUNK_MESSAGES_MAX:
+    if type(bodies) is list and len(bodies) <= CHUNK_MESSAGES_MAX and _without_headers(headers, len(bodies)):
         try:
             # The usual case. Protobuf takes a list of bytes, and of nothing else; to look first would cost more.
             if sum(map(len, bodies)) <= CHUNK_BYTES_MAX:
@@ -48,6 +48,12 @@ def batch(
         except TypeError:
             pass
     return _checked_batch(name, key, bodies, headers, mandatory, deadline)
+
+
+def _without_headers(headers: object, bodies: int) -> bool:
+    if headers == ():
+        return True
+    return type(headers) is list and len(headers) == bodies == headers.count(None)
 
 
 def _checked_batch(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shoal_ops import exits
-from shoal_ops.arguments import AT_DEFAULT, LIMIT_DEFAULT, After, At, Json, Key, Limit, Prefix, Queue, Queues
+from shoal_ops.arguments import AT_DEFAULT, LIMIT_DEFAULT, After, At, Json, Key, Limit, Messages, Prefix, Queue, Queues
 
 commands = typer.Typer()
 
@@ -63,7 +63,7 @@ def bindings(
 @commands.command()
 def peek(
     queue: Queue,
-    messages: Annotated[int, typer.Option("--messages", "-n", min=1, max=10_000)] = 10,
+    messages: Messages = 10,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:

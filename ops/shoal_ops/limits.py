@@ -60,6 +60,9 @@ SLICE_DEADLINE_S: Final = 2.5
 TOP_DEADLINE_S: Final = 3.0
 """`shoal top` shows a slice as silent after so long."""
 
+MESSAGES_PRINTED_MAX: Final = 10_000
+"""Messages of one `shoal pull` or `peek`: they are held in memory, and print in seconds."""
+
 TAIL_QUEUES_MAX: Final = 1_000
 """Queues followed by one `shoal tail`."""
 

@@ -30,5 +30,5 @@ def parse_start(text: str) -> shoal.Start:
     word, _, number = text.partition("=")
     try:
         return shoal.Last(int(number)) if word == "last" else shoal.Offset(int(number))
-    except ValueError as error:
-        raise shoal.OutOfRange(f"--start {text}: {error}", subject="start") from None
+    except shoal.OutOfRange as error:
+        raise shoal.OutOfRange(f"--start {text}: {error}", subject="start", limit=error.limit) from None
