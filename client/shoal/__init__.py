@@ -39,6 +39,7 @@ from shoal.messages import (
     Receipt,
     Start,
 )
+from shoal.parts import Part, Parts
 from shoal_contract.errors import (
     BadCall,
     Conflict,
@@ -101,6 +102,8 @@ __all__ = [
     "OutOfRange",
     "OutcomeUnknown",
     "Page",
+    "Part",
+    "Parts",
     "PermissionDenied",
     "QueueDescription",
     "Receipt",

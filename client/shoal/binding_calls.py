@@ -13,7 +13,7 @@ never harmed; and the call fails with NoSuchQueue, or begins anew with the new l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from shoal.backoff import Backoff
@@ -26,6 +26,7 @@ from shoal.waiting import no_such_queue, remaining_s
 from shoal_contract.errors import Conflict, MapOrLeaderChanged, NoSuchQueue, ShoalError, TooLarge
 
 MakeRequest = Callable[[Sequence[bytes]], QueueRequest]
+ChangeGroups = Callable[[bytes, dict[str, list[bytes]], MakeRequest, float], Awaitable[dict[str, Any]]]
 
 
 class BindingCalls:
@@ -36,34 +37,29 @@ class BindingCalls:
         self._homes = homes
         self._known = known
 
-    async def bind(self, queue: bytes, keys: Sequence[bytes], make: MakeRequest, deadline: float) -> dict[bytes, int]:
+    def bind(
+        self, queue: bytes, keys: Sequence[bytes], make: MakeRequest, deadline: float
+    ) -> Coroutine[Any, Any, dict[bytes, int]]:
         """Returns key -> offset. Raises NoSuchQueue, OutOfRange, TooLarge."""
-        return await self._change(
-            queue, keys, deadline, lambda groups: self._bind_groups(queue, groups, make, deadline)
-        )
+        return self._change(self._bind_groups, queue, keys, make, deadline)
 
-    async def unbind(self, queue: bytes, keys: Sequence[bytes], make: MakeRequest, deadline: float) -> dict[bytes, int]:
+    def unbind(
+        self, queue: bytes, keys: Sequence[bytes], make: MakeRequest, deadline: float
+    ) -> Coroutine[Any, Any, dict[bytes, int]]:
         """Returns key -> offset. Where there is no part of the queue nothing is bound. Raises NoSuchQueue, TooLarge."""
-        return await self._change(
-            queue, keys, deadline, lambda groups: self._unbind_groups(queue, groups, make, deadline)
-        )
+        return self._change(self._unbind_groups, queue, keys, make, deadline)
 
     async def _change(
-        self,
-        queue: bytes,
-        keys: Sequence[bytes],
-        deadline: float,
-        change: Callable[[dict[str, list[bytes]]], Any],
+        self, change: ChangeGroups, queue: bytes, keys: Sequence[bytes], make: MakeRequest, deadline: float
     ) -> dict[bytes, int]:
         """Groups keys by slice; what a slice does not own any more, or is to be done again, is grouped anew."""
         offsets: dict[bytes, int] = {}
         backoff = Backoff()
         left = list(keys)
         while left:
-            remaining_s(deadline, "bindings")
             version = self._routing.map.current.version
             groups = self._by_owner(left)
-            results = await change(groups)
+            results = await change(queue, groups, make, deadline)
             moved = [result for result in results.values() if isinstance(result, MapOrLeaderChanged)]
             left = []
             for slice_name, group in groups.items():
@@ -76,6 +72,8 @@ class BindingCalls:
                     offsets.update(zip(group, result, strict=True))
             if moved:
                 await self._newer_map(version, moved, backoff, deadline)
+            elif left:
+                remaining_s(deadline, "bindings")
         return offsets
 
     async def _unbind_groups(
@@ -92,12 +90,16 @@ class BindingCalls:
         self, queue: bytes, groups: dict[str, list[bytes]], make: MakeRequest, deadline: float
     ) -> dict[str, Any]:
         """Returns what each slice answers: offsets, an error, or AGAIN."""
-        home = self._homes.home_of(queue)
-        life = self._known.life_of(queue, asyncio.get_running_loop().time())
         made: dict[str, Life] = {}
-        unknown = [name for name in groups if name != home and not self._known.has_part(queue, name)]
-        results = await self._bind_with_parts(queue, groups, make, unknown if life else [], life, made, deadline)
+        unknown = [name for name in groups if not self._known.has_part(queue, name)]
+        if unknown:
+            results = await self._bind_with_unknown(queue, groups, make, unknown, made, deadline)
+        else:
+            results = await self._ask_groups(groups, make)
         missing = [name for name, result in results.items() if isinstance(result, NoSuchQueue)]
+        if not unknown and not missing:
+            return results
+        home = self._homes.home_of(queue)
         if missing:
             self._known.forget(queue)
         if missing and home not in missing:
@@ -108,10 +110,25 @@ class BindingCalls:
                 results |= await self._bind_with_parts(queue, again, make, missing, life, made, deadline)
         if made and not await self._still_lives(queue, made, deadline):
             results |= dict.fromkeys(made, AGAIN)
-        for name, result in results.items():
-            if not isinstance(result, ShoalError) and result is not AGAIN:
+        for name in {*unknown, *missing}:
+            if not isinstance(results[name], ShoalError) and results[name] is not AGAIN:
                 self._known.part_seen(queue, name)
         return results
+
+    async def _bind_with_unknown(
+        self,
+        queue: bytes,
+        groups: dict[str, list[bytes]],
+        make: MakeRequest,
+        unknown: Sequence[str],
+        made: dict[str, Life],
+        deadline: float,
+    ) -> dict[str, Any]:
+        """Binds; where a part may be missing it is declared ahead, if the queue's life is known."""
+        home = self._homes.home_of(queue)
+        life = self._known.life_of(queue, asyncio.get_running_loop().time())
+        parts = [name for name in unknown if name != home] if life else []
+        return await self._bind_with_parts(queue, groups, make, parts, life, made, deadline)
 
     async def _bind_with_parts(
         self,

@@ -15,7 +15,7 @@ from itertools import repeat
 from shoal.frames import Frame
 from shoal.limits import GATHER_BYTES_MAX, GATHER_OPERATIONS_MAX
 from shoal.publish_requests import PublishRequest, PublishSingles
-from shoal.requests import Request, StepKind
+from shoal.requests import Columns, Request, StepKind
 from shoal_contract.errors import MapOrLeaderChanged, ShoalError, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -29,12 +29,14 @@ class GatheredStep:
     kind: StepKind
     requests: list[Request]
     step: wire.Step
+    """In the frame's change."""
+    columns: Columns
 
 
 class ChangeFrame(Frame):
     """The requests of one Change, in order; keeps its sequence over reconnects."""
 
-    __slots__ = ("_payload", "_reroute", "cost_bytes", "operations", "steps")
+    __slots__ = ("_change", "_payload", "_reroute", "cost_bytes", "operations", "steps")
     keeps_sequence = True
 
     def __init__(self, reroute: Rerouted) -> None:
@@ -42,6 +44,7 @@ class ChangeFrame(Frame):
         self.steps: list[GatheredStep] = []
         self.operations = 0
         self.cost_bytes = 0
+        self._change = wire.Change()
         self._payload: bytes | None = None
         self._reroute = reroute
 
@@ -54,50 +57,49 @@ class ChangeFrame(Frame):
     def add(self, request: Request) -> None:
         """Raises what protobuf raises for a request that cannot be written; the frame is then as it was."""
         last = self.steps[-1] if self.steps else None
-        joined = last is not None and last.kind == request.kind
-        if not joined or last is None:
-            last = GatheredStep(request.kind, [], request.new_step())
-        elif (
-            isinstance(request, PublishSingles)
-            and isinstance(before := last.requests[-1], PublishSingles)
-            and before.takes(request)
-        ):
-            before.take(request)
-            self._count(request, 0)
-            return
-        self._put(request, last)
-        if not joined:
-            self.steps.append(last)
-        self._count(request, request.operations)
-
-    def _put(self, request: Request, gathered: GatheredStep) -> None:
         try:
-            request.put(gathered.step)
+            if last is None or last.kind != request.kind:
+                step = self._change.steps.add()
+                columns = request.begin(step)
+                request.put(columns)
+                self.steps.append(GatheredStep(request.kind, [request], step, columns))
+                self.operations += request.operations
+            elif not (isinstance(request, PublishSingles) and _joined(last.requests[-1], request)):
+                request.put(last.columns)
+                last.requests.append(request)
+                self.operations += request.operations
         except BaseException:
-            _rewrite(gathered)
+            self._write_again()
             raise
-        gathered.requests.append(request)
-
-    def _count(self, request: Request, operations: int) -> None:
         self.cost_bytes += request.cost_bytes
-        self.operations += operations
         if request.deadline < self.deadline:
             self.deadline = request.deadline
+
+    def _write_again(self) -> None:
+        """Writes the change anew, of its requests: each was written before, so that it can be."""
+        self._change = wire.Change()
+        for gathered in self.steps:
+            gathered.step = self._change.steps.add()
+            gathered.columns = gathered.requests[0].begin(gathered.step)
+            for request in gathered.requests:
+                request.put(gathered.columns)
 
     def fill(self, request: wire.SessionRequest) -> bool:
         """Writes itself into a session request; False if nothing waits for it any more and it was never sent."""
         if self._payload is None:
+            if not all(request.alive for gathered in self.steps for request in gathered.requests):
+                self._leave_out_the_dead()
             for gathered in self.steps:
-                alive = [each for each in gathered.requests if each.alive]
-                if len(alive) != len(gathered.requests):
-                    gathered.requests = alive
-                    _rewrite(gathered)
-                for each in alive:
-                    each.finish(gathered.step)
-            self.steps = [gathered for gathered in self.steps if gathered.requests]
-            self._payload = wire.Change(steps=[gathered.step for gathered in self.steps]).SerializeToString()
+                gathered.requests[0].finish(gathered.step, gathered.requests)
+            self._payload = self._change.SerializeToString()
         request.change = self._payload
         return bool(self.steps)
+
+    def _leave_out_the_dead(self) -> None:
+        for gathered in self.steps:
+            gathered.requests = [request for request in gathered.requests if request.alive]
+        self.steps = [gathered for gathered in self.steps if gathered.requests]
+        self._write_again()
 
     def answered(self, answer: wire.Answer) -> None:
         """Raises DecodeError, ValueError, IndexError for an outcome that does not fit."""
@@ -136,12 +138,12 @@ class ChangeFrame(Frame):
             request.fail(error)
 
 
-def _rewrite(gathered: GatheredStep) -> None:
-    """Writes the step anew, of its requests: each was written before, so that it can be."""
-    if gathered.requests:
-        gathered.step = gathered.requests[0].new_step()
-        for request in gathered.requests:
-            request.put(gathered.step)
+def _joined(last: Request, request: PublishSingles) -> bool:
+    """Whether a single message became part of the chunk before it."""
+    if not isinstance(last, PublishSingles) or not last.takes(request):
+        return False
+    last.take(request)
+    return True
 
 
 class Gather:

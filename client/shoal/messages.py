@@ -46,15 +46,20 @@ _NAMED: Final = {"now": "shoal.NOW", "earliest": "shoal.EARLIEST", "last": "shoa
 
 def check_start(start: object) -> Start:
     """Returns `start`. Raises TypeError, which says what to pass, and OutOfRange."""
+    if start is NOW:
+        return NOW
     if not isinstance(start, Start):
         meant = _NAMED.get(start.lower()) if isinstance(start, str) else None
         found = f"{start[:40]!r}" if isinstance(start, str) else type(start).__name__
         advice = f"; pass {meant}" if meant else ""
         raise TypeError(f"start must be one of {', '.join(_NAMED.values())}, not {found}{advice}")
-    if isinstance(start.start, bool) or start.start not in wire.Start.values():
+    if isinstance(start.start, bool) or start.start not in _STARTS:
         raise TypeError(f"start must be one of {', '.join(_NAMED.values())}, not {start!r:.80}")
     START_VALUE.check(start.value)
     return start
+
+
+_STARTS: Final = tuple(wire.Start.values())
 
 
 def check_acked(messages: Sequence[object]) -> None:

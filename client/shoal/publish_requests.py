@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from shoal.limits import CHUNK_GATHER_BYTES_MAX
 from shoal.messages import Receipt
-from shoal.requests import Request
+from shoal.requests import Columns, Request
 from shoal.waiting import fail_waiter
 from shoal_contract.errors import ShoalError
 from shoal_contract.limits import CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
@@ -34,14 +34,16 @@ class PublishRequest(Request):
         """Returns it serialized. From then on it stays as it is."""
         raise NotImplementedError
 
-    def new_step(self) -> wire.Step:
-        return wire.Step(publishes=wire.Publishes(mandatory=self.kind[1]))
+    def begin(self, step: wire.Step) -> Columns:
+        step.publishes.mandatory = self.kind[1]
+        return (step.publishes.keys,)
 
-    def put(self, step: wire.Step) -> None:
-        step.publishes.keys.append(self.key)
+    def put(self, columns: Columns) -> None:
+        columns[0].append(self.key)
 
-    def finish(self, step: wire.Step) -> None:
-        step.publishes.chunks.append(self.chunk())
+    @staticmethod
+    def finish(step: wire.Step, requests: Sequence[Request]) -> None:
+        step.publishes.chunks.extend([request.chunk() for request in requests if isinstance(request, PublishRequest)])
 
 
 class PublishChunk(PublishRequest):
@@ -75,7 +77,7 @@ class PublishChunk(PublishRequest):
 class PublishSingles(PublishRequest):
     """Single messages to one key, made one after the other while a frame gathers: one chunk, many waiters."""
 
-    __slots__ = ("_header_fields", "_message", "_serialized", "_waiters", "future")
+    __slots__ = ("_bodies", "_body", "_header_fields", "_headers", "_message", "_serialized", "_waiters", "future")
 
     def __init__(
         self,
@@ -89,11 +91,11 @@ class PublishSingles(PublishRequest):
     ) -> None:
         super().__init__(key, mandatory, wire_bytes, deadline)
         self.future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._message = Chunk(bodies=(body,))
-        self._header_fields = 0
-        if headers:
-            self._message.headers.append(Headers(fields=headers))
-            self._header_fields = len(headers)
+        self._body = body
+        self._headers = headers
+        self._message: Chunk | None = None
+        """With the first body, and those that joined; made when it joins a frame. `_bodies` are its own."""
+        self._header_fields = len(headers) if headers else 0
         self._waiters: list[tuple[asyncio.Future[Receipt], Name, float]] = [(self.future, name, deadline)]
         """One for each body of `_message`, in order."""
         self._serialized: bytes | None = None
@@ -103,17 +105,19 @@ class PublishSingles(PublishRequest):
         return (
             self.key == other.key
             and self._serialized is None
-            and other._serialized is None
-            and len(self._waiters) + len(other._waiters) <= CHUNK_MESSAGES_MAX
+            and other._message is None
+            and len(self._waiters) < CHUNK_MESSAGES_MAX
             and self._header_fields + other._header_fields <= CHUNK_HEADERS_MAX
             and self.cost_bytes + other.cost_bytes <= CHUNK_GATHER_BYTES_MAX
         )
 
     def take(self, other: PublishSingles) -> None:
-        if self._message.headers or other._message.headers:
-            _pad_headers(self._message)
-            _pad_headers(other._message)
-        self._message.MergeFrom(other._message)
+        """`other` was in no frame yet: it has one message."""
+        if other._header_fields or self._header_fields:
+            message = self._chunk()
+            _pad_headers(message)
+            message.headers.append(Headers(fields=other._headers))
+        self._bodies.append(other._body)
         self._waiters += other._waiters
         self._header_fields += other._header_fields
         self.cost_bytes += other.cost_bytes
@@ -125,17 +129,31 @@ class PublishSingles(PublishRequest):
             return True
         keep = [not waiter[0].done() for waiter in self._waiters]
         if not all(keep):
+            message = self._chunk()
             self._waiters = _kept(self._waiters, keep)
-            left = Chunk(bodies=_kept(self._message.bodies, keep))
-            if self._message.headers:
-                left.headers.extend(_kept(self._message.headers, keep))
-            self._message = left
+            left = self._message = Chunk(bodies=_kept(message.bodies, keep))
+            self._bodies = left.bodies
+            if message.headers:
+                left.headers.extend(_kept(message.headers, keep))
         return bool(self._waiters)
+
+    def put(self, columns: Columns) -> None:
+        self._chunk()
+        super().put(columns)
 
     def chunk(self) -> bytes:
         if self._serialized is None:
-            self._serialized = self._message.SerializeToString()
+            self._serialized = self._chunk().SerializeToString()
         return self._serialized
+
+    def _chunk(self) -> Chunk:
+        message = self._message
+        if message is None:
+            message = self._message = Chunk(bodies=(self._body,))
+            self._bodies = message.bodies
+            if self._headers:
+                message.headers.append(Headers(fields=self._headers))
+        return message
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         first = outcome.offsets[position]

@@ -9,7 +9,7 @@ from shoal.publish_requests import PublishChunk, PublishSingles, headers_bytes
 from shoal_contract.arguments import Body, check_bodies, check_body, check_flag, check_headers, check_headers_of_each
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import TooLarge
-from shoal_contract.limits import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
+from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
 from shoal_contract.names import Name
 
 
@@ -17,8 +17,9 @@ def single(
     name: Name, key: bytes, body: Body, headers: Mapping[str, Body] | None, mandatory: bool, deadline: float
 ) -> PublishSingles:
     """Returns the request of one message. Raises TypeError, TooLarge, Malformed."""
-    data = check_body(body)
-    check_flag("mandatory", mandatory)
+    data = body if type(body) is bytes and len(body) <= BODY_BYTES_MAX else check_body(body)
+    if mandatory is not False:
+        check_flag("mandatory", mandatory)
     size_bytes = len(data)
     fields = None
     if headers is not None and (fields := check_headers(headers)):
@@ -39,7 +40,7 @@ def batch(
 ) -> PublishChunk:
     """Returns the request of one chunk. Raises TypeError, TooLarge, Malformed."""
     check_flag("mandatory", mandatory)
-    if type(bodies) is list and headers == () and len(bodies) <= CHUNK_MESSAGES_MAX:
+    if type(bodies) is list and len(bodies) <= CHUNK_MESSAGES_MAX and _without_headers(headers, len(bodies)):
         try:
             # The usual case. Protobuf takes a list of bytes, and of nothing else; to look first would cost more.
             if sum(map(len, bodies)) <= CHUNK_BYTES_MAX:
@@ -47,6 +48,12 @@ def batch(
         except TypeError:
             pass
     return _checked_batch(name, key, bodies, headers, mandatory, deadline)
+
+
+def _without_headers(headers: object, bodies: int) -> bool:
+    if headers == ():
+        return True
+    return type(headers) is list and len(headers) == bodies == headers.count(None)
 
 
 def _checked_batch(

@@ -16,10 +16,11 @@ from shoal.messages import Start
 from shoal.waiting import fail_waiter
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.common_pb2 import QueueOptions
 
 StepKind = tuple[Any, ...]
 """The verb and its options: what requests must share to share a step."""
+Columns = tuple[Any, ...]
+"""The repeated fields of one step that its requests are written into."""
 
 
 class Request:
@@ -40,16 +41,17 @@ class Request:
         """Whether a caller still waits. A dead request that was not sent yet is left out."""
         raise NotImplementedError
 
-    def new_step(self) -> wire.Step:
-        """Returns the empty step of its kind."""
+    def begin(self, step: wire.Step) -> Columns:
+        """Makes an empty step one of its kind. Returns the columns for `put`."""
         raise NotImplementedError
 
-    def put(self, step: wire.Step) -> None:
-        """Writes itself into a step of its kind. What was put once can be put again."""
+    def put(self, columns: Columns) -> None:
+        """Writes itself into the columns of a step of its kind. What was put once can be put again."""
         raise NotImplementedError
 
-    def finish(self, step: wire.Step) -> None:
-        """Writes what had to wait until the frame is sent; after `put`, in the same order."""
+    @staticmethod
+    def finish(step: wire.Step, requests: Sequence[Request]) -> None:
+        """Writes what had to wait until the frame is sent, for all requests of the step."""
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         """Answered; its columns begin at `position`."""
@@ -80,6 +82,12 @@ class QueueRequest(Request):
     def alive(self) -> bool:
         return not self.future.done()
 
+    def put(self, columns: Columns) -> None:
+        queues, key_counts, keys = columns
+        queues.append(self.queue)
+        key_counts.append(len(self.keys))
+        keys.extend(self.keys)
+
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         if not self.future.done():
             self.future.set_result(outcome.offsets[position : position + len(self.keys)])
@@ -98,14 +106,14 @@ class DeclareRequest(QueueRequest):
         super().__init__((DeclareRequest, expires_after_s, bool(incarnation)), queue, (), deadline)
         self._incarnation = incarnation
 
-    def new_step(self) -> wire.Step:
-        return wire.Step(declares=wire.Declares(options=QueueOptions(expires_after_s=self.kind[1])))
+    def begin(self, step: wire.Step) -> Columns:
+        step.declares.options.expires_after_s = self.kind[1]
+        return step.declares.queues, step.declares.incarnations
 
-    def put(self, step: wire.Step) -> None:
-        declares = step.declares
-        declares.queues.append(self.queue)
+    def put(self, columns: Columns) -> None:
+        columns[0].append(self.queue)
         if self._incarnation:
-            declares.incarnations.append(self._incarnation)
+            columns[1].append(self._incarnation)
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         # A slice of an older version answers without incarnations: not known.
@@ -123,13 +131,14 @@ class DropRequest(QueueRequest):
         super().__init__((DropRequest, bool(incarnation)), queue, (), deadline)
         self._incarnation = incarnation
 
-    def new_step(self) -> wire.Step:
-        return wire.Step(drops=wire.Drops())
+    def begin(self, step: wire.Step) -> Columns:
+        step.drops.SetInParent()
+        return step.drops.queues, step.drops.incarnations
 
-    def put(self, step: wire.Step) -> None:
-        step.drops.queues.append(self.queue)
+    def put(self, columns: Columns) -> None:
+        columns[0].append(self.queue)
         if self._incarnation:
-            step.drops.incarnations.append(self._incarnation)
+            columns[1].append(self._incarnation)
 
 
 class PurgeRequest(QueueRequest):
@@ -142,12 +151,13 @@ class PurgeRequest(QueueRequest):
         super().__init__((PurgeRequest,), queue, (), deadline)
         self._position = position
 
-    def new_step(self) -> wire.Step:
-        return wire.Step(purges=wire.Purges())
+    def begin(self, step: wire.Step) -> Columns:
+        step.purges.SetInParent()
+        return step.purges.queues, step.purges.positions
 
-    def put(self, step: wire.Step) -> None:
-        step.purges.queues.append(self.queue)
-        step.purges.positions.append(self._position)
+    def put(self, columns: Columns) -> None:
+        columns[0].append(self.queue)
+        columns[1].append(self._position)
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         if not self.future.done():
@@ -161,12 +171,10 @@ class BindRequest(QueueRequest):
     def __init__(self, queue: bytes, keys: Sequence[bytes], start: Start, deadline: float) -> None:
         super().__init__((BindRequest, start), queue, keys, deadline)
 
-    def new_step(self) -> wire.Step:
-        start, value = self.kind[1]
-        return wire.Step(binds=wire.Binds(start=start, start_value=value))
-
-    def put(self, step: wire.Step) -> None:
-        _put_keys(step.binds, self)
+    def begin(self, step: wire.Step) -> Columns:
+        binds = step.binds
+        binds.start, binds.start_value = self.kind[1]
+        return binds.queues, binds.key_counts, binds.keys
 
 
 class UnbindRequest(QueueRequest):
@@ -176,14 +184,7 @@ class UnbindRequest(QueueRequest):
     def __init__(self, queue: bytes, keys: Sequence[bytes], discard: bool, deadline: float) -> None:
         super().__init__((UnbindRequest, discard), queue, keys, deadline)
 
-    def new_step(self) -> wire.Step:
-        return wire.Step(unbinds=wire.Unbinds(discard=self.kind[1]))
-
-    def put(self, step: wire.Step) -> None:
-        _put_keys(step.unbinds, self)
-
-
-def _put_keys(columns: wire.Binds | wire.Unbinds, request: QueueRequest) -> None:
-    columns.queues.append(request.queue)
-    columns.key_counts.append(len(request.keys))
-    columns.keys.extend(request.keys)
+    def begin(self, step: wire.Step) -> Columns:
+        unbinds = step.unbinds
+        unbinds.discard = self.kind[1]
+        return unbinds.queues, unbinds.key_counts, unbinds.keys

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_contract.errors import Malformed, OutOfRange, TooLarge
+from shoal_contract.errors import InvalidName, Malformed, OutOfRange, TooLarge
 from shoal_contract.limits import (
     BODY_BYTES_MAX,
     CHUNK_BYTES_MAX,
@@ -20,6 +20,7 @@ from shoal_contract.limits import (
     CHUNK_MESSAGES_MAX,
     DEADLINE_S_MAX,
     LIST_ITEMS_MAX,
+    NAME_BYTES_MAX,
     NAMES_PER_CALL_MAX,
     PULL_LEASE_MS_MAX,
     WINDOW_BYTES_MAX,
@@ -124,6 +125,8 @@ def check_names(what: str, value: object) -> dict[bytes, Name]:
         return {encode_name(value, what): value}
     if not isinstance(value, Iterable):
         raise TypeError(f"{what}s must be a name (str or bytes) or an iterable of names, not {_kind(value)}")
+    if isinstance(value, list | tuple | dict | set | frozenset) and len(value) <= NAMES_PER_CALL_MAX:
+        return {encode_name(name, what): name for name in value}
     names: dict[bytes, Name] = {}
     for count, name in enumerate(value):
         if count >= NAMES_PER_CALL_MAX:
@@ -133,10 +136,14 @@ def check_names(what: str, value: object) -> dict[bytes, Name]:
 
 
 def check_prefix(value: object) -> bytes:
-    """Returns the bytes that names begin with; may be empty. Raises TypeError, InvalidName."""
+    """Returns the bytes that names begin with; may be empty. Raises TypeError, InvalidName, Malformed."""
     if not isinstance(value, str | bytes):
         raise TypeError(f"prefix must be str or bytes, not {_kind(value)}")
-    return encode_name(value, "prefix") if value else b""
+    data = value if isinstance(value, bytes) else check_text("prefix", value).encode()
+    if len(data) > NAME_BYTES_MAX:
+        problem = f"prefix is {len(data)} bytes; the limit is {NAME_BYTES_MAX}"
+        raise InvalidName(problem, subject="prefix", limit=NAME_BYTES_MAX, value=len(data))
+    return data
 
 
 def check_body(value: object, name: str = "body") -> bytes:

@@ -8,7 +8,9 @@ from typing import Annotated, Final
 import typer
 
 from shoal_contract.addresses import REDIRECTOR_PORT, redirector_addresses
+from shoal_contract.arguments import PAGE_ITEMS, PULL_MESSAGES
 from shoal_contract.errors import Malformed
+from shoal_ops.limits import MESSAGES_PRINTED_MAX
 
 
 def with_ports(at: str) -> str:
@@ -44,6 +46,7 @@ Etcd = Annotated[
 ]  # fmt: skip
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")]
 After = Annotated[str, typer.Option("--after", metavar="CURSOR", help="Go on behind a page: its `next`.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Items of the page.")]
+Limit = Annotated[int, typer.Option("--limit", min=PAGE_ITEMS.low, max=PAGE_ITEMS.high, help="Items of the page.")]
+Messages = Annotated[int, typer.Option("--messages", "-n", min=PULL_MESSAGES.low, max=MESSAGES_PRINTED_MAX)]
 AT_DEFAULT: Final = f"127.0.0.1:{REDIRECTOR_PORT}"
 LIMIT_DEFAULT: Final = 100

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from shoal_ops import exits
-from shoal_ops.arguments import AT_DEFAULT, LIMIT_DEFAULT, After, At, Json, Key, Limit, Prefix, Queue, Queues
+from shoal_ops.arguments import AT_DEFAULT, LIMIT_DEFAULT, After, At, Json, Key, Limit, Messages, Prefix, Queue, Queues
+from shoal_ops.limits import SWEEP_PAUSE_S
 
 commands = typer.Typer()
 
@@ -63,7 +64,7 @@ def bindings(
 @commands.command()
 def peek(
     queue: Queue,
-    messages: Annotated[int, typer.Option("--messages", "-n", min=1, max=10_000)] = 10,
+    messages: Messages = 10,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -79,6 +80,21 @@ def purge(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
     from shoal_ops.commands import many
 
     raise typer.Exit(exits.run(many.purge(at, queues, as_json)))
+
+
+@commands.command()
+def sweep(
+    pause_s: Annotated[
+        float, typer.Option("--pause-s", min=0, max=3600, help="Between the two looks at what seems left behind.")
+    ] = SWEEP_PAUSE_S,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be dropped.")] = False,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Drop what interrupted drops of queues left behind on other slices. `shoal admin` does it by itself, slowly."""
+    from shoal_ops.commands import sweeping
+
+    raise typer.Exit(exits.run(sweeping.sweep(at, pause_s, dry_run, as_json)))
 
 
 @commands.command()

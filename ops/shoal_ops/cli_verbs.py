@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from shoal_contract.arguments import EXPIRES_AFTER_S
 from shoal_ops import exits
-from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Queue, Queues
+from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues
 from shoal_ops.starts import checked_start, parse_start
 
 commands = typer.Typer()
@@ -34,7 +35,13 @@ def locate(keys: Keys, at: At = AT_DEFAULT, as_json: Json = False) -> None:
 def declare(
     queues: Queues,
     expires_after_s: Annotated[
-        int, typer.Option("--expires-after-s", min=0, help="Stored and compared, not acted on yet: nothing expires.")
+        int,
+        typer.Option(
+            "--expires-after-s",
+            min=EXPIRES_AFTER_S.low,
+            max=EXPIRES_AFTER_S.high,
+            help="Stored and compared, not acted on yet: nothing expires.",
+        ),
     ] = 0,
     at: At = AT_DEFAULT,
     as_json: Json = False,
@@ -95,7 +102,7 @@ def publish(
 @commands.command()
 def pull(
     queue: Queue,
-    messages: Annotated[int, typer.Option("--messages", "-n", min=1, max=10_000)] = 10,
+    messages: Messages = 10,
     peek: Annotated[bool, typer.Option("--peek", help="Look, don't take.")] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,

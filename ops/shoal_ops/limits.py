@@ -60,8 +60,28 @@ SLICE_DEADLINE_S: Final = 2.5
 TOP_DEADLINE_S: Final = 3.0
 """`shoal top` shows a slice as silent after so long."""
 
+MESSAGES_PRINTED_MAX: Final = 10_000
+"""Messages of one `shoal pull` or `peek`: they are held in memory, and print in seconds."""
+
 TAIL_QUEUES_MAX: Final = 1_000
 """Queues followed by one `shoal tail`."""
 
 assert SLICE_DEADLINE_S < VERB_DEADLINE_S
+# Sweep
+
+SWEEP_NAMES: Final = 200
+"""Queues of one page, and looks at once: some milliseconds of a slice, which describes each exactly."""
+
+SWEEP_EVERY_S: Final = 5.0
+"""Beside the gateway a page of each slice is looked at so often: under a thousandth of a slice's time."""
+
+SWEEP_PAUSE_S: Final = 30.0
+"""A part is dropped when it was found left behind twice, so far apart: longer than a call's usual deadline."""
+
+SWEEP_SUSPECTS_MAX: Final = 100_000
+"""Parts that wait for their second look; about 200 bytes each. More are found in a later round."""
+
+SWEEP_DEADLINE_S: Final = 10.0
+"""A slice that does not answer in this time is passed over until the next round."""
+
 assert MISMATCHES_SHOWN_MAX <= MISMATCHES_KEPT_MAX

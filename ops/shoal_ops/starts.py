@@ -28,4 +28,7 @@ def parse_start(text: str) -> shoal.Start:
     if text in ("now", "earliest"):
         return shoal.EARLIEST if text == "earliest" else shoal.NOW
     word, _, number = text.partition("=")
-    return shoal.Last(int(number)) if word == "last" else shoal.Offset(int(number))
+    try:
+        return shoal.Last(int(number)) if word == "last" else shoal.Offset(int(number))
+    except shoal.OutOfRange as error:
+        raise shoal.OutOfRange(f"--start {text}: {error}", subject="start", limit=error.limit) from None

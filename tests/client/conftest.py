@@ -1,14 +1,18 @@
-"""Fixtures: a fake cluster, and brokers connected to it. `redirector` may be pointed at a real cluster instead."""
+"""Fixtures: a fake cluster and a real one, and brokers connected to them.
+
+`redirector` runs a test twice: against the fake, and against real processes, so that the fake stays what a slice is.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 import shoal
 from tests.client.fake_cluster import FakeCluster
+from tests.client.real_cluster import RealCluster
 
 
 @pytest.fixture
@@ -20,12 +24,22 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     await cluster.stop()
 
 
-@pytest.fixture
-async def redirector() -> AsyncIterator[str]:
-    """host:port of a redirector: a fake cluster's, or SHOAL_TEST_REDIRECTOR's."""
-    real = os.environ.get("SHOAL_TEST_REDIRECTOR")
-    if real:
-        yield real
+@pytest.fixture(scope="session")
+def real_redirector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """host:port of a redirector of three slice nodes, for all tests; or SHOAL_TEST_REDIRECTOR's."""
+    given = os.environ.get("SHOAL_TEST_REDIRECTOR")
+    if given:
+        yield given
+        return
+    with RealCluster(tmp_path_factory.mktemp("real") / "data") as redirector:
+        yield redirector
+
+
+@pytest.fixture(params=["fake", "real"])
+async def redirector(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """host:port of a redirector."""
+    if request.param == "real":
+        yield request.getfixturevalue("real_redirector")
         return
     cluster = FakeCluster(["s01", "s02", "s03"])
     await cluster.start()
@@ -35,7 +49,7 @@ async def redirector() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def broker(redirector: str) -> AsyncIterator[shoal.Broker]:
-    async with shoal.connect(redirector, deadline_s=10) as broker:
+    async with shoal.connect(redirector, deadline_s=30) as broker:
         yield broker
 
 

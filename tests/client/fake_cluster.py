@@ -99,7 +99,8 @@ class FakeCluster:
     def response(self, sent: PartitionMap | None) -> wire.WatchMapResponse:
         response = wire.WatchMapResponse(map_version=self.map.version)
         for name in self.map.slices:
-            response.slices.add(slice=name, address=self.slices[name].address, epoch=1)
+            slice_ = self.slices[name]
+            response.slices.add(slice=name, address=slice_.address, epoch=1, admin_address=slice_.admin_address)
         if sent is None:
             response.partitions = self.map.partitions
             response.owners.extend(self.map.owners)

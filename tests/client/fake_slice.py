@@ -16,7 +16,9 @@ from shoal.waiting import no_such_queue
 from shoal_contract.errors import ShoalError
 from shoal_contract.grpc_server import listen, new_server
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceServicer, add_SliceServiceServicer_to_server
+from tests.client.fake_admin import FakeAdmin
 from tests.client.fake_state import FakeState
 
 WINDOW_MESSAGES = 1000
@@ -52,19 +54,32 @@ class FakeSlice(SliceServiceServicer):
         """Kinds of frames that are neither done nor answered."""
         self.refuse_frames: list[ShoalError] = []
         """Whole frames refused with these, one each, unapplied."""
+        self.admin = FakeAdmin(name, self.state.queues)  # type: ignore[abstract]  # what the tests ask for
+        self.admin_apart = FakeAdmin(name, self.state.queues)  # type: ignore[abstract]
+        self.admin_address = ""
+        self._admin_server: grpc.aio.Server | None = None
         self._sessions: list[FakeSession] = []
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
         self._server = new_server(calls_max=1000)
         add_SliceServiceServicer_to_server(self, self._server)
+        add_AdminServiceServicer_to_server(self.admin, self._server)
         self.address = listen(self._server, self.address)
         await self._server.start()
 
+    async def open_admin_port(self) -> None:
+        """Its administration listens on a port of its own from now on, too."""
+        self._admin_server = new_server(calls_max=100)
+        add_AdminServiceServicer_to_server(self.admin_apart, self._admin_server)
+        self.admin_address = listen(self._admin_server, "127.0.0.1:0")
+        await self._admin_server.start()
+
     async def stop(self) -> None:
         self.cut()
-        if self._server is not None:
-            await self._server.stop(grace=0)
+        for server in (self._server, self._admin_server):
+            if server is not None:
+                await server.stop(grace=0)
 
     def cut(self) -> None:
         """Ends all streams; what waits to be sent is lost."""

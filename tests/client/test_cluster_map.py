@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+import shoal
 from shoal.cluster_map import first_map, next_map
 from shoal_contract.errors import Malformed
 from shoal_contract.wire import redirector_pb2 as wire
+from tests.client.fake_cluster import FakeCluster
 
 
 def response(version: int, slices: list[str], **columns: list[int] | int) -> wire.WatchMapResponse:
@@ -40,3 +42,24 @@ def test_a_change_that_fits_nothing_is_refused(bad: wire.WatchMapResponse) -> No
     before = first_map(response(7, ["a", "b"], partitions=4, owners=[0, 0, 1, 1]))
     with pytest.raises(Malformed):
         next_map(before, bad)
+
+
+def test_administration_listens_where_the_slice_says_or_beside_the_rest() -> None:
+    first = response(7, ["a", "b"], partitions=2, owners=[0, 1])
+    first.slices[1].admin_address = "b:2"
+    cluster_map = first_map(first)
+    assert [cluster_map.admin_address_of(name) for name in ("a", "b", "gone")] == ["a:1", "b:2", ""]
+    assert cluster_map.address_of("b") == "b:1"
+    change = response(8, ["a", "b"])
+    change.slices[0].admin_address = "a:3"
+    assert [next_map(cluster_map, change).admin_address_of(name) for name in ("a", "b")] == ["a:3", "b:1"]
+
+
+async def test_questions_of_administration_go_to_its_port(cluster: FakeCluster) -> None:
+    await cluster.slices["s02"].open_admin_port()
+    async with shoal.connect(cluster.redirectors[0].address) as broker:
+        admin = shoal.Admin(broker)
+        for name in ("s01", "s02"):
+            assert (await admin.figures(name)).slice == name
+        asked = [(cluster.slices[name].admin.calls, cluster.slices[name].admin_apart.calls) for name in ("s01", "s02")]
+        assert asked == [(1, 0), (0, 1)]

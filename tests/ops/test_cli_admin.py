@@ -188,3 +188,13 @@ async def test_names_cannot_steer_the_terminal(cluster: LocalCluster) -> None:
         assert all(char.isprintable() or char == "\n" for char in out + error), arguments
         assert "fake-queue" not in (out + error).splitlines(), arguments
     assert (await shoal_json("queues", "--prefix", "esc", at=at))["queues"] == []
+
+
+async def test_a_sweep_of_a_sound_cluster_drops_nothing(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    found = await shoal_json("sweep", "--pause-s", "0", at=at)
+    assert (found["dropped"], found["left_behind"], found["doubtful"], found["problems"]) == (0, [], 0, {})
+    assert isinstance(found["looked_at"], int) and found["looked_at"] > 0, "queues have parts on two slices"
+    code, out, error = await shoal("sweep", "--dry-run", at=at)
+    assert (code, error) == (0, "") and out.endswith("0 left behind by drops; nothing was dropped\n")
+    assert (await shoal_json("describe", QUEUES[0], at=at))["exists"]

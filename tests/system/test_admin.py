@@ -184,8 +184,8 @@ async def test_a_purge_drops_the_backlog_of_all_slices_and_keeps_the_bindings(br
 async def test_a_purge_of_many_bindings_goes_on_until_all_are_done(broker: shoal.Broker) -> None:
     keys = [f"wide-{number}" for number in range(12_000)]
     await broker.declare("wide")
-    for begin in range(0, len(keys), 4000):
-        await broker.bind("wide", keys[begin : begin + 4000])
+    for begin in range(0, len(keys), 1500):
+        await broker.bind("wide", keys[begin : begin + 1500])
     receipts = await asyncio.gather(*(broker.publish(key, b"x") for key in keys[::3]))
     assert {receipt.queues for receipt in receipts} == {1}
     assert await broker.purge("wide") == 4000
@@ -195,9 +195,9 @@ async def test_a_purge_of_many_bindings_goes_on_until_all_are_done(broker: shoal
 
 async def test_bad_questions_are_refused_by_name_and_limit(broker: shoal.Broker) -> None:
     admin = shoal.Admin(broker)
-    with pytest.raises(shoal.OutOfRange, match="0 items asked for; a page has 1 to 1000"):
+    with pytest.raises(shoal.OutOfRange, match="limit is 0; it needs 1 to 1000"):
         await admin.queues(limit=0)
-    with pytest.raises(shoal.TooLarge, match="1001 items asked for; a page has up to 1000"):
+    with pytest.raises(shoal.OutOfRange, match="limit is 1001; it needs 1 to 1000"):
         await admin.keys(limit=1001)
     with pytest.raises(shoal.OutOfRange, match="there is no slice s09; the cluster has s01, s02"):
         await admin.figures("s09")

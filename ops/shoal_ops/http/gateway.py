@@ -21,6 +21,7 @@ from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.push import Push
 from shoal_ops.http.samples import Sampler
 from shoal_ops.http.takes import Takes
+from shoal_ops.sweep.sweeper import Sweeper
 
 
 class Gateway:
@@ -38,6 +39,7 @@ class Gateway:
         self.pulls = Takes(limits.PULLS_MAX, limits.WAITING_PULLS_MAX, lambda: self.has_room())
         self.peeks = Takes(limits.PEEKS_MAX, limits.WAITING_PEEKS_MAX, lambda: self.has_room())
         self.sampler = Sampler(self.admin)
+        self.sweeper = Sweeper(shoal.Parts(broker))
         self.stopping = False
         self.is_leaving: Callable[[], bool] = lambda: False
         """Whether the process was asked to stop: then it is not ready, and serves on until `stop`."""
@@ -45,9 +47,15 @@ class Gateway:
         """Map version, and the owner of each of its partitions."""
         tasks.start("arrivals", self.arrivals.look())
         tasks.start("samples", self.sampler.run())
+        tasks.start("sweep", self.sweeper.for_ever())
         metrics.watch("shoal_admin_streams", "Event streams open now.", lambda: len(self.push))
         metrics.watch("shoal_admin_stream_held_bytes", "What they have to write.", lambda: self.push.held_bytes)
         metrics.watch("shoal_admin_waiting_pulls", "Long polls that wait now.", lambda: len(self.arrivals))
+        swept = self.sweeper.figures
+        metrics.count("shoal_admin_swept_parts", "Parts of queues that were looked at.", lambda: swept.looked)
+        metrics.count(
+            "shoal_admin_swept_dropped_parts", "Parts that drops had left behind, dropped.", lambda: swept.dropped
+        )
 
     async def home_of(self, queue: bytes) -> str:
         return (await self.place_of(direct_key(queue)))[1]

@@ -3,7 +3,14 @@
 from typing import Final
 
 from shoal_contract.http.limits import HttpLimits
-from shoal_contract.limits import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, NAME_BYTES_MAX
+from shoal_contract.limits import (
+    CHUNK_BYTES_MAX,
+    CHUNK_MESSAGES_MAX,
+    FRAME_OPERATIONS_MAX,
+    LIST_ITEMS_MAX,
+    NAME_BYTES_MAX,
+    PULL_LEASE_MS_MAX,
+)
 
 # Requests
 
@@ -57,8 +64,8 @@ NAME_CHARACTERS_MAX: Final = 3 * NAME_BYTES_MAX
 QUEUES_PER_CALL_MAX: Final = 1_000
 """Queues declared by one call: about 50 ms of a slice."""
 
-KEYS_PER_CALL_MAX: Final = 10_000
-"""Keys bound or unbound by one call; the most that a slice takes in one frame."""
+KEYS_PER_CALL_MAX: Final = 1_000
+"""Keys bound or unbound by one call: what a slice takes in one frame, so that those of one slice are all or none."""
 
 MESSAGES_PER_CALL_MAX: Final = CHUNK_MESSAGES_MAX
 """Messages published by one call: one chunk."""
@@ -76,7 +83,7 @@ LOCATE_KEYS_MAX: Final = 100
 """Keys in one locate: they stand in the query, which is bounded by HEAD_BYTES_MAX."""
 
 PAGE_DEFAULT: Final = 100
-PAGE_MAX: Final = 1_000
+PAGE_MAX: Final = LIST_ITEMS_MAX
 """Names in one page: an answer below 1 MiB with names of 255 bytes."""
 
 DEADLINE_S: Final = 10.0
@@ -109,7 +116,7 @@ PULL_WAIT_S_MAX: Final = 55.0
 """A long poll: below the 60 s after which usual proxies end a silent request."""
 
 LEASE_MS_DEFAULT: Final = 30_000
-LEASE_MS_MAX: Final = 3_600_000
+LEASE_MS_MAX: Final = PULL_LEASE_MS_MAX
 """How long pulled messages are kept for their ack: 30 s as the slice's own default, an hour at most."""
 
 WAITING_PULLS_MAX: Final = 800
@@ -173,6 +180,8 @@ SAMPLE_DEADLINE_S: Final = 4.0
 assert BODY_BYTES_MAX > CHUNK_BYTES_MAX * 4 / 3
 assert HEAD_BYTES_MAX > LOCATE_KEYS_MAX * 100
 assert PAGE_DEFAULT <= PAGE_MAX
+assert KEYS_PER_CALL_MAX <= FRAME_OPERATIONS_MAX
+assert LEASE_MS_DEFAULT <= LEASE_MS_MAX
 assert PULL_MESSAGES_DEFAULT <= PULL_MESSAGES_MAX
 assert WAITING_PULLS_MAX < REQUESTS_MAX
 # So among as many connections as may be there is one that waits for its peer, and makes place for a newcomer.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from prometheus_client import (
@@ -14,6 +14,8 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from shoal_contract.build_info import BuildInfo
 
@@ -21,6 +23,18 @@ MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double the series and say nothing new
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+
+
+class _ReadCounter(Collector):
+    """Prometheus' own counters cannot be read from elsewhere, as its gauges can."""
+
+    def __init__(self, name: str, meaning: str, read: Callable[[], float]) -> None:
+        self._name = name
+        self._meaning = meaning
+        self._read = read
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        yield CounterMetricFamily(self._name, self._meaning, self._read())
 
 
 class Metrics:
@@ -56,6 +70,10 @@ class Metrics:
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """A gauge that is read when asked for."""
         Gauge(name, meaning, registry=self._registry).set_function(read)
+
+    def count(self, name: str, meaning: str, read: Callable[[], float]) -> None:
+        """A counter that is read when asked for; `_total` is put behind its name."""
+        self._registry.register(_ReadCounter(name, meaning, read))
 
     def answered(self, route: str, method: str, status: int, seconds: float | None) -> None:
         """`route`: a template, "" where none matched. `seconds` None: a stream's life is no latency."""

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shoal_contract.arguments import EXPIRES_AFTER_S, LEASE_MS, OFFSET, PULL_MESSAGES
 from shoal_contract.limits import BODY_BYTES_MAX, NAME_BYTES_MAX
 from shoal_ops.http import limits
 from shoal_ops.http.messages import BODY_BASE64_MAX
 
-OFFSET_MAX = (1 << 63) - 1
 NameText = Annotated[str, Field(min_length=1, max_length=NAME_BYTES_MAX)]
 NameEncoded = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARACTERS_MAX)]
-OffsetNumber = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
+OffsetNumber = Annotated[int, Field(ge=OFFSET.low, le=OFFSET.high)]
 
 
 def example(**fields: Any) -> ConfigDict:
@@ -29,9 +29,9 @@ class QueueOptions(BaseModel):
     expires_after_s: Annotated[
         int,
         Field(
-            ge=0,
-            le=(1 << 32) - 1,
-            description="0: durable; else seconds without a consumer until dropped; stored, not acted on yet",
+            ge=EXPIRES_AFTER_S.low,
+            le=EXPIRES_AFTER_S.high,
+            description="0: durable; another number is stored and compared, not acted on yet",
         ),
     ] = 0
 
@@ -159,11 +159,11 @@ class Outcomes(BaseModel):
 
 class Pull(BaseModel):
     model_config = example(messages=10, wait_s=20, lease_ms=30000)
-    messages: Annotated[int, Field(ge=1, le=limits.PULL_MESSAGES_MAX)] = limits.PULL_MESSAGES_DEFAULT
+    messages: Annotated[int, Field(ge=PULL_MESSAGES.low, le=limits.PULL_MESSAGES_MAX)] = limits.PULL_MESSAGES_DEFAULT
     wait_s: Annotated[float, Field(ge=0, le=limits.PULL_WAIT_S_MAX, description="until a message comes")] = 0
-    lease_ms: Annotated[
-        int, Field(ge=1, le=limits.LEASE_MS_MAX, description="what is not acked by then is given again")
-    ] = limits.LEASE_MS_DEFAULT
+    lease_ms: Annotated[int, Field(ge=1, le=LEASE_MS.high, description="what is not acked by then is given again")] = (
+        limits.LEASE_MS_DEFAULT
+    )
 
 
 _SHOWN: dict[str, Any] = {
@@ -201,7 +201,7 @@ class AckRange(BaseModel):
     key: NameText | None = None
     key_encoded: NameEncoded | None = None
     first: OffsetNumber
-    end: Annotated[int, Field(ge=0, le=OFFSET_MAX, description="first <= offset < end")]
+    end: Annotated[int, Field(ge=OFFSET.low, le=OFFSET.high, description="first <= offset < end")]
 
 
 class Acks(BaseModel):

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
 
+from shoal_contract.arguments import PAGE_ITEMS
 from shoal_contract.errors import InvalidName
 from shoal_contract.http import query
 from shoal_ops.http import limits, names
@@ -85,5 +86,5 @@ KeyName = Annotated[bytes, Depends(_key)]
 After = Annotated[
     str, Query(max_length=4 * limits.NAME_CHARACTERS_MAX, description="`next` of the page before", examples=[""])
 ]
-Limit = Annotated[int, Query(ge=1, le=limits.PAGE_MAX, description="names in the page", examples=[100])]
+Limit = Annotated[int, Query(ge=PAGE_ITEMS.low, le=PAGE_ITEMS.high, description="names in the page", examples=[100])]
 Prefix = Annotated[bytes, Depends(_prefix)]

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 import shoal
+from shoal_contract.arguments import PULL_MESSAGES
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable
 from shoal_contract.http import problem
 from shoal_contract.names import encode_name
@@ -83,7 +84,7 @@ async def peek(
     gateway: TheGateway,
     queue: QueueName,
     messages_max: Annotated[
-        int, Query(alias="messages", ge=1, le=limits.PULL_MESSAGES_MAX, examples=[10])
+        int, Query(alias="messages", ge=PULL_MESSAGES.low, le=limits.PULL_MESSAGES_MAX, examples=[10])
     ] = limits.PULL_MESSAGES_DEFAULT,
 ) -> Any:
     """Looks at the head of a queue without taking anything."""

@@ -103,6 +103,8 @@ def test_metrics_have_routes_and_no_names(http: httpx.Client) -> None:
     assert "VERB" not in text
     assert 'shoal_admin_requests_total{method="GET",route="/v1/queues/{queue}",status="4xx"}' in text
     assert 'shoal_admin_request_seconds_bucket{le="0.01",route="/v1/queues/{queue}"}' in text
+    assert "# TYPE shoal_admin_swept_parts_total counter" in text
+    assert "\nshoal_admin_swept_dropped_parts_total 0.0" in text
     assert 'route="none"' in text
 
 

@@ -1,0 +1,93 @@
+"""Parts of queues slice by slice, and what their homes say of them: for sweeping what drops left behind.
+
+A part is of the life that its queue's home knows, or it is left from one that is over. Not here: which parts are
+dropped and when (shoal_ops.sweep).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import grpc.aio
+
+from shoal.broker import Broker
+from shoal.homes import life_in
+from shoal.requests import DropRequest
+from shoal.slice_calls import over
+from shoal_contract.errors import NoSuchQueue, ShoalError
+from shoal_contract.names import direct_key
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.admin_pb2 import ListQueuesRequest, ListQueuesResponse
+from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.admin_pb2_grpc import AdminServiceAsyncStub
+
+
+class Part(NamedTuple):
+    """A queue's part on a slice. `incarnation` 0: not known (made by a bulk load)."""
+
+    slice: str
+    queue: bytes
+    incarnation: int
+
+
+class Parts:
+    """Over an open broker's connection: `parts = shoal.Parts(broker)`. All raise DeadlineExceeded and Unavailable."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._routing = broker._routing
+        self._calls = broker._calls
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        return self._routing.map.current.slices
+
+    @property
+    def map_version(self) -> int:
+        return self._routing.map.current.version
+
+    def home_of(self, queue: bytes) -> str:
+        """Returns the slice that knows whether the queue exists."""
+        return self._routing.map.current.owner_of(direct_key(queue))
+
+    async def page(self, slice_name: str, after: bytes, limit: int, *, deadline_s: float) -> tuple[list[bytes], bytes]:
+        """Returns names of queues that have a part on a slice, in order, and the `after` of the next page; empty:
+        none."""
+        request = ListQueuesRequest(after=after, limit=limit)
+
+        def ask(stub: AdminServiceAsyncStub, timeout_s: float) -> Awaitable[ListQueuesResponse]:
+            return stub.ListQueues(request, timeout=timeout_s)
+
+        deadline = self._broker._deadline(deadline_s)
+        answer = await self._calls.ask_slice(lambda: slice_name, over(_stub, ask), deadline, admin=True)
+        return list(answer.queues), answer.next
+
+    async def look(self, slice_name: str, queues: Sequence[bytes], *, deadline_s: float) -> list[Part]:
+        """Returns the parts that a slice has of these queues now; at most 1,000 queues."""
+        session = self._routing.session(slice_name)
+        answer = await session.ask(wire.Describe(queues=queues), self._broker._deadline(deadline_s))
+        lives = zip(queues, map(life_in, answer.description.queues), strict=True)
+        return [Part(slice_name, queue, life.incarnation) for queue, life in lives if life is not None]
+
+    async def at_homes(self, queues: Sequence[bytes], *, deadline_s: float) -> dict[bytes, int | None]:
+        """Returns the incarnation that each queue's home knows now, 0 where it knows of none; None: no such queue."""
+        deadline = self._broker._deadline(deadline_s)
+        homes = self._broker._homes
+        lives = await asyncio.gather(*(homes.life_of(queue, deadline) for queue in queues))
+        return {queue: None if life is None else life.incarnation for queue, life in zip(queues, lives, strict=True)}
+
+    async def drop(self, part: Part, *, deadline_s: float) -> bool:
+        """Drops this very part; one of another life is left. Returns whether it was there."""
+        request = DropRequest(part.queue, part.incarnation, self._broker._deadline(deadline_s))
+        (result,) = await self._routing.ask([(part.slice, request)])
+        if isinstance(result, ShoalError) and not isinstance(result, NoSuchQueue):
+            raise result
+        return not isinstance(result, NoSuchQueue)
+
+
+def _stub(channel: grpc.aio.Channel) -> AdminServiceAsyncStub:
+    return AdminServiceStub(channel)

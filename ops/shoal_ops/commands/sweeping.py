@@ -1,0 +1,47 @@
+"""`shoal sweep`: what interrupted drops left behind is found and dropped."""
+
+from __future__ import annotations
+
+import shoal
+from shoal_ops import output
+from shoal_ops.commands.verbs import connect
+from shoal_ops.exits import DONE, UNKNOWN
+from shoal_ops.sweep.sweeper import Sweeper
+
+
+async def sweep(at: str, pause_s: float, dry_run: bool, as_json: bool) -> int:
+    """Returns the exit code: UNKNOWN if a slice was not looked at."""
+    found: list[shoal.Part] = []
+    async with connect(at) as broker:
+        sweeper = Sweeper(shoal.Parts(broker), pause_s=pause_s, dropping=not dry_run, on_drop=found.append)
+        await sweeper.once()
+    figures = sweeper.figures
+    if as_json:
+        parts = [{"slice": part.slice, "queue": output.plain(part.queue)} for part in found]
+        output.say_json(
+            {"looked_at": figures.looked, "dropped": 0 if dry_run else figures.dropped, "left_behind": parts}
+            | {"doubtful": figures.doubtful, "problems": figures.problems}
+        )
+    else:
+        _tell(sweeper, found, dry_run)
+    return UNKNOWN if figures.problems else DONE
+
+
+def _tell(sweeper: Sweeper, found: list[shoal.Part], dry_run: bool) -> None:
+    figures = sweeper.figures
+    for part in found:
+        output.say(
+            f"slice {part.slice}: queue {output.shown(part.queue)} {'is left' if dry_run else 'was left: dropped'}"
+        )
+    output.say(
+        f"{output.count(figures.looked, 'part')} looked at, {len(found):,} left behind by drops"
+        f"{'; nothing was dropped' if dry_run else ', and dropped'}"
+    )
+    if figures.doubtful:
+        doubtful = output.count(figures.doubtful, "part")
+        output.say(
+            f"{doubtful} of bulk loads belong to no queue that their home knows, cannot be told from queues declared just"
+            " now, and are left: `shoal drop QUEUE` ends one"
+        )
+    for slice_name, problem in figures.problems.items():
+        output.remark(f"slice {slice_name} was not looked at: {problem}")

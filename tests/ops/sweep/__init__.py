@@ -1,0 +1,1 @@
+"""Sweeping: what is dropped, and what never is."""
