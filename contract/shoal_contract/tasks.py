@@ -51,14 +51,14 @@ class Tasks:
     def start(
         self, name: str, coroutine: Coroutine[Any, Any, Result], *, awaited: bool = False
     ) -> asyncio.Task[Result]:
-        """Starts a task called `owner/name`. `awaited`: the caller looks at its result, so its failure is not reported.
-        Raises RuntimeError once closed."""
+        """Starts a task called `owner/name`. `awaited`: the caller looks at its result, so its failure is not reported,
+        not even where the caller is cancelled before it looks. Raises RuntimeError once closed."""
         if self._closed:
             coroutine.close()
             raise RuntimeError(f"{self._owner} is closed; it cannot start {name}")
         task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._owner}/{name}")
         self._running.add(task)
-        task.add_done_callback(self._running.discard if awaited else self._ended)
+        task.add_done_callback(self._ended_awaited if awaited else self._ended)
         return task
 
     def __len__(self) -> int:
@@ -89,6 +89,11 @@ class Tasks:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def _ended_awaited(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # Looked at once: asyncio does not log it when nothing else looks.
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
