@@ -40,8 +40,8 @@ def _tell(sweeper: Sweeper, found: list[shoal.Part], dry_run: bool) -> None:
     if figures.doubtful:
         doubtful = output.count(figures.doubtful, "part")
         output.say(
-            f"{doubtful} of bulk loads belong to no queue that their home knows, cannot be told from queues declared just"
-            " now, and are left: `shoal drop QUEUE` ends one"
+            f"{doubtful} of bulk loads belong to no queue that their home knows, cannot be told from queues declared"
+            " just now, and are left: `shoal drop QUEUE` ends one"
         )
     for slice_name, problem in figures.problems.items():
         output.remark(f"slice {slice_name} was not looked at: {problem}")
