@@ -56,7 +56,9 @@ def submit_change(broker: Broker, source: Hashable, head: ChangeHead, data: byte
         live = None
         if effects.published:
             by_key = broker.dispatcher.by_key
-            live = [0 if key is None else len(by_key.get(key, ())) for key in effects.published]
+            live = [
+                0 if routed is None else min(len(by_key.get(routed[0], ())), routed[1]) for routed in effects.published
+            ]
         answer(wire.Answer(sequence=sequence, outcome=effects.outcome, live=live))
 
     def failed(error: ShoalError) -> None:

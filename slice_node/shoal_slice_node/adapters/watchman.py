@@ -35,7 +35,7 @@ class Watchman:
                 session = self._writers.end_stalled(share)
                 if session is not None:
                     _log.warning("session %d ends: %s", session.number, session.ended_by)
-            self._dispatcher.shares.divide_owed(list(self._writers.sessions.values()))
+            self._dispatcher.divide_owed(list(self._writers.sessions.values()))
             self.look()
 
     def look(self) -> None:

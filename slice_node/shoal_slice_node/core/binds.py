@@ -31,7 +31,7 @@ def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: 
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
-    check_binding_count(queue, len(keys))
+    check_binding_count(state, queue, full_names)
     if queue.details:
         check_done_ranges(state, queue, full_names)
     if start == wire.START_OFFSET:
@@ -74,35 +74,44 @@ def bind_resolved(
     return offsets
 
 
-def check_binding_count(queue: Queue, added: int) -> None:
-    """Raises ResourceExhausted."""
-    value, limit = queue.bindings + added, BINDINGS_PER_QUEUE_MAX
+def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> None:
+    """Keys that are bound already count once. Raises ResourceExhausted."""
+    value, limit = queue.bindings + len(full_names), BINDINGS_PER_QUEUE_MAX
+    if value > limit:
+        value = queue.bindings + len({name for name in full_names if not is_bound(state, queue, name)})
     if value > limit:
         raise ResourceExhausted(
-            f"queue {show(queue.name)} would have up to {value} bindings on this slice; the limit is {limit}",
+            f"queue {show(queue.name)} would have {value} bindings on this slice; the limit is {limit}",
             subject="bindings per queue",
             limit=limit,
             value=value,
         )
 
 
+def is_bound(state: State, queue: Queue, full_name: bytes) -> bool:
+    row = state.tables.key.get(full_name)
+    return row is not None and row[ID] in queue.bucket(row[ID]).starts
+
+
 def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> None:
-    """Each time away becomes a done range of what a binding still has to get: their number is bounded.
+    """Each time away becomes a done range of what a binding still has to get: their number is bounded. What is bound
+    already stays as it is.
 
     Raises ResourceExhausted.
     """
     for full_name in full_names:
         row = state.tables.key.get(full_name)
         detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
-        if detail_row is not None and count_done(detail_row) >= DONE_RANGES_MAX:
-            key = show(full_name[NAME])
-            raise ResourceExhausted(
-                f"what queue {show(queue.name)} still has to get of key {key} is in {DONE_RANGES_MAX} stretches, as"
-                " many as may be: consume some of it, purge the queue, or unbind the key with discard",
-                subject="done ranges of a binding",
-                limit=DONE_RANGES_MAX,
-                value=DONE_RANGES_MAX + 1,
-            )
+        if detail_row is None or count_done(detail_row) < DONE_RANGES_MAX or is_bound(state, queue, full_name):
+            continue
+        key = show(full_name[NAME])
+        raise ResourceExhausted(
+            f"what queue {show(queue.name)} still has to get of key {key} is in {DONE_RANGES_MAX} stretches, as"
+            " many as may be: consume some of it, purge the queue, or unbind the key with discard",
+            subject="done ranges of a binding",
+            limit=DONE_RANGES_MAX,
+            value=DONE_RANGES_MAX + 1,
+        )
 
 
 def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int) -> None:

@@ -33,23 +33,23 @@ def declare(state: State, name: bytes, expires_after_s: int, incarnation: int, d
             limit=queue.expires_after_s,
             value=expires_after_s,
         )
+    if incarnation and not queue.incarnation:
+        queue.incarnation = incarnation
+        queue.save()
     return queue.incarnation
 
 
 def _of_incarnation(
     state: State, name: bytes, queue: Queue | None, incarnation: int, dropping: BindingBudget
 ) -> Queue | None:
-    """Returns the part of this incarnation, None if it is yet to be made. Raises NoSuchQueue."""
+    """Returns the part of this incarnation, or of one not known; None if it is yet to be made. Raises NoSuchQueue."""
     if queue is None:
         if state.is_home(name):
             raise _over(name, incarnation)
         return None
-    if not queue.incarnation:
-        queue.incarnation = incarnation
-        queue.save()
-    elif queue.incarnation > incarnation:
+    if queue.incarnation > incarnation:
         raise _over(name, incarnation)
-    elif queue.incarnation < incarnation:
+    if 0 < queue.incarnation < incarnation:
         drop(state, name, 0, dropping)
         return None
     return queue

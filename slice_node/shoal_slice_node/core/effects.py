@@ -46,8 +46,8 @@ class Purged(NamedTuple):
 
 
 class Effects:
-    """Of one record. `published`: key id for each publish, in order, None where nothing was kept. `set_aside`: an
-    operator did so with the record, and it did nothing."""
+    """Of one record. `published`: for each publish, in order, key id and queues it was routed to, None where nothing
+    was kept. `set_aside`: an operator did so with the record, and it did nothing."""
 
     __slots__ = (
         "acks_skipped",
@@ -67,7 +67,7 @@ class Effects:
         self.outcome: bytes | None = None
         self.refused: ShoalError | None = None
         self.set_aside = False
-        self.published: list[bytes | None] = []
+        self.published: list[tuple[bytes, int] | None] = []
         # In the order in which they happened: consumers must see them so.
         self.events: list[Grown | Bound | Unbound | Purged] = []
         self.bound: set[bytes] = set()

@@ -58,7 +58,7 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
     full_names = state.owned_names(keys)
     found = state.load_queue(name)
     queue = found or Queue(state.tables, b"", name, 0, state.new_incarnation(name))
-    check_binding_count(queue, len(keys))
+    check_binding_count(state, queue, full_names)
     if queue.details:
         check_done_ranges(state, queue, full_names)
     by_start = _by_start(full_names, starts)

@@ -40,7 +40,7 @@ def publish(
     kept.messages += messages
     kept.body_bytes += body_bytes
     effects = state.effects
-    effects.published.append(key_id)
+    effects.published.append((key_id, queues))
     if key_id in state.watch.keys or key_id in effects.bound:
         effects.events.append(Grown(key_id, full_name[NAME], first, messages, body_bytes, time_ms, chunk))
     return first, queues

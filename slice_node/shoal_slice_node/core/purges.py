@@ -2,6 +2,8 @@
 
 A part takes whole buckets of live bindings, lowest first, then ended bindings. Between two parts the queue may gain or
 lose buckets: one that splits moves entries up, to be met again; where buckets were joined, the purge begins anew.
+What is bound again between two parts, after it had ended with a backlog, may keep that: the part that would have taken
+it finds it among the buckets that are done.
 
     position   u32 buckets that the queue had then (never 0) | u32 the bucket to go on with; equal: the ended ones
 """

@@ -33,8 +33,8 @@ from shoal_slice_node.core.watch import Watch
 
 PREFIXES = tuple(partition.to_bytes(2, "big") for partition in range(PARTITIONS_MAX))
 _AT = DIRECT_PREFIX[0]
-_INCARNATION_LSN_BITS = 40
-"""A slice's life of 10^12 records, and 16 million leaders."""
+_INCARNATION_QUEUE_BITS = 40
+"""10^12 queues that a slice makes, and 16 million leaders."""
 
 
 class State:
@@ -197,9 +197,13 @@ class State:
     def new_incarnation(self, name: bytes) -> int:
         """For a queue that is being made: above all that its home gave this name before; 0 where this is not its home.
 
-        Epochs grow with each leader, also where a slice begins with empty data, and LSNs with each record.
+        Epochs grow with each leader, also where a slice begins with empty data, and queues' numbers with each queue.
         """
-        return self.epoch << _INCARNATION_LSN_BITS | self.lsn if self.is_home(name) else 0
+        return self.epoch << _INCARNATION_QUEUE_BITS | self._next_queue() if self.is_home(name) else 0
+
+    def _next_queue(self) -> int:
+        row = self.tables.meta.get(NEXT_QUEUE)
+        return 1 if row is None else int.from_bytes(row, "big")
 
     def create_queue(self, name: bytes, expires_after_s: int, incarnation: int) -> Queue:
         queue = Queue(self.tables, b"", name, expires_after_s, incarnation)
@@ -209,10 +213,8 @@ class State:
 
     def place_queue(self, queue: Queue) -> None:
         """Gives a new queue its id and its name's row; the caller saves it."""
-        meta = self.tables.meta
-        row = meta.get(NEXT_QUEUE)
-        number = 1 if row is None else int.from_bytes(row, "big")
-        meta.put(NEXT_QUEUE, (number + 1).to_bytes(8, "big"))
+        number = self._next_queue()
+        self.tables.meta.put(NEXT_QUEUE, (number + 1).to_bytes(8, "big"))
         queue.id = ids.queue_id(number)
         self.tables.queue_by_name.insert(queue.name, queue.id)
         if queue.name in self.watch.awaited:

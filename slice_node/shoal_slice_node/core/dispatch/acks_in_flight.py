@@ -95,6 +95,8 @@ class AcksInFlight:
             stream.acks_under_way += 1
             batch.acks += [Acked(feed.queue_id, stream.key_id, low, high) for low, high in pairs]
             batch.sources.append((stream, pairs))
+        elif self._is_over(stream):  # An earlier record took these acks too.
+            self._registry.remove_stream(stream)
         ranges = len(stream.done) if stream.done is not None else 0
         return 1 + len(pairs) + ranges // DONE_RANGES_PER_COST
 

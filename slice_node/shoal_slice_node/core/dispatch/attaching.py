@@ -162,6 +162,7 @@ class Attaching:
                 break
             if stream.out and stream.give_back(attachment):
                 self._registry.mark(stream)
+                self._registry.has_room_again(attachment.session)
                 if not feed.gone:
                     feed.set_lagging(stream)
         self._registry.wake(feed)

@@ -7,6 +7,8 @@ filling         logs read for those behind          served      that none is for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.attaching import Attaching
@@ -83,6 +85,12 @@ class Dispatcher:
         if not session.closed:
             self.registry.let_go(session, cost_bytes)
 
+    def divide_owed(self, sessions: Sequence[Session]) -> None:
+        """Divides the share of what is owed anew. To be called now and then."""
+        self.shares.divide_owed(sessions)
+        for session in sessions:
+            self.registry.has_room_again(session)
+
     # What records did.
 
     def applied(self, effects: Effects) -> None:
@@ -103,7 +111,7 @@ class Dispatcher:
             feed = self.registry.feeds.get(queue_id)
             if feed is not None:
                 self.attaching.dissolve(feed)
-        for queue_id in {event.queue_id for event in effects.events if isinstance(event, Purged)}:
+        for queue_id in dict.fromkeys(event.queue_id for event in effects.events if isinstance(event, Purged)):
             self._after_purge(queue_id)
 
     def _bound(self, bound: Bound) -> None:
@@ -145,6 +153,7 @@ class Dispatcher:
         stream = feed.streams.get(purged.key_id)
         if stream is None:
             return
+        self.registry.forget_out(stream)
         stream.purge(purged.to)
         feed.clear_lagging(stream)
         feed.unflushed.pop(stream.key_id, None)

@@ -110,6 +110,7 @@ class Puller:
         for stream in lease.streams:
             if stream.give_back(None, lease):
                 registry.mark(stream)
+                registry.has_room_again(lease.attachment.session)
                 if not feed.gone:
                     feed.set_lagging(stream)
         if not lease.attachment.messages:

@@ -72,8 +72,7 @@ class Registry:
 
     def remove_stream(self, stream: Stream) -> None:
         feed = stream.feed
-        had_out = bool(stream.out)
-        stream.forget_out()
+        had_out = self.forget_out(stream)
         self.unwatch(stream)
         feed.clear_lagging(stream)
         feed.unflushed.pop(stream.key_id, None)
@@ -112,8 +111,15 @@ class Registry:
             self.forgetting.append(leaving)
 
     def leave(self, stream: Stream) -> None:
-        stream.forget_out()
+        self.forget_out(stream)
         self.unwatch(stream)
+
+    def forget_out(self, stream: Stream) -> bool:
+        """No ack of it is awaited any more: sessions that owe less may have room for other feeds. False: none was."""
+        forgotten = stream.forget_out()
+        for entry in forgotten:
+            self.has_room_again(entry.attachment.session)
+        return bool(forgotten)
 
     def end_pull(self, attachment: Attachment) -> None:
         """A puller that has nothing out leaves no trace, once it takes nothing any more."""
@@ -159,6 +165,7 @@ class Registry:
         self.has_room_again(session)
 
     def has_room_again(self, session: Session) -> None:
+        """To be called whenever a session holds or owes less, or may hold or owe more."""
         if session.stalled and session.has_room:
             self.roomy[session] = None
 

@@ -32,7 +32,7 @@ def silent_streams(dispatcher: Dispatcher, feeds: Iterable[Feed]) -> Iterator[Si
         if feed.gone:
             continue
         yield from _out_of_line(dispatcher, feed)
-        if not _has_room(feed):
+        if not _has_room_in_line(feed):
             continue
         for stream in feed.streams.values():
             reason = _silence(dispatcher, feed, stream)
@@ -64,9 +64,11 @@ def _out_of_line(dispatcher: Dispatcher, feed: Feed) -> Iterator[Silent]:
             yield Silent(feed, None, f"session {session.number} has no room and nothing that would make any")
 
 
-def _has_room(feed: Feed) -> bool:
+def _has_room_in_line(feed: Feed) -> bool:
+    """Whether a look at the feed would find room. An attachment outside of the line has the feed looked at when its
+    turn to be lined up comes."""
     return any(
-        attachment.window_open and attachment.session.has_room and not attachment.session.closed
+        attachment.lined and attachment.window_open and attachment.session.has_room and not attachment.session.closed
         for attachment in feed.attachments.values()
     )
 

@@ -211,17 +211,18 @@ class Stream:
         self.next = max(self.next, self.cursor)
 
     def purge(self, to: int) -> None:
-        """All below `to` is done: the tables say so. What was out is forgotten."""
-        self.forget_out()
+        """All below `to` is done: the tables say so. What was out must have been forgotten."""
+        assert not self.out
         self.returned = self.done = self.unflushed = None
         self.cursor = self.flushed = self.next = to
 
-    def forget_out(self) -> None:
-        """No ack is awaited any more."""
-        for entry in self.out:
+    def forget_out(self) -> list[Out]:
+        """No ack is awaited any more. Returns what was out."""
+        forgotten, self.out = self.out, []
+        for entry in forgotten:
             self._released(entry, entry.to - entry.first, entry.body_bytes)
             entry.attachment.session.owed -= 1
-        self.out = []
+        return forgotten
 
     def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> bool:
         """What this attachment, or this lease, had out is to be given again. True: there was some."""

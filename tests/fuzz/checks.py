@@ -1,0 +1,217 @@
+"""What must be true of a slice after every step: what it gave may be given, no binding is silent, and what dispatch
+counts is what a count from scratch gives.
+
+`gave` tells the models what is new; `sound` compares everything; `served` says whether all that could have come has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shoal_slice_node.core.check import check_tables
+from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.served import silent_streams
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, STREAM_BYTES
+from shoal_slice_node.core.reading import describe_queue, peek
+from shoal_slice_node.core.turns import finish
+from tests.fuzz.given import Holder
+from tests.fuzz.node import Node
+from tests.fuzz.owed import Life
+
+_ALL = 1 << 40
+
+
+class Checks:
+    """`_leaving`: streams of feeds that are gone whose messages out are still being taken back."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._leaving: dict[Stream, None] = {}
+        self._known: dict[Stream, None] = {}
+        node.on_change = self.gave
+
+    def _streams(self) -> list[tuple[Life, Feed, Stream]]:
+        owed = self._node.owed
+        found = []
+        for feed in self._node.dispatcher.feeds.values():
+            life = owed.lives.get(feed.name)
+            assert life is not None and life.queue_id == feed.queue_id, f"{feed.name!r} was dropped and has a feed"
+            found += [(life, feed, stream) for stream in feed.streams.values()]
+        return found
+
+    def gave(self) -> None:
+        """Compares what is out with what consumers hold: what came out is new, all else is as they say."""
+        given = self._node.given
+        for life, _, stream in self._streams():
+            held = given.held.get((life.number, stream.key), {})
+            if not (stream.out or held):
+                continue
+            out: dict[int, Attachment] = {}
+            for entry in stream.out:
+                if entry.attachment in given.left:
+                    continue
+                for offset in range(entry.first, entry.to):
+                    assert offset not in out, f"{stream.key!r} {offset} is out twice"
+                    out[offset] = entry.attachment
+                    holder = Holder(entry.attachment, entry.lease)
+                    if offset not in held:
+                        handle = entry.attachment.handle
+                        given.gave(life, stream.key, offset, holder, entry.attachment.session.number, handle)
+                        held = given.holds(life, stream.key)
+                    assert held[offset] == holder, f"{stream.key!r} {offset} is given to two at a time"
+            lost = held.keys() - out.keys()
+            assert not lost, f"{stream.key!r} {sorted(lost)} of {life.name!r} are forgotten while consumers hold them"
+        self._gave_briefly()
+
+    def _gave_briefly(self) -> None:
+        """One record published, and then dropped what it had published: that may be on its way."""
+        node = self._node
+        brief, node.owed.brief = node.owed.brief, []
+        for life, key, offset in brief:
+            for number, client in node.clients.items():
+                session = client.session
+                for parcel in session.waiting.values():
+                    for handle in parcel.handles if parcel.key == key and parcel.low <= offset < parcel.to else ():
+                        attachment = session.attachments.get(handle)
+                        if attachment is not None and attachment.feed.queue_id == life.queue_id:
+                            node.given.way(life, key, offset, number, handle)
+
+    def sound(self) -> None:
+        """After every step."""
+        node = self._node
+        silent = [found.reason for found in silent_streams(node.dispatcher, node.dispatcher.feeds.values())]
+        assert not silent, f"silent: {silent}"
+        streams = self._streams()
+        heads: dict[bytes, int] = {}
+        for life, feed, stream in streams:
+            self._stream(life, feed, stream, heads)
+        self._without_feed()
+        self._memory([stream for _, _, stream in streams])
+        self._ways()
+
+    def _stream(self, life: Life, feed: Feed, stream: Stream, heads: dict[bytes, int]) -> None:
+        where = f"{stream.key!r} of {life.name!r}"
+        head = heads.get(stream.key_id)
+        if head is None:
+            found = self._node.state.key_by_id(stream.key_id)
+            assert found is not None or stream.finished, f"{where}: its key vanished"
+            head = heads[stream.key_id] = found[1].head if found is not None else stream.end
+        end = stream.end or head
+        done = {offset for low, high in stream.done.pairs() for offset in range(low, high)} if stream.done else set()
+        parts = [offset for entry in stream.out for offset in range(entry.first, entry.to)]
+        assert len(parts) == stream.out_messages and parts == sorted(parts), where
+        parts += [offset for first, to, _ in stream.returned or () for offset in range(first, to)]
+        below = [offset for offset in range(stream.cursor, min(stream.next, end)) if offset not in done]
+        assert sorted(parts) == below, f"{where}: out and returned {sorted(parts)}, of {below}"
+        owed = set(below).union(offset for offset in range(stream.next, end) if offset not in done)
+        assert owed == life.owes(stream.key), f"{where}: it still has {owed}, owed are {life.owes(stream.key)}"
+        flushing = self._node.dispatcher.acks._flushing
+        busy = stream.out or stream.acks_under_way or stream.key_id in feed.unflushed
+        assert busy or not stream.finished or any(stream in left for _, left in flushing), f"{where}: over, and kept"
+        watched = self._node.dispatcher.by_key.get(stream.key_id, {}).get(feed.queue_id) is stream
+        assert watched == (stream.key in life.bound) == (not stream.end), where
+
+    def _without_feed(self) -> None:
+        node = self._node
+        feeds = node.dispatcher.feeds
+        for life in node.owed.lives.values():
+            feed = feeds.get(life.queue_id)
+            if feed is None:
+                assert not any(life.acked.values()), f"acks of {life.name!r} are forgotten"
+                assert not any(node.given.holds(life, key) for key in life.todo), f"{life.name!r} forgets what is out"
+            elif not feed.loading:
+                there = {stream.key for stream in feed.streams.values()}
+                lacking = {*life.bound, *(key for key in life.todo if life.owes(key))} - there
+                assert not lacking, f"{life.name!r} is loaded without {lacking}"
+
+    def _memory(self, streams: list[Stream]) -> None:
+        node = self._node
+        dispatcher, shares = node.dispatcher, node.dispatcher.shares
+        self._leaving = {s: None for s in (*self._leaving, *self._known) if s.out and s not in set(streams)}
+        self._known = dict.fromkeys(streams)
+        owed: Counter[Session] = Counter()
+        messages: Counter[Attachment] = Counter()
+        body_bytes: Counter[Attachment] = Counter()
+        for stream in (*streams, *self._leaving):
+            for entry in stream.out:
+                owed[entry.attachment.session] += 1
+                messages[entry.attachment] += entry.to - entry.first
+                body_bytes[entry.attachment] += entry.body_bytes
+        sessions = [*(client.session for client in node.clients.values()), node.shared]
+        for session in {*sessions, *owed}:
+            assert session.owed == owed[session], (
+                f"session {session.number} owes {owed[session]}, counts {session.owed}"
+            )
+            for attachment in (*session.attachments.values(), *session.pullers.values()):
+                found = attachment.messages, attachment.body_bytes
+                assert found == (messages[attachment], body_bytes[attachment]), f"attachment counts {found}"
+        for number, client in node.clients.items():
+            waiting = sum(parcel.cost_bytes for parcel in client.session.waiting.values())
+            assert client.session.under_way_bytes == waiting + client.writing, f"session {number} holds {waiting}"
+        under_way = [client.session.under_way_bytes for client in node.clients.values()]
+        assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
+        everyone = {*sessions, *dispatcher.attaching.closing}
+        attached = ATTACHMENT_BYTES * sum(len(session.by_queue) for session in everyone)
+        attached += sum(FEED_BYTES + STREAM_BYTES * len(feed.streams) for feed in dispatcher.feeds.values())
+        assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
+        spreads = dispatcher.growing.spreads.values()
+        waiting = sum(len(grown.chunk) for spread in spreads for grown in spread.waiting)
+        assert dispatcher.growing._waiting_bytes == waiting, "chunks that wait for turns are miscounted"
+
+    def _ways(self) -> None:
+        """Nothing that is on its way to a session is lost, and it is told."""
+        node = self._node
+        for number, client in node.clients.items():
+            session = client.session
+            waiting = sum(
+                (parcel.to - parcel.low) * sum(handle not in session._detached for handle in parcel.handles)
+                for parcel in session.waiting.values()
+            )
+            ways = sum(len(turns) for way, turns in node.given.ways.get(number, {}).items() if way.handle is not None)
+            assert waiting == ways, f"{waiting} messages wait for session {number}, {ways} were given"
+            told = client.awake or number in node.dispatcher.dirty
+            assert told or not session.to_send, f"session {number} is not told that something waits"
+
+    def served(self) -> None:
+        """Dispatch is at rest: whatever a consumer with room is owed, and no other has, is on its way to one."""
+        for life, feed, stream in self._streams():
+            room = [a for a in feed.attachments.values() if a.window_open and a.session.has_room]
+            held = self._node.given.holds(life, stream.key)
+            owed = life.owes(stream.key)
+            rest = sorted(owed - held.keys())
+            if not (room and rest):
+                continue
+            ranges, last_end = _ranges(owed, self._node.owed.keys[stream.key].head, stream)
+            full = ranges + len(held) >= self._node.owed.bounds.done_ranges
+            assert full, f"{stream.key!r} {rest} of {life.name!r} never come to {len(room)} with room"
+            for offset in rest:
+                first_of_gap = offset - 1 not in owed
+                assert offset >= last_end or not first_of_gap, f"{stream.key!r} {offset} never comes: a gap stays open"
+
+    def tables(self) -> None:
+        """Every invariant of the tables; and what describe and peek say of each queue is what the model says."""
+        node = self._node
+        problems = list(check_tables(node.tables, candidates_known=False))
+        assert not problems, "; ".join(map(str, problems))
+        for life in node.owed.lives.values():
+            todo = {(key, offset) for key, offsets in life.todo.items() for offset in offsets}
+            described = describe_queue(node.state, life.name, 0, 0)
+            sizes = sum(len(node.owed.keys[key].log[offset][0]) for key, offset in todo)
+            assert (described.messages, described.body_bytes) == (len(todo), sizes), f"depth of {life.name!r}"
+            assert described.binding_count == len(life.bound) and described.incarnation == life.incarnation
+            peeked = [
+                (delivery.key, offset)
+                for delivery in finish(peek(node.state, life.queue_id, _ALL, _ALL))
+                for offset in range(delivery.low, delivery.to)
+            ]
+            assert sorted(peeked) == sorted(todo), f"peek into {life.name!r}"
+
+
+def _ranges(owed: set[int], head: int, stream: Stream) -> tuple[int, int]:
+    """In how many stretches lies what is done above the lowest that is owed, and where the last of them ends."""
+    end = stream.end or head
+    done = [offset for offset in range(min(owed), end) if offset not in owed]
+    ranges = sum(offset - 1 in owed for offset in done)
+    return ranges, done[-1] + 1 if done else 0

@@ -1,0 +1,226 @@
+"""One run of the fuzzer: everything about it follows from its seed. And what is done with one that fails."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any, NamedTuple
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters import maintenance, requests
+from tests.fuzz import small_limits, steps
+from tests.fuzz.node import Client, Memory, Node
+from tests.fuzz.steps import WEIGHTS, Step, World
+
+STEPS = (40, 120)
+ROUNDS_MAX = 1500
+"""Of the end of a run: by then everything that is owed must have come."""
+
+
+class Plan(NamedTuple):
+    """`steps`: each with the number that seeds its choices. `stays`: the consumers of the run end it, not new ones."""
+
+    limits: dict[str, int]
+    memory: Memory
+    prompt: float
+    stays: bool
+    steps: list[tuple[Step, int]]
+
+
+class Failure(NamedTuple):
+    """`told`: what happened in the steps before."""
+
+    what: str
+    error: BaseException
+    told: Callable[[], str]
+
+
+def plan(seed: int) -> Plan:
+    random = Random(seed)
+    limits = small_limits.choose(random)
+    small = Memory(random.choice((1500, 6000)), random.choice((6000, 20_000)), random.choice((120, 1000)))
+    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    chosen = random.choices(kinds, weights, k=random.randint(*STEPS))
+    return Plan(
+        limits,
+        Memory(*(random.choice((full, few)) for full, few in zip(Memory(), small, strict=True))),
+        random.choice((1.0, 0.7, 0.3)),
+        random.random() < 0.6,
+        [(steps.setting, random.getrandbits(32)), *((step, random.getrandbits(32)) for step in chosen)],
+    )
+
+
+def attempt(found: Plan, only: Sequence[int] | None = None) -> Failure | None:
+    """Runs a plan, or only some of its steps. Returns how it failed."""
+    world = None
+    where = "the start"
+    chosen = range(len(found.steps)) if only is None else only
+    try:
+        with small_limits.patched(found.limits), _clock(lambda: world.node.now_ms if world else 0):
+            world = World(Node(found.memory), found.prompt, "PURGE_BINDINGS_MAX" in found.limits)
+            for number in chosen:
+                step, seed = found.steps[number]
+                where = f"step {number}, {step.__name__}"
+                world.say(f"[{number} {step.__name__}]")
+                step(world, Random(seed))
+                world.node.wake()
+                world.checks.gave()
+                world.checks.sound()
+            where = "the end"
+            world.say("[end]")
+            finish(world, found.stays)
+    except Exception as error:
+        return Failure(where, error, str if world is None else world.told)
+    return None
+
+
+@contextmanager
+def _clock(now_ms: Callable[[], int]) -> Iterator[None]:
+    modules: list[Any] = [requests, maintenance]
+    before = [module.steady_ms for module in modules]
+    for module in modules:
+        module.steady_ms = now_ms
+    try:
+        yield
+    finally:
+        for module, clock in zip(modules, before, strict=True):
+            module.steady_ms = clock
+
+
+# The end of a run.
+
+
+def finish(world: World, stays: bool) -> None:
+    """Everything that is owed comes and is acked; then nothing is left anywhere."""
+    node = world.node
+    world.own(b"\x01" * steps.PARTITIONS)
+    for client in list(node.clients.values()):
+        client.lazy = False
+        if not stays or client.session.pullers:  # What was pulled without a lease comes again when its session ends.
+            node.close(client)
+    world.settle()
+    node.memory = Memory()
+    node.dispatcher.shares.attached.limit_bytes = 1 << 40
+    lives = node.owed.lives.values()
+    _until(world, lambda: [(life.name, key, todo) for life in lives for key, todo in life.todo.items() if todo])
+    world.checks.tables()
+    _until(world, lambda: [*node.tables.log.scan(), *filter(None, [node.state.kept.messages])])
+    world.change(Random(0), wire.Step(drops=wire.Drops(queues=list(node.owed.lives))))
+    world.settle()
+    for client in list(node.clients.values()):
+        node.close(client)
+    _until(world, lambda: _left(world))
+    world.checks.tables()
+
+
+def _until(world: World, left: Callable[[], Sequence[object]]) -> None:
+    for number in range(ROUNDS_MAX):
+        if not left():
+            return
+        _round(world, Random(number))
+        world.checks.gave()
+        if number % 8 == 0:
+            world.checks.sound()
+    raise AssertionError(f"left for ever: {left()}")
+
+
+def _round(world: World, random: Random) -> None:
+    """All clients read and ack, and the node does its maintenance."""
+    node = world.node
+    missing = [name for name in node.owed.lives if not _attached(world, name)]
+    if missing:
+        client = node.open(1 << 20, lazy=False)
+        request = wire.Attach(queues=missing[:1], handles=[1])
+        steps.read(world, client, requests.attach(node, client.session, request), random)  # type: ignore[arg-type]
+    node.turn(50)
+    node.wake()
+    for client in list(node.clients.values()):
+        _read_and_ack(world, client, random)
+    node.now_ms += 600
+    node.expire()
+    steps.divide(world, random)
+    node.acks.flush()
+    steps.trim(world, random)
+    steps.reclaim(world, random)
+    if random.random() < 0.3:
+        node.checkpoint()
+        node.freeze()
+    world.settle()
+
+
+def _attached(world: World, name: bytes) -> bool:
+    return any(name in client.session.by_queue for client in world.node.clients.values())
+
+
+def _read_and_ack(world: World, client: Client, random: Random) -> None:
+    for _ in range(6):
+        steps.take(world, random, client)
+    held = steps.held_by(world, client)
+    acks = []
+    for name, handle, key, offsets in held:
+        names: dict[str, Any] = {"queues": [name]} if handle is None else {"handles": [handle]}
+        acks += [wire.Ack(key=key, low=offset, to=offset + 1, **names) for offset in offsets[:9]]
+    if acks:
+        steps.send_acks(world, client, acks)
+
+
+def _left(world: World) -> list[str]:
+    """Rows, feeds, watches and counted bytes that are left."""
+    node = world.node
+    dispatcher = node.dispatcher
+    registry, shares = dispatcher.registry, dispatcher.shares
+    names = ["key", "key_name", "queue", "queue_by_name", "membership", "detail", "reclaim", "binding", "ended", "log"]
+    tables = [name for name in names if any(getattr(node.tables, name).scan())]
+    counted = {
+        "feeds": dispatcher.feeds,
+        "watches": dispatcher.by_key,
+        "awaited": registry.awaited,
+        "acks": dispatcher.acks.waiting,
+        "work": dispatcher.has_work,
+        "deliveries": shares.deliveries.used_bytes,
+        "attached": shares.attached.used_bytes,
+        "holding": shares.holding,
+        "owed": node.shared.owed,
+    }
+    return tables + [name for name, value in counted.items() if value]
+
+
+# What is done with a failure.
+
+
+def shrink(found: Plan, seconds: float = 20) -> tuple[Plan, list[int]]:
+    """Leaves out steps, ever smaller stretches of them, and small limits, as long as the run still fails."""
+    until = time.monotonic() + seconds
+    kept = list(range(len(found.steps)))
+    stretch = len(kept) // 2
+    while stretch:
+        begin = 0
+        while begin < len(kept) and time.monotonic() < until:
+            fewer = kept[:begin] + kept[begin + stretch :]
+            if attempt(found, fewer) is not None:
+                kept = fewer
+            else:
+                begin += stretch
+        stretch //= 2
+    for name in found.limits:
+        without = {other: value for other, value in found.limits.items() if other != name}
+        if time.monotonic() < until and attempt(found._replace(limits=without), kept) is not None:
+            found = found._replace(limits=without)
+    return found, kept
+
+
+def report(seed: int, found: Plan) -> str:
+    """Of a run that failed: the shortest that was found to fail, and how to run it again."""
+    shorter, kept = shrink(found)
+    failure = attempt(shorter, kept)
+    if failure is None:
+        return f"seed {seed} failed once and then no more: something in it does not follow from the seed"
+    trace = "".join(traceback.format_exception(failure.error)[-4:])
+    limits = ",".join(f"{name}={value}" for name, value in shorter.limits.items())
+    return (
+        f"{failure.told()}\n{trace}\n{found.memory}, stays {found.stays}\nfailed in {failure.what}: {failure.error}\n"
+        f"again: python -m tests.fuzz {seed} --limits '{limits}' --steps {','.join(map(str, kept))}"
+    )

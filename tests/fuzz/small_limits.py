@@ -1,0 +1,97 @@
+"""Limits made small, in every module that has them by name: what a million of something would show, three may."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from random import Random
+
+import shoal_slice_node.core
+from shoal_slice_node.adapters import ack_flush, maintenance, requests
+
+PACKAGE = "shoal_slice_node"
+for _module in pkgutil.walk_packages(shoal_slice_node.core.__path__, f"{PACKAGE}.core."):
+    importlib.import_module(_module.name)
+
+SMALL: dict[str, tuple[int, ...]] = {
+    # Tables.
+    "BUCKET_ENTRIES_MEAN": (2,),
+    "BINDINGS_PER_QUEUE_MAX": (4,),
+    "DONE_RANGES_MAX": (2, 2, 4),
+    "PURGE_BINDINGS_MAX": (1, 3),
+    "DROP_BINDINGS_MAX": (0, 2),
+    "ANSWERS_KEPT_MAX": (1, 3),
+    "REFUSALS_BYTES_MAX": (1,),
+    # Maintenance.
+    "RECLAIM_COST_PER_TURN": (1, 5),
+    "RECLAIM_NOTED_MAX": (1, 2),
+    "KEYS_WALKED_PER_TURN": (1,),
+    "PRODUCERS_PER_TURN": (1,),
+    "PRODUCER_COST_MAX": (1,),
+    "LOOK_MEMBERS_PER_TURN": (1, 3),
+    "LOOK_MEMBERS_PER_STEP": (1, 2),
+    "LOOKS_UNDER_WAY_MAX": (1, 2),
+    "LOWEST_NOTED_MEMBERS_MIN": (1, 1, 2),
+    "LOWEST_NOTED_MAX": (1,),
+    "LEASES_ENDED_KEPT": (0, 1),
+    # Reads.
+    "LOAD_DETAILS_PER_STEP": (1, 2),
+    "READ_ROWS_PER_STEP": (1,),
+    "PULL_ROWS_PER_STEP": (1, 2),
+    "ACKED_PER_STEP": (1, 2),
+    "ACK_COST_PER_RECORD": (1, 2),
+    "ACK_RECORDS_PER_TURN": (1, 2),
+    # Dispatch.
+    "INLINE_STREAMS_MAX": (1, 8),
+    "GIVEN_AT_ONCE_MAX": (0, 1, 2),
+    "GROWTHS_WAITING_BYTES_MAX": (0, 30),
+    "DELIVERED_MARKS_MAX": (1,),
+    "PUMP_TURN_BINDINGS": (1, 2),
+    "PUMP_TURN_HANDLES": (1, 2),
+    "PUMP_TURN_BYTES": (1, 900),
+    "PUMP_TURN_ROWS": (1, 2),
+    "PUMP_TURN_LOOKS": (6,),
+    "OWED_PER_SESSION_MAX": (1, 3),
+    "OWED_FLOOR": (1,),
+    "OWED_BY_PULLS_MAX": (2,),
+    "DELIVERIES_FLOOR_BYTES": (1, 800),
+    "CONSUMERS_PER_QUEUE_MAX": (1,),
+    "ATTACHED_PER_SESSION_MAX": (2,),
+    "_LOOKS_FOR_A_PARCEL": (1,),
+}
+"""Small values of each. PUMP_TURN_LOOKS stays above DONE_RANGES_MAX, as core/limits.py asserts."""
+
+TOGETHER = {"BUCKET_ENTRIES_MEAN": {"BUCKET_ENTRIES_LOW": 1}, "PUMP_TURN_LOOKS": {"DONE_RANGES_MAX": 4}}
+"""What must be small with it."""
+
+assert SMALL.keys() >= TOGETHER.keys()
+
+
+def choose(random: Random) -> dict[str, int]:
+    """Some limits small, or none, or all."""
+    share = random.choice((0.0, 0.25, 0.25, 0.5, 1.0))
+    chosen = {name: random.choice(values) for name, values in SMALL.items() if random.random() < share}
+    for name in list(chosen):
+        chosen.update({other: value for other, value in TOGETHER.get(name, {}).items() if other not in chosen})
+    return chosen
+
+
+@contextmanager
+def patched(values: Mapping[str, int]) -> Iterator[None]:
+    """Sets these limits everywhere. AssertionError for one that no module has."""
+    before = []
+    modules = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.core")]
+    for name, value in values.items():
+        having = [vars(module) for module in (*modules, requests, ack_flush, maintenance) if name in vars(module)]
+        assert having, f"there is no limit {name}"
+        for found in having:
+            before.append((found, name, found[name]))
+            found[name] = value
+    try:
+        yield
+    finally:
+        for found, name, value in reversed(before):
+            found[name] = value
