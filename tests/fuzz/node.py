@@ -104,9 +104,8 @@ class Node:
         self.epoch = 0
         self.sessions = 0
         self.given = Given()
-        bounds = Bounds(
-            vars(limits)["DONE_RANGES_MAX"], vars(limits)["BINDINGS_PER_QUEUE_MAX"], vars(limits)["ANSWERS_KEPT_MAX"]
-        )
+        names = "DONE_RANGES_MAX", "AWAY_RANGES_MAX", "BINDINGS_PER_QUEUE_MAX", "ANSWERS_KEPT_MAX"
+        bounds = Bounds(*(vars(limits)[name] for name in names))
         self.owed = Owed(bounds, self, self.given.forget, self.given.bound_back)
         self.on_change: Callable[[], None] = lambda: None
         self._open()

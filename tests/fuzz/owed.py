@@ -32,6 +32,7 @@ class Bounds(NamedTuple):
     """The limits that answers depend on."""
 
     done_ranges: int
+    away_ranges: int
     bindings: int
     answers: int
 
@@ -248,7 +249,7 @@ class Owed:
         new = {key: start for key, start in starts.items() if life is None or key not in life.bound}
         if len(new) + (len(life.bound) if life else 0) > self.bounds.bindings:
             return {EXHAUSTED}
-        if life and any(self.done_ranges(life, key) >= self.bounds.done_ranges for key in new):
+        if life and any(self.done_ranges(life, key) >= self.bounds.away_ranges for key in new):
             return {EXHAUSTED}
         allowed = {OK}
         for name, start in new.items():

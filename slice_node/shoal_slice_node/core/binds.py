@@ -9,7 +9,7 @@ from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.effects import Bound, Unbound
-from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX, DONE_RANGES_MAX
+from shoal_slice_node.core.limits import AWAY_RANGES_MAX, BINDINGS_PER_QUEUE_MAX
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail, detail_key, encode_detail
 from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of
@@ -102,15 +102,15 @@ def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> No
     for full_name in full_names:
         row = state.tables.key.get(full_name)
         detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
-        if detail_row is None or count_done(detail_row) < DONE_RANGES_MAX or is_bound(state, queue, full_name):
+        if detail_row is None or count_done(detail_row) < AWAY_RANGES_MAX or is_bound(state, queue, full_name):
             continue
         key = show(full_name[NAME])
         raise ResourceExhausted(
-            f"what queue {show(queue.name)} still has to get of key {key} is in {DONE_RANGES_MAX} stretches, as"
+            f"what queue {show(queue.name)} still has to get of key {key} is in {AWAY_RANGES_MAX} stretches, as"
             " many as may be: consume some of it, purge the queue, or unbind the key with discard",
             subject="done ranges of a binding",
-            limit=DONE_RANGES_MAX,
-            value=DONE_RANGES_MAX + 1,
+            limit=AWAY_RANGES_MAX,
+            value=AWAY_RANGES_MAX + 1,
         )
 
 

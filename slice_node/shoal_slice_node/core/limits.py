@@ -24,7 +24,10 @@ ANSWERS_KEPT_MAX: Final = 512
 
 DONE_RANGES_MAX: Final = 4096
 """Done ranges per binding, 16 bytes each in its detail row, together with the messages that are out: acking every
-second message then makes no more. At the bound only what closes a gap is given. As many as a chunk has messages."""
+second message then makes no more. At the bound only the lowest message is given. As many as a chunk has messages."""
+
+AWAY_RANGES_MAX: Final = DONE_RANGES_MAX // 2
+"""A queue that has as many in what it still has to get of a key cannot bind the key again: the rest is for acks."""
 
 RECOVERED_KEYS_MAX: Final = 200_000
 """Keys whose bindings moved in a replayed tail, to be looked at for trims: the last so many; the walk finds the
@@ -125,7 +128,7 @@ PUMP_TURN_BINDINGS: Final = 200
 """Bindings loaded, feeds served again or handles detached in one turn: under 1 ms."""
 
 PUMP_TURN_LOOKS: Final = 5_000
-"""Gaps and streams looked at in one turn: about 2 ms. Above DONE_RANGES_MAX, so that one stream's gaps fit."""
+"""Streams looked at in one turn: about 2 ms."""
 
 DONE_RANGES_PER_COST: Final = 16
 """So many done ranges, read and written again, cost about as much as one ack."""
@@ -195,7 +198,6 @@ PIECE_BYTES_MAX: Final = 1 << 20
 
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
-assert DONE_RANGES_MAX < PUMP_TURN_LOOKS
 assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
 assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
 

@@ -2,10 +2,10 @@
 
 A part takes whole buckets of live bindings, lowest first, then ended bindings. Between two parts the queue may gain or
 lose buckets: one that splits moves entries up, to be met again; where buckets were joined, the purge begins anew.
-What is bound again between two parts, after it had ended with a backlog, may keep that: the part that would have taken
-it finds it among the buckets that are done.
+Bindings that have done ranges come in the last part, live or ended: some may have got them, or be bound again, since
+their bucket's turn.
 
-    position   u32 buckets that the queue had then (never 0) | u32 the bucket to go on with; equal: the ended ones
+    position   u32 buckets that the queue had then (never 0) | u32 the bucket to go on with; equal: the last part
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shoal_slice_node.core.lookups import backlog_of, bound_key
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows.detail_row import KEY_ID, decode_detail, detail_key
 from shoal_slice_node.core.rows.key_row import head_of
+from shoal_slice_node.core.rows.queue_row import Bucket
 from shoal_slice_node.core.state import State
 
 
@@ -38,7 +39,7 @@ def purge(state: State, name: bytes, position: int, budget: BindingBudget) -> tu
         number += 1
     done = False
     if number >= buckets and budget.left > 0:
-        dropped += _purge_ended(state, queue, budget)
+        dropped += _purge_details(state, queue, budget)
         done = budget.left > 0
     queue.save()
     buckets = queue.extra_buckets + 1
@@ -47,20 +48,20 @@ def purge(state: State, name: bytes, position: int, budget: BindingBudget) -> tu
 
 def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget) -> int:
     bucket = queue.numbered_bucket(number)
-    dropped = 0
     budget.left -= len(bucket.starts) + 1
-    for key_id, start in bucket.starts.items():
-        head = head_of(bound_key(state.tables, key_id)[1])
-        cursor = bucket.cursor(key_id)
-        if cursor >= head:
-            continue
-        messages = head - cursor
-        if queue.details:
-            messages -= _forget_detail(state, queue, key_id)
-        bucket.put(key_id, start, head)
-        dropped += messages
-        _tell(state, queue, key_id, head)
-    return dropped
+    return sum(_purge_live(state, queue, bucket, key_id) for key_id in bucket.starts)
+
+
+def _purge_live(state: State, queue: Queue, bucket: Bucket, key_id: bytes) -> int:
+    head = head_of(bound_key(state.tables, key_id)[1])
+    messages = head - bucket.cursor(key_id)
+    if messages <= 0:
+        return 0
+    if queue.details:
+        messages -= _forget_detail(state, queue, key_id)
+    bucket.put(key_id, bucket.starts[key_id], head)
+    _tell(state, queue, key_id, head)
+    return messages
 
 
 def _forget_detail(state: State, queue: Queue, key_id: bytes) -> int:
@@ -73,16 +74,22 @@ def _forget_detail(state: State, queue: Queue, key_id: bytes) -> int:
     return decode_detail(row).done.offsets()
 
 
-def _purge_ended(state: State, queue: Queue, budget: BindingBudget) -> int:
+def _purge_details(state: State, queue: Queue, budget: BindingBudget) -> int:
     """Ended bindings hold nothing but their backlog: they go."""
     dropped = 0
     rows = list(islice(state.tables.detail.scan(queue.id), budget.left)) if queue.details else []
-    budget.left -= len(rows)
     for row_key, row in rows:
-        detail = decode_detail(row)
+        if budget.left <= 0:
+            break
+        budget.left -= 1
+        detail, key_id = decode_detail(row), row_key[KEY_ID]
         if detail.ended:
             dropped += backlog_of(detail.cursor, detail.end, detail.done)
-            discard_ended(state, queue, row_key[KEY_ID])
+            discard_ended(state, queue, key_id)
+        else:
+            bucket = queue.bucket(key_id)
+            budget.left -= len(bucket.starts)
+            dropped += _purge_live(state, queue, bucket, key_id)
     return dropped
 
 

@@ -69,26 +69,10 @@ class Ranges:
         begin, end = bisect_right(self._to, first), bisect_left(self._from, to)
         return [(max(first, self._from[i]), min(to, self._to[i])) for i in range(begin, end)]
 
-    def between(self, first: int, to: int) -> list[tuple[int, int]]:
-        """The parts of first <= offset < to that are not in."""
-        gaps = []
-        for low, high in self.within(first, to):
-            if first < low:
-                gaps.append((first, low))
-            first = high
-        if first < to:
-            gaps.append((first, to))
-        return gaps
-
     def next_from(self, offset: int) -> int | None:
         """Where the first range at or above `offset` begins."""
         index = bisect_left(self._from, offset)
         return self._from[index] if index < len(self._from) else None
-
-    @property
-    def end(self) -> int:
-        """The end of the last range; 0 if there is none."""
-        return self._to[-1] if self._to else 0
 
     def cut_above(self, offset: int) -> list[tuple[int, int]]:
         """Forgets everything from `offset` on. Returns what that was."""

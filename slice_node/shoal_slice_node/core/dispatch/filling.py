@@ -36,7 +36,7 @@ Give = Callable[[Stream, Attachment, Piece], None]
 
 class Budget:
     """What one turn may still read: a part of a chunk counts as all of it, since all of it travels. `looks`: streams
-    and gaps that may still be looked at."""
+    that may still be looked at."""
 
     __slots__ = ("chunk_bytes", "looks", "messages", "rows")
 
@@ -67,7 +67,7 @@ def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget, l
     key = found[1]
     filling = _Filling(state, stream, key, pick, give, budget, lease)
     if stream.messages_allowed <= 0:
-        filling.close_gaps()
+        filling.give_lowest()
         return False
     return filling.give_again() and filling.give_next()
 
@@ -120,32 +120,26 @@ class _Filling:
         stream.next = max(stream.next, end)
         return True
 
-    def close_gaps(self) -> None:
-        """There are as many done ranges as may be: only the first message of each gap below the last of them is given.
-        Acking it makes a range longer, or two of them one, and never one more."""
-        stream, budget = self._stream, self._budget
-        done = stream.done
-        if done is None:
+    def give_lowest(self) -> None:
+        """There are as many done ranges as may be: only the lowest message is given, alone. Acking it moves the cursor
+        and makes no range more; and what is above stays behind it."""
+        stream = self._stream
+        again = stream.returned[0] if stream.returned else None
+        first, to = again[:2] if again is not None else (stream.next, stream.end or self._key.head)
+        if stream.out and stream.out[0].first < first:
             return
-        if stream.next < done.end:
-            gaps = done.between(stream.next, done.end)
-            news = [Returned(low, to, 1 if low < stream.marked else 0) for low, to in gaps]
-            stream.returned = sorted([*(stream.returned or ()), *news])
-            stream.next = done.end
-        for index, (first, to, times) in enumerate(stream.returned or ()):
-            budget.looks -= 1
-            if first != stream.cursor and done.end_of(first - 1) != first:
-                continue  # The one before it is out: its ack comes first.
-            piece = next(self._pieces(max(first, self._key.low), to), None)
-            if piece is None:
-                given = to  # Expired, or done: nothing of it is left.
-            else:
-                given = self._give_part(piece._replace(times=times), 1)
-                if not given:
-                    break
-            stream.returned[index] = Returned(given, to, times)  # type: ignore[index]
-        if stream.returned:
-            stream.returned = [entry for entry in stream.returned if entry.first < entry.to]
+        given = to  # Where nothing of it is kept any more.
+        for piece in self._pieces(max(first, self._key.low), to):
+            given = self._give_part(piece if again is None else piece._replace(times=again.times), 1)
+            break
+        if not given:
+            return
+        if again is None:
+            stream.next = given
+        elif given < to:
+            stream.returned[0] = Returned(given, to, again.times)  # type: ignore[index]
+        else:
+            del stream.returned[0]  # type: ignore[union-attr]
 
     def _give_part(self, piece: Piece, allowed: int) -> int:
         """Gives up to `allowed` messages of a piece. Returns where that ends; 0: nothing was given."""

@@ -6,16 +6,12 @@ A test asks after every step; a running node asks a few feeds now and then, coun
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
 from typing import NamedTuple
 
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.streams import Stream
-
-_FIRST = attrgetter("first")
 
 
 class Silent(NamedTuple):
@@ -88,12 +84,6 @@ def _silence(dispatcher: Dispatcher, feed: Feed, stream: Stream) -> str:
 
 
 def _waits_for_acks(stream: Stream) -> bool:
-    """As many done ranges as may be: only acks of what is out can lead on, and something below them is out."""
-    if stream.messages_allowed > 0 or not stream.out:
-        return False
-    for first, _, _ in stream.returned or ():
-        level = first == stream.cursor or (stream.done is not None and stream.done.end_of(first - 1) == first)
-        if level and first < stream.done_end:
-            return False
-    index = bisect_left(stream.out, stream.next, key=_FIRST)
-    return index > 0
+    """As many done ranges as may be, and the lowest message is out: only its ack can lead on."""
+    lowest = stream.returned[0].first if stream.returned else stream.next
+    return stream.messages_allowed <= 0 and bool(stream.out) and stream.out[0].first < lowest

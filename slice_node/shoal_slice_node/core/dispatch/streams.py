@@ -92,17 +92,11 @@ class Stream:
     @property
     def messages_allowed(self) -> int:
         """How many messages may be given now, so that done ranges stay about DONE_RANGES_MAX however they are acked.
-        With nothing out and half of that free it is any number: a chunk is not taken apart. 0: only what closes a
-        gap."""
+        With nothing out and half of that free it is any number: a chunk is not taken apart. 0: only the lowest."""
         ranges = len(self.done) if self.done is not None else 0
         if not self.out_messages and 2 * ranges <= DONE_RANGES_MAX:
             return 1 << 62
         return DONE_RANGES_MAX - ranges - self.out_messages
-
-    @property
-    def done_end(self) -> int:
-        """The end of the last done range."""
-        return self.done.end if self.done is not None else 0
 
     def give(
         self, first: int, to: int, body_bytes: int, attachment: Attachment, times: int, lease: Lease | None = None
