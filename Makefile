@@ -9,7 +9,7 @@ ETCD_DEBIAN := .tools/etcd-debian/etcd
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-etcd etcd etcd-if-go chromium check chart bench loadtest proto lock publish-contract upgrade
+.PHONY: help setup demo test test-etcd etcd etcd-if-go chromium check chart bench soak loadtest proto lock publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -73,6 +73,11 @@ chart: setup  ## the Helm chart's table of values, its tests, and an archive of 
 
 bench: setup  ## every benchmark at 100,000 queues, under a minute each
 	$(BIN)/shoal bench all --quick
+
+MINUTES ?= 120
+soak: setup  ## the fuzzer on every core, from anywhere, for MINUTES; stops at the first failure and says how to repeat it
+	for core in $$(seq $$(nproc)); do $(BIN)/python -m tests.fuzz --minutes $(MINUTES) & pids="$$pids $$!"; done; \
+	  for pid in $$pids; do wait $$pid || { kill $$pids 2>/dev/null; exit 1; }; done
 
 SCALE ?= 4
 SHAPE ?= steady

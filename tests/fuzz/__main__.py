@@ -1,45 +1,64 @@
-"""`python -m tests.fuzz SEED`: one run again. `python -m tests.fuzz --runs N`, `--minutes M`: many."""
+"""`python -m tests.fuzz SEED`: one run again. `--runs N`, `--minutes M`: many, from SEED on or from anywhere."""
 
 from __future__ import annotations
 
 import argparse
+import secrets
 import sys
 import time
 
 from tests.fuzz.runs import attempt, plan, report
+
+SEEDS = 1 << 40
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("seed", type=int, nargs="?")
     parser.add_argument("--steps", help="only these of its steps, as a failure lists them")
-    parser.add_argument("--runs", type=int, default=0)
     parser.add_argument("--limits", help="these instead of its own: NAME=N,NAME=N")
+    parser.add_argument("--runs", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=0)
     arguments = parser.parse_args()
-    if arguments.runs:
-        began = time.process_time()
-        first = arguments.seed or 0
-        failed = 0
-        for seed in range(first, first + arguments.runs):
-            failure = attempt(plan(seed))
-            if failure:
-                failed += 1
-                sys.stdout.write(f"{seed}: {failure.what}: {type(failure.error).__name__} {str(failure.error)[:150]}\n")
-        sys.stdout.write(f"{failed} failed, {(time.process_time() - began) / arguments.runs * 1000:.1f} ms a run\n")
-        return 0
+    if arguments.runs or arguments.minutes:
+        first = secrets.randbelow(SEEDS) if arguments.seed is None else arguments.seed
+        return many(first, arguments.runs or SEEDS, arguments.minutes or 1e9)
+    if arguments.seed is None:
+        parser.error("SEED, --runs or --minutes is needed")
     found = plan(arguments.seed)
     if arguments.limits is not None:
-        found = found._replace(limits={n: int(v) for n, v in (x.split("=") for x in arguments.limits.split(",") if x)})
-    if arguments.steps:
-        failure = attempt(found, [int(x) for x in arguments.steps.split(",")])
-        if failure:
-            sys.stdout.write(failure.told() + f"\n{found.limits}\n{failure.what}: {failure.error}\n")
-            raise failure.error
+        pairs = [pair.partition("=") for pair in arguments.limits.split(",") if pair]
+        found = found._replace(limits={name: int(value) for name, _, value in pairs})
+    if not arguments.steps:
+        if attempt(found) is None:
+            return 0
+        sys.stdout.write(report(arguments.seed, found) + "\n")
+        return 1
+    failure = attempt(found, [int(number) for number in arguments.steps.split(",")])
+    if failure is None:
         return 0
-    if attempt(found) is None:
-        return 0
-    sys.stdout.write(report(arguments.seed, found) + "\n")
-    return 1
+    sys.stdout.write(f"{failure.told()}\nfailed in {failure.what}\n")
+    raise failure.error
+
+
+def many(first: int, runs: int, minutes: float) -> int:
+    """Stops at the first failure. Says each minute how far it is."""
+    began = told = time.monotonic()
+    for seed in range(first, first + runs):
+        found = plan(seed)
+        if attempt(found) is not None:
+            sys.stdout.write(report(seed, found) + "\n")
+            return 1
+        now = time.monotonic()
+        if now - began > minutes * 60:
+            runs = seed + 1 - first
+            break
+        if now - told > 60:
+            told = now
+            sys.stdout.write(f"{seed + 1 - first:,} runs\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{runs:,} runs from seed {first} on: nothing found\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, STREAM_BYTES
 from shoal_slice_node.core.reading import describe_queue, peek
 from shoal_slice_node.core.turns import finish
-from tests.fuzz.given import Holder
+from tests.fuzz.given import Holder, Way
 from tests.fuzz.node import Node
 from tests.fuzz.owed import Life
 
@@ -72,10 +72,16 @@ class Checks:
         for life, key, offset in brief:
             for number, client in node.clients.items():
                 session = client.session
-                for parcel in session.waiting.values():
-                    for handle in parcel.handles if parcel.key == key and parcel.low <= offset < parcel.to else ():
-                        attachment = session.attachments.get(handle)
-                        if attachment is not None and attachment.feed.queue_id == life.queue_id:
+                waiting = Counter(
+                    handle
+                    for parcel in session.waiting.values()
+                    for handle in (parcel.handles if parcel.key == key and parcel.low <= offset < parcel.to else ())
+                )
+                for handle, count in waiting.items():
+                    attachment = session.attachments.get(handle)
+                    if attachment is not None and attachment.feed.queue_id == life.queue_id:
+                        known = node.given.ways.get(number, {}).get(Way(handle, life.number, key, offset), ())
+                        for _ in range(count - len(known)):
                             node.given.way(life, key, offset, number, handle)
 
     def sound(self) -> None:

@@ -209,17 +209,19 @@ class Dispatcher:
             return
         budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
         for _ in range(len(feed.lagging)):
-            if budget.spent:
-                registry.wake(feed)
-                return
-            if not feed.has_room:
-                return
+            if budget.spent or not feed.has_room:
+                break
             stream = next(iter(feed.lagging.values()))
             feed.clear_lagging(stream)
-            if not fill(self.state, stream, feed.pick, registry.give, budget):
+            before = budget.rows
+            caught_up = fill(self.state, stream, feed.pick, registry.give, budget)
+            if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
-        if budget.spent:
+            feed.passed_over = 0 if caught_up or budget.rows < before else feed.passed_over + 1
+        if budget.spent and feed.passed_over < len(feed.lagging):
             registry.wake(feed)
+        else:
+            feed.passed_over = 0
 
     def _spread_turn(self) -> None:
         self.growing.turn(PUMP_TURN_HANDLES)

@@ -63,7 +63,8 @@ class Feed:
     """`attachments`, by session number, get pushes, in turns; `pullers` took messages. `sole`: the attachment, if there
     is exactly one. `lagging`: streams with something to read or give again. `unflushed`: streams with acks that are not
     in the journal. `loading`: some bindings may have no stream yet; the loader makes them. `leaving`: attachments that
-    left and whose messages are still being taken back. `gone`: it is not registered any more.
+    left and whose messages are still being taken back. `passed_over`: so many lagging streams in a row got nothing, as
+    they wait for acks; where all do, the feed waits too. `gone`: it is not registered any more.
 
     `line` holds the attachments that may have room, the next to be served first. One that has none leaves the line; it
     is lined up again when its window opens or its session has room, so a look never costs more than those that left.
@@ -77,6 +78,7 @@ class Feed:
         "line",
         "loading",
         "name",
+        "passed_over",
         "pullers",
         "queue_id",
         "sole",
@@ -91,6 +93,7 @@ class Feed:
         self.loading = True
         self.gone = False
         self.leaving = 0
+        self.passed_over = 0
         self.streams: dict[bytes, Stream] = {}
         self.attachments: dict[int, Attachment] = {}
         self.sole: Attachment | None = None

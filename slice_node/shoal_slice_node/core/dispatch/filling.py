@@ -59,17 +59,19 @@ class Budget:
 def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget, lease: Lease | None = None) -> bool:
     """Gives what the stream lacks. True: it has caught up. False: nothing has room, the budget is spent, or the stream
     has as many done ranges as may be and waits for acks. `lease`: under which it is out."""
-    budget.looks -= 1
     found = state.key_by_id(stream.key_id)
     if found is None:
         stream.returned = None
         return True
     key = found[1]
     filling = _Filling(state, stream, key, pick, give, budget, lease)
-    if stream.messages_allowed <= 0:
+    if stream.messages_allowed > 0:
+        caught_up = filling.give_again() and filling.give_next()
+    else:
         filling.give_lowest()
-        return False
-    return filling.give_again() and filling.give_next()
+        caught_up = False
+    budget.looks -= 1
+    return caught_up
 
 
 class _Filling:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.filling import Piece
@@ -76,13 +77,11 @@ class Growing:
         if spread.streams is None and not self._begin(key_id, spread):
             return
         assert spread.streams is not None
-        some: list[Stream] = []
-        for stream in spread.streams:
-            some.append(stream)
-            if len(some) == streams_max:
-                break
-        else:
+        next_ones = list(islice(spread.streams, streams_max))
+        if len(next_ones) < streams_max:
             spread.streams = None
+        watchers = self._registry.by_key.get(key_id, {})  # Some may have left since they were listed.
+        some = [stream for stream in next_ones if watchers.get(stream.feed.queue_id) is stream]
         if spread.grown is not None:
             self._give(spread.grown, some)
         else:

@@ -1,0 +1,18 @@
+"""Two thousand runs of the fuzzer: the same ones each time; `make soak` makes others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.runs import attempt, plan, report
+
+RUNS = 2_000
+RUNS_PER_TEST = 200
+
+
+@pytest.mark.parametrize("first", range(0, RUNS, RUNS_PER_TEST))
+def test_no_step_breaks_a_promise(first: int) -> None:
+    for seed in range(first, first + RUNS_PER_TEST):
+        found = plan(seed)
+        if attempt(found) is not None:
+            pytest.fail(report(seed, found))
