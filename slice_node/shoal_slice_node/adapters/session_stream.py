@@ -16,7 +16,7 @@ import grpc
 
 from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.grpc_errors import abort
-from shoal_contract.limits import PRODUCER_BYTES
+from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
@@ -29,7 +29,6 @@ from shoal_slice_node.adapters.limits import (
     RESETS_PER_RESPONSE_MAX,
     RESPONSE_BYTES_MAX,
 )
-from shoal_slice_node.core.limits import PULL_LEASE_MS_MAX
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.session_frames import parse_request
 

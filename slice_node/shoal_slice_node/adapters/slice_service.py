@@ -10,14 +10,13 @@ import grpc
 
 from shoal_contract.errors import Malformed, ShoalError, from_wire
 from shoal_contract.grpc_errors import abort
-from shoal_contract.limits import PRODUCER_BYTES
+from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import PULL_LEASE_MS_DEFAULT
 from shoal_slice_node.adapters.session_stream import SessionStream, check_open
 from shoal_slice_node.adapters.unary import Admission, Unary, unary_handlers
-from shoal_slice_node.core.limits import PULL_LEASE_MS_MAX
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.turns import Work
 

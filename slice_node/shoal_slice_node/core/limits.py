@@ -145,9 +145,6 @@ OWED_PER_SESSION_MAX: Final = 50_000
 OWED_BY_PULLS_MAX: Final = 500_000
 """The same of all unary pulls together, which share a session: 60 MB. Further pulls are refused."""
 
-PULL_LEASE_MS_MAX: Final = 3_600_000
-"""The longest lease of a pull: what is not acked in an hour is given again."""
-
 LEASES_ENDED_KEPT: Final = 1_000
 """Leases whose messages are all acked, kept until the next rebuild of the clock."""
 
