@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import maintenance, requests
-from tests.fuzz import small_limits, steps
+from tests.fuzz import consumers, small_limits, steps
+from tests.fuzz.changes import setting
 from tests.fuzz.node import Client, Memory, Node
-from tests.fuzz.steps import WEIGHTS, Step, World
+from tests.fuzz.steps import WEIGHTS, Step
+from tests.fuzz.world import PARTITIONS, World
 
 STEPS = (40, 120)
 ROUNDS_MAX = 1500
@@ -49,7 +51,7 @@ def plan(seed: int) -> Plan:
         Memory(*(random.choice((full, few)) for full, few in zip(Memory(), small, strict=True))),
         random.choice((1.0, 0.7, 0.3)),
         random.random() < 0.6,
-        [(steps.setting, random.getrandbits(32)), *((step, random.getrandbits(32)) for step in chosen)],
+        [(setting, random.getrandbits(32)), *((step, random.getrandbits(32)) for step in chosen)],
     )
 
 
@@ -96,7 +98,7 @@ def _clock(now_ms: Callable[[], int]) -> Iterator[None]:
 def finish(world: World, stays: bool) -> None:
     """Everything that is owed comes and is acked; then nothing is left anywhere."""
     node = world.node
-    world.own(b"\x01" * steps.PARTITIONS)
+    world.own(b"\x01" * PARTITIONS)
     for client in list(node.clients.values()):
         client.lazy = False
         if not stays or client.session.pullers:  # What was pulled without a lease comes again when its session ends.
@@ -134,7 +136,7 @@ def _round(world: World, random: Random) -> None:
     if missing:
         client = node.open(1 << 20, lazy=False)
         request = wire.Attach(queues=missing[:1], handles=[1])
-        steps.read(world, client, requests.attach(node, client.session, request), random)  # type: ignore[arg-type]
+        consumers.read(world, client, requests.attach(node, client.session, request), random)  # type: ignore[arg-type]
     node.turn(50)
     node.wake()
     for client in list(node.clients.values()):
@@ -157,14 +159,14 @@ def _attached(world: World, name: bytes) -> bool:
 
 def _read_and_ack(world: World, client: Client, random: Random) -> None:
     for _ in range(6):
-        steps.take(world, random, client)
-    held = steps.held_by(world, client)
+        consumers.take(world, random, client)
+    held = consumers.held_by(world, client)
     acks = []
     for name, handle, key, offsets in held:
         names: dict[str, Any] = {"queues": [name]} if handle is None else {"handles": [handle]}
         acks += [wire.Ack(key=key, low=offset, to=offset + 1, **names) for offset in offsets[:9]]
     if acks:
-        steps.send_acks(world, client, acks)
+        consumers.send_acks(world, client, acks)
 
 
 def _left(world: World) -> list[str]:

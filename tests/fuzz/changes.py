@@ -1,0 +1,157 @@
+"""Steps that ask for changes: declare, bind, unbind, publish, drop, purge, import."""
+
+from random import Random
+
+from shoal_contract.chunk import encode_chunk
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters.commit_loop import Item
+from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.frames import parse_import
+from shoal_slice_node.core.records import ChangeHead, Kind, encode_change
+from tests.fuzz.world import KEYS, QUEUES, World, body, pick_client
+
+
+def one_declare(world: World, random: Random) -> wire.Step:
+    some = random.sample(QUEUES, random.choice((1, 1, 2)))
+    step = wire.Declares(queues=some)
+    step.options.expires_after_s = 5 if random.random() < 0.1 else 0
+    if random.random() < 0.25:
+        lives = [world.node.owed.lives.get(name) for name in some]
+        old = [life.incarnation if life else 0 for life in lives]
+        at_home = [world.node.owed.owns(b"@" + name) for name in some]
+        step.incarnations.extend(
+            number - random.randint(0, 1) * bool(number) if home else random.choice((0, number, 5 << 40, 6 << 40))
+            for number, home in zip(old, at_home, strict=True)
+        )
+    return wire.Step(declares=step)
+
+
+def one_bind(world: World, random: Random) -> wire.Step:
+    start = random.choice((0, 0, 0, *wire.Start.values()))
+    step = wire.Binds(start=wire.Start.ValueType(start), start_value=random.randint(0, 4) if start > 1 else 0)
+    for name in random.sample(QUEUES, random.choice((1, 1, 2))):
+        keys = random.choices(KEYS, k=random.choice((1, 2, 4)))
+        if start == wire.START_OFFSET and keys[0] in world.node.owed.keys:
+            step.start_value = max(0, world.node.owed.keys[keys[0]].head - random.randint(-1, 6))
+        step.queues.append(name)
+        step.key_counts.append(len(keys))
+        step.keys.extend(keys)
+    return wire.Step(binds=step)
+
+
+def one_unbind(world: World, random: Random) -> wire.Step:
+    keys = random.sample(KEYS, random.choice((1, 2, 4)))
+    step = wire.Unbinds(queues=[random.choice(QUEUES)], key_counts=[len(keys)], keys=keys)
+    step.discard = random.random() < 0.3
+    return wire.Step(unbinds=step)
+
+
+def one_publish(world: World, random: Random) -> wire.Step:
+    direct = [b"@" + name for name in QUEUES]
+    step = wire.Publishes(mandatory=random.random() < 0.2)
+    for _ in range(random.choice((1, 1, 3))):
+        step.keys.append(random.choice(KEYS + KEYS if random.random() < 0.8 else direct))
+        step.chunks.append(encode_chunk([body(world, random) for _ in range(random.choice((1, 1, 2, 4)))]))
+    return wire.Step(publishes=step)
+
+
+def one_drop(world: World, random: Random) -> wire.Step:
+    name = random.choice(QUEUES)
+    step = wire.Drops(queues=[name])
+    life = world.node.owed.lives.get(name)
+    if random.random() < 0.3:
+        step.incarnations.append(max(0, (life.incarnation if life else 7) - random.randint(0, 1)))
+    return wire.Step(drops=step)
+
+
+def one_purge(world: World, random: Random) -> wire.Step:
+    return wire.Step(purges=wire.Purges(queues=[random.choice(QUEUES)]))
+
+
+def declare(world: World, random: Random) -> None:
+    world.change(random, one_declare(world, random))
+
+
+def bind(world: World, random: Random) -> None:
+    world.change(random, one_bind(world, random))
+
+
+def unbind(world: World, random: Random) -> None:
+    world.change(random, one_unbind(world, random))
+
+
+def publish(world: World, random: Random) -> None:
+    world.change(random, one_publish(world, random))
+
+
+def drop(world: World, random: Random) -> None:
+    world.change(random, one_drop(world, random))
+
+
+def purge(world: World, random: Random) -> None:
+    world.change(random, one_purge(world, random), purging=True)
+
+
+def several(world: World, random: Random) -> None:
+    """Steps of one frame happen in one record."""
+    kinds = [one_declare, one_bind, one_bind, one_unbind, one_publish, one_publish, one_drop]
+    if not world.parts:
+        kinds.append(one_purge)
+    world.change(random, *(random.choice(kinds)(world, random) for _ in range(random.randint(2, 5))))
+
+
+def setting(world: World, random: Random) -> None:
+    """A queue that is there, bound, and has something to get."""
+    name, keys = random.choice(QUEUES), random.sample(KEYS, random.choice((1, 3, 5)))
+    binds = wire.Binds(queues=[name], key_counts=[len(keys)], keys=keys)
+    publishes = [one_publish(world, random) for _ in range(random.randint(0, 3))]
+    world.change(random, wire.Step(declares=wire.Declares(queues=[name])), wire.Step(binds=binds), *publishes)
+
+
+def away(world: World, random: Random) -> None:
+    """A queue leaves a key and comes back, with something left to get: done ranges that no ack made."""
+    (name, other), key = random.sample(QUEUES, 2), random.choice(KEYS)
+    here = wire.Step(binds=wire.Binds(queues=[name, other], key_counts=[1, 1], keys=[key, key]))
+    leave = wire.Step(unbinds=wire.Unbinds(queues=[name], key_counts=[1], keys=[key]))
+    steps = [wire.Step(declares=wire.Declares(queues=[name, other])), here]
+    for _ in range(random.randint(1, 4)):
+        chunks = [encode_chunk([body(world, random) for _ in range(random.choice((1, 2, 3)))]) for _ in range(2)]
+        told = [wire.Step(publishes=wire.Publishes(keys=[key], chunks=[chunk])) for chunk in chunks]
+        steps += [told[0], leave, told[1], here]
+    world.change(random, *steps)
+
+
+def again(world: World, random: Random) -> None:
+    """A frame comes a second time."""
+    client = pick_client(world, random)
+    if client is not None and client.frames:
+        sequence, data = random.choice(client.frames)
+        world.send(ChangeHead(client.producer, sequence, max(0, sequence - 1)), data, lambda _: None)
+
+
+def bulk(world: World, random: Random) -> None:
+    """A chunk of an import: the next, or one that came before, or one too far."""
+    if not world.chunks or random.random() < 0.2:
+        world.runs += 1
+        world.chunks[b"r%015d" % world.runs] = 0
+    run, last = random.choice(list(world.chunks.items()))
+    chunk = max(1, last + random.choice((1, 1, 1, 1, 0, 2)))
+    step = wire.Imports()
+    with_starts = random.random() < 0.3
+    for name in sorted(random.sample(QUEUES, random.choice((1, 2)))):
+        keys = random.sample(KEYS, random.choice((0, 1, 3)))
+        step.queues.append(name)
+        step.key_counts.append(len(keys))
+        step.keys.extend(keys)
+        heads = [world.node.owed.keys[key].head if key in world.node.owed.keys else 1 for key in keys]
+        step.starts.extend([max(0, head - random.randint(-1, 3)) for head in heads] if with_starts else [])
+    data = wire.Change(steps=[wire.Step(imports=step)]).SerializeToString()
+    checked = parse_import(data)
+    world.say(run, chunk, step)
+
+    def applied(effects: Effects) -> None:
+        if effects.refused is None:
+            world.chunks[run] = max(world.chunks[run], chunk)
+
+    payload = encode_change(ChangeHead(run, chunk, max(0, chunk - 2)), data)
+    world.node.submit(Item(Kind.CHANGE, payload, applied, lambda _: None, checked))

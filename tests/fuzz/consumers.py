@@ -1,0 +1,193 @@
+"""Steps of consumers: attach, detach, pull, read what comes, ack it."""
+
+from collections.abc import Callable
+from random import Random
+
+from shoal_contract.chunk import parse_chunk
+from shoal_contract.errors import ShoalError
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters import requests
+from shoal_slice_node.core.turns import Work
+from tests.fuzz.node import Client
+from tests.fuzz.owed import Life
+from tests.fuzz.world import HANDLES, QUEUES, World, pick_client
+
+
+def open_session(world: World, random: Random) -> None:
+    if len(world.node.clients) < 4:
+        world.node.open(random.choice((1, 700, 2500, 1 << 20)), lazy=random.random() < 0.2)
+
+
+def close_session(world: World, random: Random) -> None:
+    client = pick_client(world, random)
+    if client is not None and random.random() < 0.5:
+        world.say("close", client.session.number)
+        world.node.close(client)
+
+
+def attach(world: World, random: Random) -> None:
+    client = pick_client(world, random)
+    if client is None:
+        open_session(world, random)
+        return
+    count = random.choice((1, 1, 2))
+    request = wire.Attach(queues=random.sample(QUEUES, count), handles=random.sample(HANDLES, count))
+    request.window_messages = random.choice((1, 2, 5, 1000))
+    request.window_bytes = random.choice((1, 500, 0))
+    world.say("attach", client.session.number, request)
+    read(world, client, requests.attach(world.node, client.session, request), random)  # type: ignore[arg-type]
+
+
+def detach(world: World, random: Random) -> None:
+    client = pick_client(world, random)
+    if client is not None:
+        request = wire.Detach(handles=random.sample(HANDLES, random.choice((1, 1, 2))))
+        world.say("detach", client.session.number, request)
+        read(world, client, requests.detach(world.node, client.session, request), random)  # type: ignore[arg-type]
+
+
+def read(world: World, client: Client | None, work: Callable[[], Work[wire.Answer]], random: Random) -> None:
+    """As the session's stream, or a unary call, submits it."""
+    source = "unary" if client is None else client.session.number
+
+    def answered(answer: wire.Answer) -> None:
+        session = world.node.shared if client is None else client.session
+        world.checks.gave()
+        for delivery in answer.pulled.deliveries:
+            receive(world, session.number, None, delivery)
+
+    if client is not None and client.session.closed:
+        return
+    requests.submit_work(world.node, source, 0, work, answered)  # type: ignore[arg-type]
+    if random.random() < world.prompt:
+        world.settle()
+
+
+def pull(world: World, random: Random) -> None:
+    client = pick_client(world, random) if random.random() < 0.6 else None
+    request = wire.Pull(queue=random.choice(QUEUES), messages_max=random.choice((1, 2, 5, 0)))
+    request.bytes_max = random.choice((1, 500, 0))
+    request.lease_ms = random.choice((0, 100, 2000))
+    session = world.node.shared if client is None else client.session
+    world.say("pull", session.number, request)
+    default_ms = 1500 if client is None else 0
+    read(world, client, requests.pull(world.node, session, request, default_ms, 3000), random)  # type: ignore[arg-type]
+
+
+def receive(world: World, session: int, handle: int | None, delivery: wire.Delivery) -> None:
+    """Bodies and times are those that were published; it was given, and comes in its turn."""
+    node = world.node
+    bodies = parse_chunk(delivery.chunk).bodies
+    log = node.owed.keys[delivery.key].log
+    for offset in range(delivery.low, delivery.to):
+        found = bodies[offset - delivery.first], delivery.time_ms
+        assert log[offset] == found, f"{delivery.key!r} {offset} brings another message"
+        ways = [
+            way for way in node.given.ways.get(session, {}) if way[0] == handle and way[2:] == (delivery.key, offset)
+        ]
+        assert ways, f"{delivery.key!r} {offset} reaches session {session} handle {handle}, and was not given to it"
+        node.given.came(session, ways[0], not delivery.redelivered)
+
+
+def take(world: World, random: Random, client: Client | None = None) -> None:
+    """A client's transport takes something, or is done with what it took."""
+    client = client or pick_client(world, random, lazy=False)
+    if client is None:
+        return
+    session, dispatcher = client.session, world.node.dispatcher
+    if client.writing:
+        cost_bytes, client.writing = client.writing, 0
+        dispatcher.sent(session, cost_bytes)
+    elif client.awake:
+        session.resets.clear()
+        deliveries: list[wire.Delivery] = []
+        if session.waiting:
+            deliveries, client.writing = dispatcher.take(session, random.choice((1, 500, 1 << 20)))
+        for delivery in deliveries:
+            world.say(
+                "to", session.number, delivery.key, delivery.low, delivery.to, delivery.handles, delivery.redelivered
+            )
+            for handle in delivery.handles:
+                receive(world, session.number, handle, delivery)
+        client.awake = (client.awake and session.to_send) or bool(client.writing)
+
+
+def ack(world: World, random: Random) -> None:
+    """By a session, of what it holds; sometimes of what it does not."""
+    client = pick_client(world, random)
+    if client is None:
+        return
+    held = held_by(world, client)
+    if not held:
+        return
+    frame = []
+    for _ in range(random.choice((1, 1, 3))):
+        name, handle, key, offsets = random.choice(held)
+        first, last = sorted(random.choices(offsets, k=2))
+        low = random.choice((0, first, first, first))
+        request = wire.Ack(key=key, low=low, to=last + 1 + random.choice((0, 0, 3)))
+        if handle is None:
+            request.queues.append(name)
+        else:
+            request.handles.append(handle)
+        frame.append(request)
+    send_acks(world, client, frame)
+
+
+def held_by(world: World, client: Client) -> list[tuple[bytes, int | None, bytes, list[int]]]:
+    """(queue, handle, key, offsets) of what a session holds."""
+    found = []
+    session, given = client.session, world.node.given
+    for attachment in (*session.attachments.values(), *session.pullers.values()):
+        life = world.node.owed.lives.get(attachment.feed.name)
+        for key in life.todo if life else ():
+            offsets = sorted(o for o, holder in given.holds(life, key).items() if holder.consumer is attachment)  # type: ignore[arg-type]
+            if offsets:
+                found.append((attachment.feed.name, attachment.handle, key, offsets))
+    return found
+
+
+def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
+    """Once they are answered they are durable: what was acked comes no more."""
+    node, session = world.node, client.session
+    promised: list[tuple[Life, bytes, int, int]] = []
+    for one in acks if not node.turns.busy(session.number) else ():  # Else a handle may mean another queue by then.
+        for handle in one.handles:
+            attachment = session.attachments.get(handle)
+            life = None if attachment is None else node.owed.lives.get(attachment.feed.name)
+            if life is not None and attachment is not None and not attachment.feed.gone:
+                for offset, holder in node.given.holds(life, one.key).items():
+                    if holder.consumer is attachment and one.low <= offset < one.to:
+                        promised.append((life, one.key, offset, life.todo[one.key][offset]))
+
+    def flushed(error: ShoalError | None) -> None:
+        for life, key, offset, since in promised if error is None and not session.closed else ():
+            assert life.todo.get(key, {}).get(offset) != since, f"an ack of {key!r} {offset} is answered, not durable"
+
+    def taken(error: ShoalError | None) -> None:
+        assert error is None
+        node.acks.then(flushed)
+
+    world.say("acks", session.number, acks)
+    try:
+        requests.take_acks(node, session, acks, taken, everyone=False)  # type: ignore[arg-type]
+    except ShoalError as error:
+        assert not all(node.owed.owns(one.key) for one in acks), error
+
+
+def ack_by_name(world: World, random: Random) -> None:
+    """A unary call: whoever has it."""
+    held = [
+        (life, key) for life in world.node.owed.lives.values() for key in life.todo if world.node.given.holds(life, key)
+    ]
+    if not held:
+        return
+    life, key = random.choice(held)
+    offsets = sorted(world.node.given.holds(life, key))
+    first, last = sorted(random.choices(offsets, k=2))
+    request = wire.Ack(key=key, low=first, to=last + 1, queues=[life.name])
+    world.say("ack by name", request)
+    try:
+        requests.take_acks(world.node, world.node.shared, [request], lambda _: None, everyone=True)  # type: ignore[arg-type]
+    except ShoalError as error:
+        assert not world.node.owed.owns(key), error

@@ -1,0 +1,121 @@
+"""What the steps of a run act on: a node, its clients, and what they remember."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from re import sub
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters import requests
+from shoal_slice_node.adapters.commit_loop import Item
+from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_ownership
+from tests.fuzz.checks import Checks
+from tests.fuzz.node import Client, Node
+from tests.fuzz.owed import Life
+
+PARTITIONS = 4
+QUEUES = (b"q0", b"q1", b"q2", b"q3")
+KEYS = (b"k0", b"k1", b"k2", b"k3", b"k4")
+HANDLES = (1, 2, 3)
+DAY_MS = 86_400_000
+FRAMES_KEPT = 20
+
+
+class World:
+    """A node, its clients, and what they remember. `prompt`: how often what is asked is written and applied at once.
+    `parts`: purges may come in parts."""
+
+    def __init__(self, node: Node, prompt: float, parts: bool) -> None:
+        self.node = node
+        self.checks = Checks(node)
+        self.prompt = prompt
+        self.parts = parts
+        self.bodies = 0
+        self.runs = 0
+        self.chunks: dict[bytes, int] = {}
+        self.said: list[tuple[object, ...]] = []
+        self.own(b"\x01" * PARTITIONS)
+        self.settle()
+
+    def say(self, *words: object) -> None:
+        self.said.append(words)
+
+    def told(self) -> str:
+        """What was said, a line each."""
+        lines = (sub(r"\s+", " ", sub(r"\.{3,}", "...", " ".join(map(str, words)))) for words in self.said)
+        return "\n".join(lines)
+
+    def settle(self) -> None:
+        """All that is asked so far is done."""
+        node = self.node
+        while node.pending or node.written or node.turns:
+            node.write(1 << 20)
+            node.apply(1 << 20)
+            node.work(20)
+            node.turn(1)  # A read may wait for it.
+
+    def own(self, owned: bytes) -> None:
+        payload = encode_ownership(self.node.state.map_version + 1, owned)
+        self.node.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, lambda _: None))
+
+    def change(self, random: Random, *steps: wire.Step, purging: bool = False) -> None:
+        """By a session's numbered frame, or unnumbered."""
+        data = wire.Change(steps=steps).SerializeToString()
+        client = pick_client(self, random)
+        head = ChangeHead(NO_PRODUCER, 0, 0)
+        if client is not None and random.random() < 0.7:
+            client.sequence += 1
+            head = ChangeHead(client.producer, client.sequence, max(0, client.sequence - random.choice((1, 3, 9))))
+            client.frames = [*client.frames[-FRAMES_KEPT:], (client.sequence, data)]
+        self.send(head, data, self._purger(steps) if purging else lambda _: None)
+        if random.random() < self.prompt:
+            self.settle()
+
+    def send(self, head: ChangeHead, data: bytes, then: Callable[[wire.Outcome], None]) -> None:
+        def answered(answer: wire.Answer) -> None:
+            if not answer.HasField("error"):
+                outcome = wire.Outcome.FromString(answer.outcome)
+                self._check_live(outcome, list(answer.live))
+                then(outcome)
+
+        self.say(head.sequence, wire.Change.FromString(data))
+        requests.submit_change(self.node, "test", head, data, answered)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _check_live(outcome: wire.Outcome, live: list[int]) -> None:
+        routed = [queues for step in outcome.steps for queues in step.queues]
+        assert not live or (len(live) == len(routed) and all(map(int.__le__, live, routed))), f"live {live} of {routed}"
+
+    def _purger(self, steps: Sequence[wire.Step]) -> Callable[[wire.Outcome], None]:
+        """Goes on until the purge is done, and then looks what is left of what was owed when it began."""
+        name = steps[0].purges.queues[0]
+        owed: list[tuple[Life, bytes, int, int]] = []
+        bound: dict[bytes, int] = {}
+
+        def then(outcome: wire.Outcome) -> None:
+            if outcome.steps[0].refusals:
+                return
+            life = self.node.owed.lives[name]
+            if not owed:
+                owed.extend((life, *entry) for entry in self.node.owed.before_purge[life.number])
+                bound.update(life.bound)
+            position = outcome.steps[0].positions[0]
+            if position:
+                step = wire.Step(purges=wire.Purges(queues=[name], positions=[position]))
+                data = wire.Change(steps=[step]).SerializeToString()
+                self.send(ChangeHead(NO_PRODUCER, 0, 0), data, then)
+                return
+            for began, key, offset, since in owed:
+                left = began is life and life.todo.get(key, {}).get(offset) == since
+                assert not left or bound.get(key) != life.bound.get(key), f"{key!r} {offset} is not purged"
+
+        return then
+
+
+def pick_client(world: World, random: Random, lazy: bool = True) -> Client | None:
+    found = [client for client in world.node.clients.values() if lazy or not client.lazy]
+    return random.choice(found) if found else None
+
+
+def body(world: World, random: Random) -> bytes:
+    world.bodies += 1
+    return b"%d" % world.bodies + b"." * random.choice((0, 0, 9, 400))
