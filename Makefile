@@ -26,8 +26,9 @@ setup: .venv/.ready  ## .venv with the pinned dependencies; does nothing when it
 demo: setup  ## a local cluster replays real chat and churn, loses a node, and every message is checked
 	$(BIN)/shoal demo
 
-test: setup etcd-if-go  ## every test; that of the page skips where there is no Chromium
-	$(BIN)/pytest
+WORKERS ?= 2
+test: setup etcd-if-go  ## every test, WORKERS files at a time; that of the page skips where there is no Chromium
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 etcd: $(ETCD)  ## the newest etcd 3.6, built by Go: coordination is tested with it too
 

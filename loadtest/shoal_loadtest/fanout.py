@@ -92,9 +92,10 @@ async def bench_fanout(setting: Setting) -> Result:
 async def _run(mode: Mode, folder: Path, seconds: float) -> Outcome:
     async with NodeProcess(folder / "node") as node, LoadSession(node.address) as session:
         names = [queue_name(number) for number in range(FANOUT_QUEUES)]
-        steps = [wire.Step(declares=wire.Declares(queues=names))]
-        steps.append(wire.Step(binds=wire.Binds(queues=names, keys=[_KEY] * len(names))))
-        checked_outcome(await session.ask(change_frame(steps)))
+        declares = wire.Step(declares=wire.Declares(queues=names))
+        binds = wire.Step(binds=wire.Binds(queues=names, keys=[_KEY] * len(names)))
+        for step in (declares, binds):
+            checked_outcome(await session.ask(change_frame([step])))
         async with _consumers(node.address, mode) as consumers:
             return await _publish(session, node, consumers, mode, seconds)
 

@@ -96,8 +96,8 @@ PUBLISH_BYTES_IN_FLIGHT: Final = 8 << 20
 """Whichever is reached first: half of what a slice reads ahead."""
 
 PUBLISH_KEYS: Final = 20_000
-PUBLISH_KEYS_PER_QUEUE: Final = 1_000
-"""The keys of single messages: far more than a frame has; bound in frames of 1,000."""
+PUBLISH_KEYS_PER_QUEUE: Final = 500
+"""The keys of single messages: far more than a frame has; one frame binds those of one queue."""
 
 CONSUMER_WINDOW_MESSAGES: Final = 10_000
 CONSUMER_WINDOW_BYTES: Final = 16 << 20
@@ -132,5 +132,7 @@ LATENCY_AWAY_QUEUES: Final = 1_000
 """Queues logged out before the first comes back: a few seconds."""
 
 assert PUBLISH_KEYS % PUBLISH_KEYS_PER_QUEUE == 0
+assert PUBLISH_KEYS_PER_QUEUE < FRAME_OPERATIONS_MAX
+assert FANOUT_QUEUES <= FRAME_OPERATIONS_MAX
 assert FANOUT_CHUNKS_AHEAD * FANOUT_MESSAGES_PER_CHUNK < CONSUMER_WINDOW_MESSAGES
 assert LATENCY_CONSUMERS < QUEUES_MIN // 2
