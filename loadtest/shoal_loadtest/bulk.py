@@ -1,7 +1,7 @@
 """Bench `bulk`: a population loaded by Spark into a fresh cluster of one slice, then churn on what was loaded.
 
 `shoal up` and `shoal pipeline load` as real processes; times of stages are what the load itself says. Afterwards the
-slice's folder is stopped cleanly, started alone and put under the load of bench `churn`, whose check follows.
+cluster is stopped cleanly, started again and put under the load of bench `churn`, whose check follows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shoal_loadtest.limits import BULK_READY_S_MAX, BULK_S_MAX, NODE_STOP_S_MAX
 from shoal_loadtest.machine import measure_machine
 from shoal_loadtest.membership_check import check_memberships
 from shoal_loadtest.memory_peaks import MemoryPeaks
-from shoal_loadtest.node_process import NodeProcess
+from shoal_loadtest.node_process import ClusterNode
 from shoal_loadtest.population import Population
 from shoal_loadtest.prepared import scratch
 from shoal_loadtest.report import Result, say
@@ -59,12 +59,12 @@ async def bench_bulk(setting: Setting) -> Result:
     with scratch(setting.data) as folder:
         async with _cluster(folder) as (redirector, pid):
             loaded = await _load(source, redirector, folder / "runs", pid)
-        node_folder = folder / "cluster" / "s01"
-        disk = await store_disk(node_folder)
+        disk = await store_disk(folder / "cluster" / "s01")
         seconds = setting.seconds_of("churn")
         churn = Churn(population, setting.seed, prebuilt_frames(seconds))
         say("churn on what was loaded ...")
-        async with NodeProcess(node_folder) as node:
+        async with _cluster(folder) as (_, pid):
+            node = ClusterNode.among(pid)
             measured = await measure_churn(churn, node, seconds)
             checked = await check_memberships(node.address, population, churn.out, setting.seed)
     used = sum(disk.tables.values())
@@ -94,7 +94,7 @@ def _details(population: Population, loaded: Loaded, disk: Disk) -> list[tuple[s
 
 @asynccontextmanager
 async def _cluster(folder: Path) -> AsyncIterator[tuple[str, int]]:
-    """A fresh one of one slice: its redirector, and the pid of `shoal up`. Stopped cleanly at the end."""
+    """One of one slice on the folder's data: its redirector, and the pid of `shoal up`. Stopped cleanly at the end."""
     command = ["-m", "shoal_ops", "up", "--slices", "1", "--data", str(folder / "cluster")]
     command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)

@@ -29,7 +29,7 @@ from shoal_loadtest.limits import (
 from shoal_loadtest.load_session import LoadSession, checked_outcome
 from shoal_loadtest.machine import measure_machine
 from shoal_loadtest.membership_check import check_memberships
-from shoal_loadtest.node_process import NodeProcess, Usage
+from shoal_loadtest.node_process import ClusterNode, NodeProcess, Usage
 from shoal_loadtest.population import Population
 from shoal_loadtest.prepared import copied, populated
 from shoal_loadtest.report import Result
@@ -194,7 +194,7 @@ async def bench_churn(setting: Setting) -> Result:
     return Result("churn", "", figures, machine, churn_details(churn, measured, setting, checked))
 
 
-async def measure_churn(churn: Churn, node: NodeProcess, seconds: float) -> Measured:
+async def measure_churn(churn: Churn, node: NodeProcess | ClusterNode, seconds: float) -> Measured:
     """Ramps up, then measures for `seconds`, then stops. Raises BenchFailed."""
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:

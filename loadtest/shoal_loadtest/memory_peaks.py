@@ -11,6 +11,7 @@ import psutil
 from shoal_loadtest.limits import MEMORY_LOOK_S
 
 _ROLES = (
+    ("bin/java ", "Spark's JVM"),
     ("shoal_slice_node.checkpointer_process", "checkpointer"),
     ("shoal_slice_node.snapshot_process", "snapshot processes"),
     ("pyspark.daemon", "Spark's Python workers"),
@@ -18,7 +19,6 @@ _ROLES = (
     ("shoal_slice_node", "broker"),
     ("shoal_redirector", "redirector and etcd"),
     ("etcd", "redirector and etcd"),
-    ("java", "Spark's JVM"),
 )
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.limits import CHECKPOINTER_QUIET_S, NODE_READY_S_MAX, NODE_STOP_S_MAX
 
@@ -107,10 +109,34 @@ class NodeProcess:
             raise BenchFailed(f"the node did not stop within {NODE_STOP_S_MAX} s; it was killed") from None
 
     def usage(self) -> dict[str, Usage]:
-        """Of `broker` and `checkpointer`, now."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        pids = {"broker": self.pid, **dict.fromkeys(["checkpointer"], int(children[0]) if children else 0)}
-        return {name: _usage(pid) for name, pid in pids.items() if pid}
+        return usage_of(self.pid)
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node that somebody else started and will end."""
+
+    address: str
+    pid: int
+
+    @classmethod
+    def among(cls, cluster_pid: int) -> ClusterNode:
+        """The only slice node among the children of `shoal up`. Raises BenchFailed."""
+        for process in psutil.Process(cluster_pid).children(recursive=True):
+            command = process.cmdline()
+            if "shoal_slice_node" in command:
+                return cls(command[command.index("--listen") + 1], process.pid)
+        raise BenchFailed("the cluster has no slice node")
+
+    def usage(self) -> dict[str, Usage]:
+        return usage_of(self.pid)
+
+
+def usage_of(pid: int) -> dict[str, Usage]:
+    """Of a node's `broker` and `checkpointer`, now."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    pids = {"broker": pid, **dict.fromkeys(["checkpointer"], int(children[0]) if children else 0)}
+    return {name: _usage(found) for name, found in pids.items() if found}
 
 
 def _usage(pid: int) -> Usage:
