@@ -165,6 +165,31 @@ async def test_a_client_that_never_reads_is_not_read_either(stub: SliceServiceAs
     call.cancel()
 
 
+async def test_frames_with_one_number_have_an_answer_each_and_give_back_their_room(
+    stub: SliceServiceAsyncStub, broker: Broker
+) -> None:
+    """The second large answer took the first one's reservation: the session ended as UNKNOWN, with a traceback."""
+    await stub.Declare(wire.DeclareRequest(queue=b"q"))
+    submit, held = broker.commit.submit, list[tuple[Item, Hashable]]()
+
+    def all_at_once(item: Item, source: Hashable = NODE) -> None:
+        held.append((item, source))
+        if len(held) == 4:
+            for each in held:
+                submit(*each)
+
+    broker.commit.submit = all_at_once  # type: ignore[method-assign]
+    call = await opened(stub)
+    for _ in range(2):
+        await call.write(wire.SessionRequest(sequence=1, describe=wire.Describe(queues=[b"q"])))
+        await call.write(wire.SessionRequest(pull=wire.Pull(queue=b"q")))
+    await call.done_writing()
+    async with asyncio.timeout(WAIT_S):
+        sequences = [answer.sequence async for response in call for answer in response.answers]
+    assert sorted(sequences) == [0, 0, 1, 1]
+    assert broker.answers.share.used_bytes == 0
+
+
 async def test_unary_calls_tell_what_is_wrong(stub: SliceServiceAsyncStub) -> None:
     async def error_of(call: grpc.aio.UnaryUnaryCall[object, object]) -> ShoalError:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -13,7 +13,7 @@ from zlib import crc32
 import grpc
 
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge
-from shoal_contract.grpc_errors import abort
+from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX, RUN_BYTES
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
@@ -52,6 +52,7 @@ class ImportStream:
         """Bounded by `_room`. None: no more will come."""
 
     async def serve(self) -> None:
+        await send_headers(self._context)
         async with Tasks("import") as tasks:
             writer = tasks.start("write", self._write(), awaited=True)
             try:
