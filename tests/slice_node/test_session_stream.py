@@ -190,6 +190,20 @@ async def test_frames_with_one_number_have_an_answer_each_and_give_back_their_ro
     assert broker.answers.share.used_bytes == 0
 
 
+async def test_a_session_goes_on_after_any_number_of_refused_pulls_and_describes(stub: SliceServiceAsyncStub) -> None:
+    """Each was owed as a large answer and paid as a small one: the ninth was the last frame that was read."""
+    call = await opened(stub)
+    for sequence in range(1, 41, 2):
+        await call.write(wire.SessionRequest(sequence=sequence, pull=wire.Pull()))
+        await call.write(wire.SessionRequest(sequence=sequence + 1, describe=wire.Describe(keys=[b""])))
+    await call.write(wire.SessionRequest(sequence=41, change=wire.Change(steps=[declare("q")]).SerializeToString()))
+    await call.done_writing()
+    async with asyncio.timeout(WAIT_S):
+        answers = [answer async for response in call for answer in response.answers]
+    assert sorted(answer.sequence for answer in answers) == list(range(1, 42))
+    assert [answer.sequence for answer in answers if not answer.HasField("error")] == [41]
+
+
 async def test_unary_calls_tell_what_is_wrong(stub: SliceServiceAsyncStub) -> None:
     async def error_of(call: grpc.aio.UnaryUnaryCall[object, object]) -> ShoalError:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -94,13 +94,14 @@ class SessionStream:
                 return
             began = time.perf_counter()
             request = parse_request(data)
-            self._owed += _weight(request)
+            weight = _weight(request)
+            self._owed += weight
             if self._owed > ANSWERS_PENDING_MAX:
                 self._room.clear()
             try:
                 self._frame(request)
             except ShoalError as error:
-                self._answer(self._broker.refusal(request.sequence, error))
+                self._answer(self._broker.refusal(request.sequence, error), weight)
             self._broker.steps.done(began)
             await self._room.wait()
             await commit.room(source)
@@ -165,8 +166,9 @@ class SessionStream:
 
         return answer, keep
 
-    def _answer(self, answer: wire.Answer) -> None:
-        self._answers.append((answer, 1, None))
+    def _answer(self, answer: wire.Answer, weight: int = 1) -> None:
+        """`weight`: as its frame was counted."""
+        self._answers.append((answer, weight, None))
         self._wake.set()
 
     async def _write(self) -> None:
