@@ -96,7 +96,7 @@ class Sender:
             check_status(error)
 
     async def _import(self, channel: grpc.aio.Channel) -> None:
-        run = self._random.randbytes(16)
+        run = self._random.choice((*proper.PRODUCERS, self._random.randbytes(16), self._random.randbytes(16)))
         chunks = []
         for number in range(1, self._random.randint(2, 6)):
             change = proper.imports(self._random)

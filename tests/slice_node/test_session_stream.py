@@ -11,10 +11,11 @@ import grpc
 import pytest
 
 from shoal_contract.chunk import encode_chunk
-from shoal_contract.errors import Malformed, NoSuchQueue, ShoalError, Unroutable, from_wire
+from shoal_contract.errors import Conflict, Malformed, NoSuchQueue, ShoalError, Unroutable, from_wire
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import FRAME_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.broker import Broker
@@ -22,6 +23,7 @@ from shoal_slice_node.adapters.commit_loop import NODE, Item
 from shoal_slice_node.adapters.limits import ANSWERS_PENDING_MAX, LARGE_ANSWER_WEIGHT
 
 from .brokers import connected, running
+from .bulk_client import chunk, imports
 from .core_driver import bind, declare
 
 if TYPE_CHECKING:
@@ -202,6 +204,27 @@ async def test_a_session_goes_on_after_any_number_of_refused_pulls_and_describes
         answers = [answer async for response in call for answer in response.answers]
     assert sorted(answer.sequence for answer in answers) == list(range(1, 42))
     assert [answer.sequence for answer in answers if not answer.HasField("error")] == [41]
+
+
+async def test_a_number_that_stands_for_another_request_is_refused(
+    stub: SliceServiceAsyncStub, broker: Broker, tmp_path: Path
+) -> None:
+    """The first answer has other columns: the call failed inside the slice, and an import was never answered."""
+    call = await opened(stub)
+    for sequence, steps in enumerate(([], [declare("q")], [declare("q"), declare("r")]), 1):
+        change = wire.Change(steps=steps).SerializeToString()
+        await call.write(wire.SessionRequest(sequence=sequence, change=change))
+        await answer(call)
+    for sequence in (1, 2, 3):
+        publish = wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"]), producer=PRODUCER, sequence=sequence)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Publish(publish)
+        assert isinstance(from_rpc_error(caught.value), Conflict)
+    async with asyncio.timeout(WAIT_S), connected(broker, tmp_path) as channel:
+        chunks = iter([chunk(1, imports({b"s": []}), run=PRODUCER)])
+        (imported,) = [found async for found in BulkServiceStub(channel).Import(chunks)]
+    assert isinstance(from_wire(imported.error), Conflict)
+    call.cancel()
 
 
 async def test_unary_calls_tell_what_is_wrong(stub: SliceServiceAsyncStub) -> None:
