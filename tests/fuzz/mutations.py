@@ -21,6 +21,7 @@ _RAW = -1
 DEPTH_MAX = 8
 LARGE_BYTES_MAX = 5 << 20
 """More than gRPC takes."""
+GROWN_BYTES_MAX = 32 << 10
 NUMBERS = (0, 1, 2, 3, 127, 128, 255, 4096, 65_535, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 53, (1 << 63) - 1, 1 << 63)
 NUMBER_MAX = (1 << 64) - 1
 NAMES = (
@@ -38,12 +39,13 @@ class Field(NamedTuple):
 
 
 def mutate(data: bytes, random: Random) -> bytes:
-    """One mutation, or a few."""
+    """One mutation, or a few; one only where that makes much of it."""
+    before = len(data)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
-        if len(data) > LARGE_BYTES_MAX // 2:
-            break
         change = _change_bytes if random.random() < 0.1 else _change_fields
         data = change(data, random)
+        if len(data) > before + GROWN_BYTES_MAX:
+            break
     return data
 
 
