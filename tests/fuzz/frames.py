@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from shoal_contract.wire.admin_pb2_grpc import AdminServiceAsyncStub
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
-BATCHES = 60
-WARM_BATCHES = 20
+BATCHES = 25
+WARM_BATCHES = 8
 """By then caches, pools and the allocator have what they need."""
 GROWTH_BYTES_MAX = 30 << 20
 SENDERS = 6
@@ -190,7 +190,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.frames", description=__doc__)
     parser.add_argument("seed", type=int, nargs="?")
     parser.add_argument("--minutes", type=float, default=0)
-    parser.add_argument("--batches", type=int, default=5 * BATCHES, help="in one run")
+    parser.add_argument("--batches", type=int, default=8 * BATCHES, help="in one run")
     given = parser.parse_args()
     if given.seed is None and not given.minutes:
         parser.error("SEED or --minutes is needed")
