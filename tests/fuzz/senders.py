@@ -83,7 +83,8 @@ class Sender:
     async def _unary(self, channel: grpc.aio.Channel) -> None:
         method = self._random.choice(list(proper.UNARY))
         data = self._mutated(method, proper.UNARY[method](self._random).SerializeToString())
-        call = channel.unary_unary(method)(data)
+        verb: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+        call = verb(data)
         if self._abandons():
             await self._abandon(call)
             return
