@@ -43,8 +43,8 @@ class ShoalError(Exception):
         self.position = position
 
     def to_wire(self) -> wire.Error:
-        """The wire form. Its texts are cut at ERROR_TEXT_BYTES_MAX, and its figures where 64 bits end: they may be what a
-        client sent, and one more."""
+        """The wire form. Its texts are cut at ERROR_TEXT_BYTES_MAX, and its figures where 64 bits end: they may be what
+        a client sent, and one more."""
         return wire.Error(
             code=self.code,
             message=cut_text(self.message, ERROR_TEXT_BYTES_MAX),
