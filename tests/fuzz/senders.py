@@ -122,6 +122,12 @@ class Sender:
 
     async def _stream(self, call: Call, requests: list[bytes]) -> list[bytes] | None:
         """All responses of a stream that ended well; None: it was refused or abandoned."""
+        try:
+            return await self._responses(call, requests)
+        finally:
+            call.cancel()  # Or what was not read stays at the node's transport for as long as the connection lasts.
+
+    async def _responses(self, call: Call, requests: list[bytes]) -> list[bytes] | None:
         abandoned = self._abandons()
         responses: list[bytes] = []
         try:
