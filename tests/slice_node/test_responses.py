@@ -189,7 +189,7 @@ async def test_a_unary_call_whose_answer_is_not_read_says_so(
 
     monkeypatch.setattr(unary, "_write", write)
     peek = wire.PullRequest(pull=await large_queue(stub))
-    call = channel.stream_stream("/shoal.v1.SliceService/Pull")()
+    call: Any = channel.stream_stream("/shoal.v1.SliceService/Pull")()
     await call.write(peek.SerializeToString())
     async with asyncio.timeout(WAIT_S):
         await timed_out.wait()
