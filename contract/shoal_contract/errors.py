@@ -12,6 +12,7 @@ from shoal_contract.limits import ERROR_TEXT_BYTES_MAX
 from shoal_contract.wire import common_pb2 as wire
 
 METADATA_KEY = "shoal-error-bin"
+_FIGURE_MAX = (1 << 64) - 1
 
 
 class ShoalError(Exception):
@@ -42,13 +43,14 @@ class ShoalError(Exception):
         self.position = position
 
     def to_wire(self) -> wire.Error:
-        """The wire form, its texts cut at ERROR_TEXT_BYTES_MAX: they may quote what a client sent."""
+        """The wire form. Its texts are cut at ERROR_TEXT_BYTES_MAX, and its figures where 64 bits end: they may be what
+        a client sent, and one more."""
         return wire.Error(
             code=self.code,
             message=cut_text(self.message, ERROR_TEXT_BYTES_MAX),
             subject=cut_text(self.subject, ERROR_TEXT_BYTES_MAX),
-            limit=self.limit,
-            value=self.value,
+            limit=min(self.limit, _FIGURE_MAX),
+            value=min(self.value, _FIGURE_MAX),
             map_version=self.map_version,
             owner=self.owner,
             leader=self.leader,

@@ -60,9 +60,21 @@ def status_of(error: ShoalError) -> grpc.StatusCode:
     return _STATUS.get(error.code, grpc.StatusCode.UNKNOWN)
 
 
+async def send_headers(context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """To be called first where a call may be aborted while a response is being written.
+
+    gRPC sends the headers with the first response, and knows that it did only when that is written. An abort before
+    tries to send them again, which fails: the client would never hear of it.
+    """
+    await context.send_initial_metadata(())
+
+
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError) -> NoReturn:
     """Ends the call with the error's status and metadata. Raises grpc's own AbortError, which must not be caught."""
     # gRPC drops a call whose trailers exceed 8 KiB, and with it the error: its texts are cut, here and in `to_wire`.
+    # A traceback leads to frames that hold the request, and through a task back to the error: such a circle keeps MiBs
+    # until the collector comes, which is seldom.
+    error.__traceback__ = error.__context__ = None
     sent = error.to_wire()
     text = cut_text(sent.message, STATUS_TEXT_BYTES_MAX)
     await context.abort(status_of(error), text, ((METADATA_KEY, sent.SerializeToString()),))

@@ -67,3 +67,9 @@ def test_a_deadline_is_met_by_whoever_expects_a_timeout() -> None:
         raise from_wire(DeadlineExceeded("no answer", subject="slice s01").to_wire())
     assert isinstance(caught.value, OutcomeUnknown)
     assert caught.value.subject == "slice s01"
+
+
+def test_a_figure_of_more_than_64_bits_is_cut_and_the_error_still_told() -> None:
+    """A client's largest number, and one more, is the limit that such an error names."""
+    error = errors.OutOfRange("the next is 2**64", limit=1 << 64, value=(1 << 64) + 1)
+    assert (error.to_wire().limit, error.to_wire().value) == ((1 << 64) - 1, (1 << 64) - 1)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
+from tests.fuzz.small_limits import patched
 
-from .core_driver import bind, declare, publish, unbind
+from .core_driver import CoreDriver, bind, declare, publish, unbind
 from .machine import slowness
 from .node_process import NodeProcess
 from .raw_session import RawSession
@@ -24,6 +25,7 @@ ACKS_PER_FRAME = 1_000
 WINDOW_MESSAGES = 100_000
 TIMES_AWAY = 300
 WAIT_S = 60
+KEYS = ("a", "b", "c")
 
 
 async def publish_many(stub: SliceServiceAsyncStub) -> None:
@@ -103,3 +105,25 @@ async def test_a_binding_that_comes_and_goes_keeps_its_oldest_message(tmp_path: 
     await node.kill()
     assert owed == 1 + TIMES_AWAY
     assert offsets == [1, *range(3, 3 + 2 * TIMES_AWAY, 2)]
+
+
+def test_an_ack_between_looks_at_others_is_heard() -> None:
+    """A feed counts its streams that wait for acks, and rests when all do. One that an ack freed after it was counted
+    fell silent, until the node's own look found it a second later."""
+    with patched({"DONE_RANGES_MAX": 4, "PUMP_TURN_LOOKS": 1}):
+        core = CoreDriver()
+        session = core.session()
+        core.change(declare("q"), bind("q", *KEYS))
+        core.attach(session, "q")
+        core.change(*(publish(key, *[b"x"] * 6) for key in KEYS))
+        core.take(session)
+        core.change(*(publish(key, b"more") for key in KEYS))
+        core.pump()
+        (feed,) = core.dispatcher.feeds.values()
+        core.ack(session, KEYS[0], 1, 2)
+        for _ in range(len(KEYS) - 1):
+            core.dispatcher.turn()
+        counted = list(feed.lagging.values())[-1]
+        assert feed.passed_over == len(KEYS) - 1
+        core.ack(session, counted.key.decode(), 1, 7)
+        assert [delivery.key for delivery in core.deliveries(session)] == [counted.key]

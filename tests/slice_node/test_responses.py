@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 import pytest_asyncio
+from google.protobuf.message import Message
 
-from shoal_contract.errors import InvalidName, Malformed, NoSuchQueue
+from shoal_contract.errors import DeadlineExceeded, InvalidName, Malformed, NoSuchQueue, ShoalError
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import FRAME_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters import unary
 
 from .brokers import running, served
 from .core_driver import bind, declare, publish
@@ -141,6 +143,57 @@ async def test_a_frame_of_a_session_that_cannot_be_read_says_so(channel: grpc.ai
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         await stream.read()
     assert isinstance(from_rpc_error(ended.value), Malformed)
+
+
+async def large_queue(stub: SliceServiceAsyncStub) -> wire.Pull:
+    """A look at more than the transport takes for a client that does not read."""
+    await stub.Declare(wire.DeclareRequest(queue=b"large"))
+    await stub.Bind(wire.BindRequest(queue=b"large", keys=[b"large"]))
+    await stub.Publish(wire.PublishRequest(key=b"large", chunk=Chunk(bodies=[bytes(1 << 20)])))
+    return wire.Pull(queue=b"large", peek=True)
+
+
+async def error_at_end(call: Any) -> ShoalError:
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                await call.read()
+    return from_rpc_error(ended.value)
+
+
+async def test_a_session_that_ends_while_its_first_response_is_written_says_why(
+    channel: grpc.aio.Channel, stub: SliceServiceAsyncStub
+) -> None:
+    """gRPC refused to send headers twice: the client heard nothing for ever, and the log had a traceback."""
+    peek = wire.SessionRequest(sequence=1, pull=await large_queue(stub))
+    stream = raw_session(channel)
+    opened = wire.SessionRequest(open=wire.Open(producer=b"one-producer-id!"))
+    for data in (opened.SerializeToString(), peek.SerializeToString(), NO_MESSAGE):
+        await stream.write(data)
+    assert isinstance(await error_at_end(stream), Malformed)
+
+
+async def test_a_unary_call_whose_answer_is_not_read_says_so(
+    channel: grpc.aio.Channel, stub: SliceServiceAsyncStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unary, "UNARY_WRITE_S", 0.2)
+    held = unary._write
+    timed_out = asyncio.Event()
+
+    async def write(answer: Message, context: unary.Context) -> None:
+        try:
+            await held(answer, context)
+        except DeadlineExceeded:
+            timed_out.set()
+            raise
+
+    monkeypatch.setattr(unary, "_write", write)
+    peek = wire.PullRequest(pull=await large_queue(stub))
+    call: Any = channel.stream_stream("/shoal.v1.SliceService/Pull")()
+    await call.write(peek.SerializeToString())
+    async with asyncio.timeout(WAIT_S):
+        await timed_out.wait()
+    assert isinstance(await error_at_end(call), DeadlineExceeded)
 
 
 async def test_a_name_that_is_too_long_is_said_for_a_unary_call_too(stub: SliceServiceAsyncStub) -> None:

@@ -11,10 +11,11 @@ import grpc
 import pytest
 
 from shoal_contract.chunk import encode_chunk
-from shoal_contract.errors import Malformed, NoSuchQueue, ShoalError, Unroutable, from_wire
+from shoal_contract.errors import Conflict, Malformed, NoSuchQueue, ShoalError, Unroutable, from_wire
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import FRAME_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.broker import Broker
@@ -22,6 +23,7 @@ from shoal_slice_node.adapters.commit_loop import NODE, Item
 from shoal_slice_node.adapters.limits import ANSWERS_PENDING_MAX, LARGE_ANSWER_WEIGHT
 
 from .brokers import connected, running
+from .bulk_client import chunk, imports
 from .core_driver import bind, declare
 
 if TYPE_CHECKING:
@@ -162,6 +164,66 @@ async def test_a_client_that_never_reads_is_not_read_either(stub: SliceServiceAs
             await stub.Describe(wire.DescribeRequest(describe=wire.Describe(queues=[b"q"])))
     assert pulls - 20 < 4 * held, "what gRPC itself holds, and no more than that"
     asking.cancel()
+    call.cancel()
+
+
+async def test_frames_with_one_number_have_an_answer_each_and_give_back_their_room(
+    stub: SliceServiceAsyncStub, broker: Broker
+) -> None:
+    """The second large answer took the first one's reservation: the session ended as UNKNOWN, with a traceback."""
+    await stub.Declare(wire.DeclareRequest(queue=b"q"))
+    submit, held = broker.commit.submit, list[tuple[Item, Hashable]]()
+
+    def all_at_once(item: Item, source: Hashable = NODE) -> None:
+        held.append((item, source))
+        if len(held) == 4:
+            for each in held:
+                submit(*each)
+
+    broker.commit.submit = all_at_once  # type: ignore[method-assign]
+    call = await opened(stub)
+    for _ in range(2):
+        await call.write(wire.SessionRequest(sequence=1, describe=wire.Describe(queues=[b"q"])))
+        await call.write(wire.SessionRequest(pull=wire.Pull(queue=b"q")))
+    await call.done_writing()
+    async with asyncio.timeout(WAIT_S):
+        sequences = [answer.sequence async for response in call for answer in response.answers]
+    assert sorted(sequences) == [0, 0, 1, 1]
+    assert broker.answers.share.used_bytes == 0
+
+
+async def test_a_session_goes_on_after_any_number_of_refused_pulls_and_describes(stub: SliceServiceAsyncStub) -> None:
+    """Each was owed as a large answer and paid as a small one: the ninth was the last frame that was read."""
+    call = await opened(stub)
+    for sequence in range(1, 41, 2):
+        await call.write(wire.SessionRequest(sequence=sequence, pull=wire.Pull()))
+        await call.write(wire.SessionRequest(sequence=sequence + 1, describe=wire.Describe(keys=[b""])))
+    await call.write(wire.SessionRequest(sequence=41, change=wire.Change(steps=[declare("q")]).SerializeToString()))
+    await call.done_writing()
+    async with asyncio.timeout(WAIT_S):
+        answers = [answer async for response in call for answer in response.answers]
+    assert sorted(answer.sequence for answer in answers) == list(range(1, 42))
+    assert [answer.sequence for answer in answers if not answer.HasField("error")] == [41]
+
+
+async def test_a_number_that_stands_for_another_request_is_refused(
+    stub: SliceServiceAsyncStub, broker: Broker, tmp_path: Path
+) -> None:
+    """The first answer has other columns: the call failed inside the slice, and an import was never answered."""
+    call = await opened(stub)
+    for sequence, steps in enumerate(([], [declare("q")], [declare("q"), declare("r")]), 1):
+        change = wire.Change(steps=steps).SerializeToString()
+        await call.write(wire.SessionRequest(sequence=sequence, change=change))
+        await answer(call)
+    for sequence in (1, 2, 3):
+        publish = wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"]), producer=PRODUCER, sequence=sequence)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Publish(publish)
+        assert isinstance(from_rpc_error(caught.value), Conflict)
+    async with asyncio.timeout(WAIT_S), connected(broker, tmp_path) as channel:
+        chunks = iter([chunk(1, imports({b"s": []}), run=PRODUCER)])
+        (imported,) = [found async for found in BulkServiceStub(channel).Import(chunks)]
+    assert isinstance(from_wire(imported.error), Conflict)
     call.cancel()
 
 

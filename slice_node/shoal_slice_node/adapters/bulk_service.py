@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError
-from shoal_contract.grpc_errors import abort
+from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.broker import Broker
@@ -89,6 +89,7 @@ async def _send_all(context: Context, snapshot: Snapshot) -> None:
 
 async def _forward(snapshot: Snapshot, context: Context) -> None:
     """Raises DeadlineExceeded if the client stops reading: a snapshot holds a place and pages of the store."""
+    await send_headers(context)
     while (message := await snapshot.receive()) is not None:
         try:
             async with asyncio.timeout(SNAPSHOT_STALL_S):

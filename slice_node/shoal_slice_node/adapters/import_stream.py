@@ -13,17 +13,17 @@ from zlib import crc32
 import grpc
 
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge
-from shoal_contract.grpc_errors import abort
+from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX, RUN_BYTES
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
-from shoal_contract.wire import slice_pb2
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.commit_loop import Item
 from shoal_slice_node.adapters.limits import IMPORT_CHUNKS_IN_FLIGHT
 from shoal_slice_node.adapters.unary import parse
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.frames import parse_import
+from shoal_slice_node.core.producers import only_step
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.rows.producer_row import decode_producer
 
@@ -52,6 +52,7 @@ class ImportStream:
         """Bounded by `_room`. None: no more will come."""
 
     async def serve(self) -> None:
+        await send_headers(self._context)
         async with Tasks("import") as tasks:
             writer = tasks.start("write", self._write(), awaited=True)
             try:
@@ -132,7 +133,10 @@ def _answer(chunk: int, effects: Effects) -> wire.ImportResponse:
     if effects.refused is not None:
         return wire.ImportResponse(chunk=chunk, error=effects.refused.to_wire())
     assert effects.outcome is not None
-    step = slice_pb2.Outcome.FromString(effects.outcome).steps[0]
+    try:
+        step = only_step(effects.outcome, chunk)
+    except ShoalError as error:
+        return wire.ImportResponse(chunk=chunk, error=error.to_wire())
     return wire.ImportResponse(
         chunk=chunk, queues_made=step.queues_made, bindings_made=step.bindings_made, refusals=step.refusals
     )

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from shoal_contract.errors import Malformed, ShoalError
-from shoal_contract.grpc_errors import abort
+from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
@@ -44,10 +44,10 @@ class SessionStream:
         self._producer = opened.producer
         self._answers: deque[tuple[wire.Answer, int, Reservation | None]] = deque()
         """Each with its weight, and its reservation if it is a large one."""
-        self._reservations: dict[int, Reservation] = {}
-        """By sequence, of large answers that are not written yet."""
-        self._written: list[int] = []
-        """Sequences of large answers in the response that is being written."""
+        self._reservations: set[Reservation] = set()
+        """Of large answers that are not written yet."""
+        self._written: list[Reservation] = []
+        """Of large answers in the response that is being written."""
         self._owed = 0
         """Weight of the frames whose answers are not yet on their way."""
         self._reading_ended = False
@@ -61,6 +61,7 @@ class SessionStream:
 
     async def serve(self) -> None:
         try:
+            await send_headers(self._context)
             async with Tasks(f"session {self._session.number}") as tasks:
                 writer = tasks.start("write", self._write(), awaited=True)
                 reader = tasks.start("read", self._read(), awaited=True)
@@ -80,7 +81,7 @@ class SessionStream:
         finally:
             self._closed = True
             self._broker.close_session(self._session)
-            for reservation in self._reservations.values():
+            for reservation in self._reservations:
                 reservation.release()
 
     async def _read(self) -> None:
@@ -92,13 +93,14 @@ class SessionStream:
                 return
             began = time.perf_counter()
             request = parse_request(data)
-            self._owed += _weight(request)
+            weight = _weight(request)
+            self._owed += weight
             if self._owed > ANSWERS_PENDING_MAX:
                 self._room.clear()
             try:
                 self._frame(request)
             except ShoalError as error:
-                self._answer(self._broker.refusal(request.sequence, error))
+                self._answer(self._broker.refusal(request.sequence, error), weight)
             self._broker.steps.done(began)
             await self._room.wait()
             await commit.room(source)
@@ -120,10 +122,10 @@ class SessionStream:
             requests.submit_work(broker, source, sequence, work, self._answer)
         elif kind == "pull":
             work = requests.pull(broker, session, request.pull, 0, PULL_LEASE_MS_MAX)
-            requests.submit_work(broker, source, sequence, work, self._answer_large, self._keep(sequence))
+            requests.submit_work(broker, source, sequence, work, *self._large())
         elif kind == "describe":
             work = requests.describe(broker, request.describe)
-            requests.submit_work(broker, source, sequence, work, self._answer_large, self._keep(sequence))
+            requests.submit_work(broker, source, sequence, work, *self._large())
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
 
@@ -142,27 +144,30 @@ class SessionStream:
 
         requests.take_acks(broker, self._session, acks, taken, everyone=False)
 
-    def _keep(self, sequence: int) -> Callable[[Reservation], None]:
-        """What takes the reservation of this frame's answer: it is released when that is written, or the session
-        ends."""
+    def _large(self) -> tuple[Callable[[wire.Answer], None], Callable[[Reservation], None]]:
+        """What takes one large answer, and what takes its reservation: released when that is written, or the session
+        ends. Not by the frame's sequence, which a client may use twice."""
+        reserved: Reservation | None = None
 
         def keep(reservation: Reservation) -> None:
-            if self._closed or sequence in self._reservations:
+            nonlocal reserved
+            if self._closed:
                 reservation.release()
             else:
-                self._reservations[sequence] = reservation
+                reserved = reservation
+                self._reservations.add(reservation)
 
-        return keep
+        def answer(answer: wire.Answer) -> None:
+            if reserved is not None:
+                reserved.settle(answer.ByteSize())
+            self._answers.append((answer, LARGE_ANSWER_WEIGHT, reserved))
+            self._wake.set()
 
-    def _answer(self, answer: wire.Answer) -> None:
-        self._answers.append((answer, 1, None))
-        self._wake.set()
+        return answer, keep
 
-    def _answer_large(self, answer: wire.Answer) -> None:
-        reservation = self._reservations.get(answer.sequence)
-        if reservation is not None:
-            reservation.settle(answer.ByteSize())
-        self._answers.append((answer, LARGE_ANSWER_WEIGHT, reservation))
+    def _answer(self, answer: wire.Answer, weight: int = 1) -> None:
+        """`weight`: as its frame was counted."""
+        self._answers.append((answer, weight, None))
         self._wake.set()
 
     async def _write(self) -> None:
@@ -184,7 +189,9 @@ class SessionStream:
                 await context.write(data)
                 broker.writers.ended(session)
                 while self._written:
-                    self._reservations.pop(self._written.pop()).release()
+                    written = self._written.pop()
+                    self._reservations.discard(written)
+                    written.release()
                 if cost_bytes:
                     broker.dispatcher.sent(session, cost_bytes)
                     broker.after_event()
@@ -198,7 +205,7 @@ class SessionStream:
             answer, weight, reservation = answers.popleft()
             self._owed -= weight
             if reservation is not None:
-                self._written.append(answer.sequence)
+                self._written.append(reservation)
             room -= answer.ByteSize() + 8
             response.answers.append(answer)
         if self._owed <= ANSWERS_PENDING_MAX // 2:

@@ -17,6 +17,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import PULL_LEASE_MS_DEFAULT
 from shoal_slice_node.adapters.session_stream import SessionStream, check_open
 from shoal_slice_node.adapters.unary import Admission, Unary, unary_handlers
+from shoal_slice_node.core.producers import numbered_twice, only_step
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.turns import Work
 
@@ -74,6 +75,8 @@ class SliceService:
         if len(head.producer) != PRODUCER_BYTES:
             raise Malformed(f"producer is {len(head.producer)} bytes; it needs {PRODUCER_BYTES}", subject="producer")
         outcome, live = await self._change(context, wire.Step(publishes=publishes), head)
+        if len(outcome.offsets) != 1 or len(outcome.queues) != 1:
+            raise numbered_twice(head.sequence)
         return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0], live=live[0] if live else 0)
 
     async def drop(self, request: wire.DropRequest, context: Context) -> wire.DropResponse:
@@ -124,7 +127,7 @@ class SliceService:
         answer = await self._ask(
             source, lambda answered: requests.submit_change(self._broker, source, head, data, answered)
         )
-        outcome = wire.Outcome.FromString(answer.outcome).steps[0]
+        outcome = only_step(answer.outcome, head.sequence)
         if outcome.refusals:
             raise from_wire(outcome.refusals[0].error)
         return outcome, answer.live

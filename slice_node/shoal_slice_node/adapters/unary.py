@@ -20,7 +20,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from shoal_contract.errors import DeadlineExceeded, Malformed, ResourceExhausted, ShoalError, TooLarge
-from shoal_contract.grpc_errors import abort
+from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.wire_count import PARSED_AT_ONCE_BYTES_MAX, Shape, count_fields
 from shoal_slice_node.adapters.limits import (
     UNARY_AT_ONCE_MAX,
@@ -120,6 +120,7 @@ async def _write(answer: Message, context: Context) -> None:
     """Holds the call's place until the client takes its answer. Raises DeadlineExceeded if that takes too long."""
     try:
         async with asyncio.timeout(UNARY_WRITE_S):
+            await send_headers(context)
             await context.write(answer.SerializeToString())
     except TimeoutError:
         raise DeadlineExceeded(f"the answer was not read within {UNARY_WRITE_S} s", subject="answer") from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shoal_contract.errors import OutOfRange
+from shoal_contract.errors import Conflict, OutOfRange
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.limits import ANSWERS_KEPT_MAX
 from shoal_slice_node.core.records import ChangeHead
 from shoal_slice_node.core.rows.producer_row import (
@@ -31,6 +32,21 @@ def repeated_answer(state: State, head: ChangeHead) -> bytes | None:
             value=head.sequence,
         )
     return decode_answer(answer)
+
+
+def only_step(outcome: bytes, sequence: int) -> wire.StepOutcome:
+    """What a change of one step was answered with. Raises Conflict where that is the answer to another change."""
+    steps = wire.Outcome.FromString(outcome).steps
+    if len(steps) != 1:
+        raise numbered_twice(sequence)
+    return steps[0]
+
+
+def numbered_twice(sequence: int) -> Conflict:
+    """The error for a request that gets the answer to another one."""
+    return Conflict(
+        f"the producer used number {sequence} before, for another request: this one was not done", subject="sequence"
+    )
 
 
 def remember(state: State, head: ChangeHead, outcome: bytes, time_ms: int) -> None:

@@ -208,6 +208,7 @@ class Dispatcher:
         if feed.gone:
             return
         budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
+        passed_over = feed.passed_over
         for _ in range(len(feed.lagging)):
             if budget.spent or not feed.has_room:
                 break
@@ -217,11 +218,10 @@ class Dispatcher:
             caught_up = fill(self.state, stream, feed.pick, registry.give, budget)
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
-            feed.passed_over = 0 if caught_up or budget.rows < before else feed.passed_over + 1
-        if budget.spent and feed.passed_over < len(feed.lagging):
+            passed_over = 0 if caught_up or budget.rows < before else passed_over + 1
+        if budget.spent and passed_over < len(feed.lagging):
             registry.wake(feed)
-        else:
-            feed.passed_over = 0
+            feed.passed_over = passed_over
 
     def _spread_turn(self) -> None:
         self.growing.turn(PUMP_TURN_HANDLES)

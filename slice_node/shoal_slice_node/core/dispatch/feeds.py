@@ -63,8 +63,9 @@ class Feed:
     """`attachments`, by session number, get pushes, in turns; `pullers` took messages. `sole`: the attachment, if there
     is exactly one. `lagging`: streams with something to read or give again. `unflushed`: streams with acks that are not
     in the journal. `loading`: some bindings may have no stream yet; the loader makes them. `leaving`: attachments that
-    left and whose messages are still being taken back. `passed_over`: so many lagging streams in a row got nothing, as
-    they wait for acks; where all do, the feed waits too. `gone`: it is not registered any more.
+    left and whose messages are still being taken back. `passed_over`: so many streams, the last in `lagging`,
+    were looked at and got nothing, as they wait for acks; where all do, the feed waits too. 0 again with whatever may
+    change that. `gone`: it is not registered any more.
 
     `line` holds the attachments that may have room, the next to be served first. One that has none leaves the line; it
     is lined up again when its window opens or its session has room, so a look never costs more than those that left.
@@ -126,6 +127,7 @@ class Feed:
         self.lagging[stream.key_id] = stream
 
     def clear_lagging(self, stream: Stream) -> None:
+        self.passed_over = 0
         stream.lagging = False
         self.lagging.pop(stream.key_id, None)
 

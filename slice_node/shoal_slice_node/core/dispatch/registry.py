@@ -50,7 +50,8 @@ class Registry:
         state.watch.awaited = self.awaited
 
     def wake(self, feed: Feed) -> None:
-        """There may be something to give, and room."""
+        """There may be something to give, and room: also for those of its streams that were passed over."""
+        feed.passed_over = 0
         if feed.lagging and feed.attachments:
             self.ready[feed] = None
 

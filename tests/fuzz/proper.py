@@ -1,0 +1,243 @@
+"""Proper requests of each verb, as a client would send them: what mutations begin with. They follow from `random`.
+
+Names are few, so that requests meet what others did. Belongs here: valid messages. Not here: mutating, sending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+from zlib import crc32
+
+from google.protobuf.message import Message
+
+from shoal_contract.chunk import encode_chunk
+from shoal_contract.wire import admin_pb2 as admin
+from shoal_contract.wire import bulk_pb2 as bulk
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk, QueueOptions
+
+Item = TypeVar("Item")
+QUEUES = tuple(b"q%d" % number for number in range(6))
+KEYS = (*(b"k%d" % number for number in range(6)), "schlüssel".encode())
+PRODUCERS = tuple(b"%016d" % number for number in range(1, 5))
+"""Those that several sessions use; most have one of their own."""
+START_VALUES = (0, 1, 5)
+
+
+def some(random: Random, items: tuple[Item, ...]) -> list[Item]:
+    return random.sample(items, random.choice((1, 1, 2, 3)))
+
+
+def one_of(random: Random, items: tuple[Item, ...]) -> Item:
+    return random.choice(items)
+
+
+def to_publish(random: Random) -> bytes:
+    """A key, perhaps the direct one of a queue."""
+    return one_of(random, KEYS) if random.random() < 0.8 else b"@" + one_of(random, QUEUES)
+
+
+def chunk(random: Random) -> bytes:
+    size = random.choice((0, 3, 3, 3, 50, 50, 3000, 100_000))
+    bodies = [random.randbytes(size) for _ in range(random.choice((1, 1, 2, 5)))]
+    return encode_chunk(bodies, [{"name": b"value"} for _ in bodies] if random.random() < 0.2 else ())
+
+
+# Frames of a session.
+
+
+def opened(random: Random) -> bytes:
+    producer = one_of(random, PRODUCERS) if random.random() < 0.3 else random.randbytes(16)
+    window_bytes = random.choice((0, 1, 4096, 1 << 20))
+    return wire.SessionRequest(open=wire.Open(producer=producer, window_bytes=window_bytes)).SerializeToString()
+
+
+def frame(random: Random, sequence: int) -> bytes:
+    """`sequence`: its place in the session."""
+    kinds = list(_FRAMES)
+    request = random.choices(kinds, list(_FRAMES.values()))[0](random)
+    request.sequence = sequence
+    request.settled = max(0, sequence - random.choice((1, 1, 3)))
+    return request.SerializeToString()
+
+
+def _change(random: Random) -> wire.SessionRequest:
+    steps = [random.choice(_STEPS)(random) for _ in range(random.choice((1, 1, 2, 4)))]
+    return wire.SessionRequest(change=wire.Change(steps=steps).SerializeToString())
+
+
+def _attach(random: Random) -> wire.SessionRequest:
+    queues = some(random, QUEUES)
+    return wire.SessionRequest(
+        attach=wire.Attach(
+            queues=queues,
+            handles=random.sample(range(1, 9), len(queues)),
+            window_messages=random.choice((0, 1, 10)),
+            window_bytes=random.choice((0, 1, 1000)),
+        )
+    )
+
+
+def _detach(random: Random) -> wire.SessionRequest:
+    return wire.SessionRequest(detach=wire.Detach(handles=random.sample(range(1, 9), 2)))
+
+
+def ack(random: Random) -> wire.Ack:
+    low = random.choice((0, 1, 2, 10))
+    found = wire.Ack(key=to_publish(random), low=low, to=low + random.choice((1, 2, 50)))
+    if random.random() < 0.5:
+        found.queues.extend(some(random, QUEUES))
+    else:
+        found.handles.extend(random.sample(range(1, 9), 2))
+    return found
+
+
+def _acks(random: Random) -> wire.SessionRequest:
+    return wire.SessionRequest(acks=wire.Acks(acks=[ack(random) for _ in range(random.choice((1, 3)))]))
+
+
+def pull(random: Random) -> wire.Pull:
+    return wire.Pull(
+        queue=one_of(random, QUEUES),
+        messages_max=random.choice((0, 1, 5)),
+        bytes_max=random.choice((0, 1, 1000)),
+        lease_ms=random.choice((0, 1, 50)),
+        peek=random.random() < 0.3,
+    )
+
+
+def describe(random: Random) -> wire.Describe:
+    return wire.Describe(queues=some(random, QUEUES), keys=some(random, KEYS), bindings=random.random() < 0.5)
+
+
+_FRAMES: dict[Callable[[Random], wire.SessionRequest], int] = {
+    _change: 8,
+    _attach: 3,
+    _detach: 1,
+    _acks: 4,
+    lambda random: wire.SessionRequest(pull=pull(random)): 2,
+    lambda random: wire.SessionRequest(describe=describe(random)): 1,
+}
+
+
+def _declares(random: Random) -> wire.Step:
+    incarnations = [random.choice((0, 1 << 48 | 7))] if random.random() < 0.3 else []
+    queues = some(random, QUEUES)
+    return wire.Step(declares=wire.Declares(queues=queues, incarnations=incarnations * len(queues)))
+
+
+def _memberships(random: Random) -> tuple[list[bytes], list[int], list[bytes]]:
+    """Columns of binds, unbinds and imports; queues sorted, as imports have them."""
+    queues = sorted(some(random, QUEUES))
+    keys = [some(random, KEYS) for _ in queues]
+    return queues, list(map(len, keys)), [key for part in keys for key in part]
+
+
+def _binds(random: Random) -> wire.Step:
+    queues, counts, keys = _memberships(random)
+    start, value = one_of(random, tuple(wire.Start.values())), one_of(random, START_VALUES)
+    return wire.Step(binds=wire.Binds(queues=queues, key_counts=counts, keys=keys, start=start, start_value=value))
+
+
+def _unbinds(random: Random) -> wire.Step:
+    queues, counts, keys = _memberships(random)
+    return wire.Step(unbinds=wire.Unbinds(queues=queues, key_counts=counts, keys=keys, discard=random.random() < 0.5))
+
+
+def _publishes(random: Random) -> wire.Step:
+    keys = [to_publish(random) for _ in range(random.choice((1, 1, 3)))]
+    chunks = [chunk(random) for _ in keys]
+    return wire.Step(publishes=wire.Publishes(keys=keys, chunks=chunks, mandatory=random.random() < 0.2))
+
+
+_STEPS: tuple[Callable[[Random], wire.Step], ...] = (
+    _declares,
+    _binds,
+    _binds,
+    _unbinds,
+    _publishes,
+    _publishes,
+    _publishes,
+    lambda random: wire.Step(drops=wire.Drops(queues=some(random, QUEUES)[:1])),
+    lambda random: wire.Step(purges=wire.Purges(queues=some(random, QUEUES), positions=[])),
+)
+
+
+# Unary calls.
+
+
+def _bind(random: Random) -> Message:
+    start, value = one_of(random, tuple(wire.Start.values())), one_of(random, START_VALUES)
+    return wire.BindRequest(queue=one_of(random, QUEUES), keys=some(random, KEYS), start=start, start_value=value)
+
+
+def _publish(random: Random) -> Message:
+    request = wire.PublishRequest(key=to_publish(random), chunk=Chunk.FromString(chunk(random)))
+    if random.random() < 0.3:
+        request.producer, request.sequence = one_of(random, PRODUCERS), random.randrange(1, 9)
+    return request
+
+
+def _declare(random: Random) -> Message:
+    options = QueueOptions(expires_after_s=random.choice((0, 0, 60)))
+    return wire.DeclareRequest(queue=one_of(random, QUEUES), options=options)
+
+
+def _ack(random: Random) -> Message:
+    found = ack(random)
+    del found.handles[:]
+    return wire.AckRequest(acks=[found])
+
+
+def _page(request: type[Message]) -> Callable[[Random], Message]:
+    def page(random: Random) -> Message:
+        after = random.choice((b"", b"", b"k1", b"q1", random.randbytes(8)))
+        names = {"prefix": random.choice((b"", b"k", b"q"))}
+        if "queue" in request.DESCRIPTOR.fields_by_name:
+            names = {"queue": one_of(random, QUEUES)}
+        elif "key" in request.DESCRIPTOR.fields_by_name:
+            names = {"key": one_of(random, KEYS)}
+        return request(after=after, limit=random.choice((0, 1, 100)), **names)
+
+    return page
+
+
+_SLICE, _ADMIN, _BULK = "/shoal.v1.SliceService/", "/shoal.v1.AdminService/", "/shoal.v1.BulkService/"
+SESSION = f"{_SLICE}Session"
+IMPORT = f"{_BULK}Import"
+UNARY: dict[str, Callable[[Random], Message]] = {
+    f"{_SLICE}Declare": _declare,
+    f"{_SLICE}Bind": _bind,
+    f"{_SLICE}Unbind": lambda random: wire.UnbindRequest(
+        queue=one_of(random, QUEUES), keys=some(random, KEYS), discard=random.random() < 0.5
+    ),
+    f"{_SLICE}Publish": _publish,
+    f"{_SLICE}Pull": lambda random: wire.PullRequest(pull=pull(random)),
+    f"{_SLICE}Ack": _ack,
+    f"{_SLICE}Drop": lambda random: wire.DropRequest(queue=one_of(random, QUEUES)),
+    f"{_SLICE}Describe": lambda random: wire.DescribeRequest(describe=describe(random)),
+    f"{_SLICE}Purge": lambda random: wire.PurgeRequest(queue=one_of(random, QUEUES)),
+    f"{_ADMIN}Figures": lambda _: admin.FiguresRequest(),
+    f"{_ADMIN}ListQueues": _page(admin.ListQueuesRequest),
+    f"{_ADMIN}ListKeys": _page(admin.ListKeysRequest),
+    f"{_ADMIN}ListMembers": _page(admin.ListMembersRequest),
+    f"{_ADMIN}ListBindings": _page(admin.ListBindingsRequest),
+    f"{_BULK}ImportStatus": lambda random: bulk.ImportStatusRequest(run=one_of(random, PRODUCERS)),
+}
+"""By method, what makes a proper request of it."""
+
+
+def imports(random: Random) -> bytes:
+    """The change of an import's chunk."""
+    queues, counts, keys = _memberships(random)
+    starts = [one_of(random, START_VALUES) for _ in keys] if random.random() < 0.3 else []
+    step = wire.Imports(queues=queues, key_counts=counts, keys=keys, starts=starts)
+    return wire.Change(steps=[wire.Step(imports=step)]).SerializeToString()
+
+
+def import_chunk(run: bytes, number: int, change: bytes) -> bytes:
+    """With the checksum of what it brings, so that it is not refused for that alone."""
+    request = bulk.ImportRequest(run=run, chunk=number, change=change, checksum=crc32(change))
+    return request.SerializeToString()

@@ -1,0 +1,109 @@
+"""Proof that the fuzzer finds defects: small ones are put into core and dispatch, and each must be found within so many
+runs. A fuzzer that is blind to one of them fails here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from shoal_contract.journal_record import Record
+from shoal_slice_node.core import acks, drops, engine, purges, trims, undone
+from shoal_slice_node.core.dispatch import loading
+from shoal_slice_node.core.dispatch.growing import Growing
+from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.engine import Engine
+from shoal_slice_node.core.frames import Checked
+from shoal_slice_node.core.records import Kind
+from tests.fuzz.runs import attempt, plan
+
+
+class Defect(NamedTuple):
+    """`make`: what stands in place of the function `name` of `owner`, made of that. `runs`: by then it is found."""
+
+    owner: Any
+    name: str
+    make: Callable[[Any], Any]
+    runs: int
+
+
+def one_too_far(move_cursor: Any) -> Any:
+    return lambda row, key_id, first, to: move_cursor(row, key_id, first, to + 1)
+
+
+def one_delivery_lost(take: Any) -> Any:
+    def taken(session: Session, bytes_max: int) -> Any:
+        deliveries, cost_bytes = take(session, bytes_max)
+        return deliveries[:-1] if len(deliveries) > 1 else deliveries, cost_bytes
+
+    return taken
+
+
+def nothing(_: Any) -> Any:
+    return lambda *_: None
+
+
+def last_returned_first(give_back: Any) -> Any:
+    def given_back(stream: Stream, *which: Any) -> bool:
+        found: bool = give_back(stream, *which)
+        if stream.returned:
+            stream.returned.reverse()
+        return found
+
+    return given_back
+
+
+def counted_and_left(_: Any) -> Any:
+    def discard(state: Any, queue: Any, key_id: bytes) -> None:
+        queue.details -= 1
+
+    return discard
+
+
+def replay_skips_acks(apply: Any) -> Any:
+    """Of an engine without a dispatcher, as replay has it."""
+
+    def applied(made: Engine, record: Record, checked: Checked | None) -> None:
+        if record.kind != Kind.ACKS or made.state.watch.queues:
+            apply(made, record, checked)
+
+    return applied
+
+
+def one_message_more(decode_trims: Any) -> Any:
+    return lambda payload: [(key_id, low + 1, lsn) for key_id, low, lsn in decode_trims(payload)]
+
+
+def uncounted(_: Any) -> Any:
+    return lambda _, spread: spread.waiting.clear()
+
+
+DEFECTS = {
+    "an ack goes one too far": Defect(acks, "move_cursor", one_too_far, 20),
+    "a delivery is lost on its way": Defect(Session, "take", one_delivery_lost, 20),
+    "a session that has room again is not asked": Defect(Registry, "has_room_again", nothing, 20),
+    "what is given again comes in another order": Defect(Stream, "give_back", last_returned_first, 20),
+    "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 20),
+    "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
+    "a repeated frame is done again": Defect(engine, "repeated_answer", nothing, 20),
+    "replay skips acks": Defect(Engine, "_apply", replay_skips_acks, 150),
+    "what is done is given again": Defect(undone, "_next_stretch", lambda _: lambda _, low, to: (low, to), 20),
+    "ended bindings are not loaded": Defect(loading, "_load_ended", lambda _: lambda *_: iter(()), 20),
+    "a log is trimmed too far": Defect(trims, "decode_trims", one_message_more, 20),
+    "chunks that wait are let go uncounted": Defect(Growing, "_let_go", uncounted, 20),
+}
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, function, make, runs = DEFECTS[name]
+    monkeypatch.setattr(owner, function, make(getattr(owner, function)))
+    for seed in range(runs):
+        failure = attempt(plan(seed))
+        if failure is not None:
+            assert isinstance(failure.error, AssertionError), failure.error
+            return
+    pytest.fail(f"not found in {runs} runs: {name}")
