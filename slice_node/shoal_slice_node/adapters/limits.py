@@ -154,9 +154,17 @@ DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
 """Deliveries handed to the transport at one go: what a session that stops reading leaves there, besides its window. A
 larger single chunk goes alone."""
 
-UNARY_AT_ONCE_MAX: Final = 64
+UNARY_AT_ONCE_MAX: Final = 32
 UNARY_PER_CONNECTION_MAX: Final = 16
 """Unary calls that are read and answered at a time, in all and of one connection: a request is up to 4 MiB."""
+
+UNARY_LARGE_BYTES: Final = 64 << 10
+UNARY_LARGE_AT_ONCE_MAX: Final = 4
+"""Of these, requests above that size are worked on so many at a time: each is in memory about five times then."""
+
+UNREAD_BYTES: Final = 64 << 10
+"""What the transport takes of a stream that is not read, beyond the message that is asked for. gRPC's own estimate lets
+it grow to megabytes, for each of thousands of calls that wait."""
 
 UNARY_WAITING_MAX: Final = 4_000
 """Further unary calls that wait, unread, for their turn: about 20 KB each."""
