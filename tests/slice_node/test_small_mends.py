@@ -17,7 +17,7 @@ from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import bulk_service, slice_service
 from shoal_slice_node.adapters.archive import Archive
-from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
+from shoal_slice_node.core.limits import LEASES_ENDED_KEPT, PULL_LEASE_MS_MAX
 
 from .brokers import connected, running, served
 from .bulk_client import chunk, import_all, imports
@@ -45,7 +45,7 @@ def test_leases_of_acked_pulls_do_not_pile_up() -> None:
 
 
 async def test_a_lease_is_an_hour_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert slice_service.PULL_LEASE_MS_MAX == HOUR_MS
+    assert PULL_LEASE_MS_MAX == HOUR_MS
     monkeypatch.setattr(slice_service, "PULL_LEASE_MS_MAX", 50)  # The hour.
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
         stub = SliceServiceStub(channel)
