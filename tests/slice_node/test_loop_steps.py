@@ -1,6 +1,6 @@
 """Every verb at its limit against a real broker over gRPC: how long one step of its event loop takes the processor.
 
-The bound is three times the 5 ms that a step may take, for slower machines and their noise; what was measured is
+The bound is five times the 5 ms that a step may take, for slower machines and their noise; what was measured is
 printed (`pytest -s`) and kept as a property of each test.
 """
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 STEP_S = 0.005
-SLACK = 3
+SLACK = 5
 WAIT_S = 120
 CROWD = 10_000
 """Queues that one session consumes, all bound to the key `busy`."""
@@ -275,7 +275,6 @@ async def test_reads_of_a_queue_with_100_000_bindings(one: Slice) -> None:
     pull = wire.Pull(queue=b"big", messages_max=PULL_MESSAGES_MAX, peek=True)
     await one.measure("peek", session.ask(wire.SessionRequest(pull=pull)))
     await one.measure("pull", session.ask(wire.SessionRequest(pull=wire.Pull(queue=b"big", lease_ms=1))))
-    await asyncio.sleep(0.1)
     await one.measure("unary pull", one.stub.Pull(wire.PullRequest(pull=wire.Pull(queue=b"big", lease_ms=1))))
     whole = wire.Describe(queues=[b"big"])
     await one.measure("describe", session.ask(wire.SessionRequest(describe=whole)))
@@ -363,4 +362,12 @@ async def test_a_queue_of_100_000_bindings_is_dropped(one: Slice) -> None:
     consumer = await one.session()
     await consumer.attach([b"big"])
     await one.measure("drop", session.change(drop("big")))
-    await one.measure("and while it is reclaimed", asyncio.sleep(1))
+
+    async def reclaimed() -> None:
+        keys = wire.Describe(keys=[BIG_KEYS[0].encode(), BIG_KEYS[-1].encode()])
+        request = wire.DescribeRequest(describe=keys)
+        async with asyncio.timeout(WAIT_S):
+            while any(key.exists for key in (await one.stub.Describe(request)).description.keys):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    await one.measure("and while it is reclaimed", reclaimed())

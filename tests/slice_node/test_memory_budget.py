@@ -48,6 +48,14 @@ class Measured:
             self.peak_bytes = max(self.peak_bytes, int(own) << 10)
             await asyncio.sleep(0.05)
 
+    async def settled(self) -> None:
+        """Returns once a second has brought no more."""
+        before = -1
+        while before < self.peak_bytes:
+            before = self.peak_bytes
+            for _ in range(20):
+                await asyncio.sleep(0.05)
+
     async def session(self, window_bytes: int = 64 * MIB) -> RawSession:
         return await RawSession.open(self.stub, window_bytes)
 
@@ -80,7 +88,7 @@ async def test_sessions_that_never_read(measured: Measured) -> None:
         await session.attach([b"q%d" % number], 1, 100_000, 64 * MIB)
     for _ in range(60):
         await measured.stub.Publish(wire.PublishRequest(key=b"busy", chunk=Chunk(bodies=[LARGE])))
-    await asyncio.sleep(1)
+    await measured.settled()
 
 
 async def test_many_unary_publishes_of_a_megabyte_at_once(measured: Measured) -> None:
@@ -123,7 +131,7 @@ async def test_full_windows_of_small_deliveries(measured: Measured) -> None:
     other = await measured.session()
     for _ in range(40):
         await other.change(*(publish("busy", b"small") for _ in range(50)))
-    await asyncio.sleep(2)
+    await measured.settled()
     assert not reading.done()
     reading.cancel()
 
@@ -137,4 +145,4 @@ async def test_a_hundred_thousand_parcels(measured: Measured) -> None:
     await session.attach([b"q"], 1, 100_000, 64 * MIB)
     for _ in range(100):
         await other.change(*(publish(key, b"x") for key in keys))
-    await asyncio.sleep(1)
+    await measured.settled()

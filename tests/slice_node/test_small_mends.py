@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 
 from shoal_contract.errors import DeadlineExceeded, Unavailable
@@ -80,6 +81,11 @@ def test_the_archive_of_another_life_is_not_taken_for_this_ones() -> None:
         journal.close()
 
 
+def snapshots() -> list[psutil.Process]:
+    """The processes that read for exports."""
+    return [child for child in psutil.Process().children() if "shoal_slice_node.snapshot_process" in child.cmdline()]
+
+
 async def test_an_export_that_is_not_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds one of few places, and the pages of its snapshot."""
     monkeypatch.setattr(bulk_service, "SNAPSHOT_STALL_S", 0.5)
@@ -92,7 +98,10 @@ async def test_an_export_that_is_not_read_ends(tmp_path: Path, monkeypatch: pyte
             await import_all(BulkServiceStub(narrow), parts)
             call = BulkServiceStub(narrow).Export(bulk_pb2.ExportRequest())
             await call.read()
-            await asyncio.sleep(2)
+            assert snapshots()
+            async with asyncio.timeout(WAIT_S):
+                while snapshots():  # noqa: ASYNC110 - the node ends them
+                    await asyncio.sleep(0.02)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 async with asyncio.timeout(WAIT_S):
                     while await call.read() is not grpc.aio.EOF:
