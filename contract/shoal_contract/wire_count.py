@@ -37,11 +37,18 @@ def count_fields(data: bytes, shape: Shape, fields_max: int) -> int:
 def _count(data: bytes, position: int, end: int, shape: Shape, room: int) -> int:
     found = 0
     while position < end and found < room:
-        tag, position = _varint(data, position, end)
+        tag = data[position]
+        if tag < 0x80:  # Most of what a varint is: without a call it takes a third of the time.
+            position += 1
+        else:
+            tag, position = _varint(data, position, end)
         kind = tag & 7
         found += 1
         if kind == _LENGTH_DELIMITED:
-            length, position = _varint(data, position, end)
+            if position < end and (length := data[position]) < 0x80:
+                position += 1
+            else:
+                length, position = _varint(data, position, end)
             if length > end - position:
                 break
             number = tag >> 3

@@ -7,6 +7,7 @@ all that happens.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, cast
@@ -197,6 +198,13 @@ class Node:
         dispatcher.ack, attaching.take_back, attaching.detach = acking, taking_back, detaching  # type: ignore[method-assign]
 
     # Towards `requests` it is the broker, and its own commit loop.
+
+    @property
+    def between_records(self) -> asyncio.Event:
+        """Records are applied at one go here."""
+        whole = asyncio.Event()
+        whole.set()
+        return whole
 
     @property
     def commit(self) -> Node:

@@ -11,6 +11,7 @@ import pytest
 
 from shoal_contract.errors import Corrupt, Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters import commit_loop
 from shoal_slice_node.adapters.ack_flush import AckFlush
 from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks, Item
 from shoal_slice_node.core.effects import Effects
@@ -198,3 +199,51 @@ def _note(order: list[str], source: str) -> Callable[[Effects], None]:
 
 def _fail(error: ShoalError) -> None:
     raise error
+
+
+LARGE = (declare("q"), bind("q", *(f"k{number}" for number in range(900))))
+
+
+async def in_part(found: Looped) -> asyncio.Task[Effects | ShoalError]:
+    """Returns while a large change is applied in part."""
+    data = change_of(*LARGE)
+    done: asyncio.Future[Effects | ShoalError] = asyncio.get_running_loop().create_future()
+    found.loop.submit(Item(Kind.CHANGE, data, done.set_result, done.set_result, operations=901))
+    async with asyncio.timeout(10):
+        while found.loop.between_records.is_set():
+            assert not done.done(), "it was applied at one go"
+            await asyncio.sleep(0)
+    return asyncio.ensure_future(done)
+
+
+def slowly(patched: pytest.MonkeyPatch) -> None:
+    """A slice is over after each step, however fast the machine is."""
+    patched.setattr(commit_loop, "LOOP_SLICE_MS", 0)
+
+
+async def test_a_large_record_is_applied_in_steps_and_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slowly(monkeypatch)
+    async with looped() as (found, _):
+        done = await in_part(found)
+        lsn = found.loop.applied_lsn
+        seen: list[int] = []
+        found.loop.between(lambda: seen.append(len(list(found.core.tables.key.scan()))))
+        assert not seen and not done.done() and len(list(found.core.tables.key.scan())) < 900
+        assert isinstance(await done, Effects)
+        assert seen == [900] and found.loop.between_records.is_set() and found.loop.applied_lsn == lsn + 1
+        found.core.check()
+
+
+async def test_a_loop_stopped_in_the_middle_of_a_record_leaves_it_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slowly(monkeypatch)
+    async with looped() as (found, task):
+        done = await in_part(found)
+        task.cancel()
+        assert isinstance(await done, Unavailable), "the outcome is unknown"
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(list(found.core.tables.key.scan())) == 900
+        found.core.check()

@@ -1169,7 +1169,9 @@ class PublishRequest(_message.Message):
     key: _builtins.bytes
     mandatory: _builtins.bool
     producer: _builtins.bytes
-    """Optional: 16 bytes and a number, so that a repeat is not stored again."""
+    """Optional: 16 bytes and a number, so that a repeat is not stored again. One call of a producer at a time: a number
+    settles those below it, and of two calls under way the higher may come first; the lower is then OutOfRange.
+    """
     sequence: _builtins.int
     @_builtins.property
     def chunk(self) -> _common_pb2.Chunk: ...

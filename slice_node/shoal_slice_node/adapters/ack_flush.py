@@ -51,21 +51,20 @@ class AckFlush:
     def under_way(self) -> bool:
         return bool(self._telling or self._records or self._acks.flushing)
 
-    def flush(self) -> None:
-        """Begins a flush, or goes on with the one under way, by a bounded number of records."""
+    def flush(self) -> bool:
+        """Begins a flush, or goes on with the one under way, by one record. Whether there may be one more at once."""
         if not self.under_way:
             if not (self._told or self._acks.waiting):
-                return
+                return False
             self._telling, self._told = self._told, []
             self._acks.begin_flush()
             self._failed = False
-        for _ in range(ACK_RECORDS_PER_TURN - self._records):
-            if not self._acks.flushing:
-                break
+        if self._acks.flushing and self._records < ACK_RECORDS_PER_TURN:
             batch = self._acks.take(ACK_COST_PER_RECORD)
             if batch.acks:
                 self._submit(batch)
         self._finish_if_done()
+        return bool(self._acks.flushing) and self._records < ACK_RECORDS_PER_TURN
 
     def _submit(self, batch: AckBatch) -> None:
         def applied(effects: Effects) -> None:

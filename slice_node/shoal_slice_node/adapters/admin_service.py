@@ -29,6 +29,7 @@ Item = TypeVar("Item")
 class AdminService:
     def __init__(self, broker: Broker, figures: Figures) -> None:
         self._state = broker.state
+        self._between_records = broker.commit.between_records
         self._figures = figures
         self._lists = asyncio.Semaphore(LISTS_AT_ONCE_MAX)
         self._waiting = 0
@@ -72,13 +73,14 @@ class AdminService:
         self._waiting += 1
         try:
             async with self._lists:
-                return await in_turns(work)
+                return await in_turns(work, self._between_records)
         finally:
             self._waiting -= 1
 
 
-async def in_turns(work: Page[Item]) -> tuple[list[Item], bytes]:
+async def in_turns(work: Page[Item], between_records: asyncio.Event) -> tuple[list[Item], bytes]:
     """Runs it to its end; the loop is held for LIST_TURN_MS and a step at a time."""
+    await between_records.wait()
     turn_end = time.perf_counter() + LIST_TURN_MS / 1000
     while True:
         try:
@@ -88,6 +90,7 @@ async def in_turns(work: Page[Item]) -> tuple[list[Item], bytes]:
             return found
         if time.perf_counter() > turn_end:
             await asyncio.sleep(0)
+            await between_records.wait()
             turn_end = time.perf_counter() + LIST_TURN_MS / 1000
 
 

@@ -111,7 +111,9 @@ class Broker:
             self.steps,
         )
         self.acks = AckFlush(self.commit, self.dispatcher)
-        self.watch = Watchman(self.dispatcher, self.writers, (shares.deliveries, self.answers.share))
+        self.watch = Watchman(
+            self.dispatcher, self.writers, (shares.deliveries, self.answers.share), self.commit.between_records
+        )
         self._full = False
         self._sessions = 0
         self._pump_wake = asyncio.Event()
@@ -214,7 +216,7 @@ class Broker:
     def close_session(self, session: Session) -> None:
         self.writers.close(session)
         self.turns.drop(session.number)
-        self.dispatcher.close(session)
+        self.commit.between(lambda: self.dispatcher.close(session))
         self._on_turn()
 
     def refusal(self, sequence: int, error: ShoalError) -> wire.Answer:
@@ -266,14 +268,16 @@ class Broker:
         self.writers.wake(self.dispatcher.dirty)
         if not self._pump_wake.is_set() and (self.turns or self.dispatcher.has_work):
             self._pump_wake.set()
-        self.checkpoints.consider(self.commit.applied_lsn, self.commit.operations, self.commit.journal_bytes)
+        if self.commit.between_records.is_set():
+            self.checkpoints.consider(self.commit.applied_lsn, self.commit.operations, self.commit.journal_bytes)
 
     async def _pump(self) -> None:
         """Work in turns: a step of dispatch, a step of a read, and so on, LOOP_SLICE_MS at a time."""
-        dispatcher, turns = self.dispatcher, self.turns
+        dispatcher, turns, between_records = self.dispatcher, self.turns, self.commit.between_records
         while True:
             await self._pump_wake.wait()
             self._pump_wake.clear()
+            await between_records.wait()
             began = time.perf_counter()
             slice_end = began + LOOP_SLICE_MS / 2000
             more = True
@@ -286,6 +290,7 @@ class Broker:
                     self._on_turn()
                     self.steps.done(began)
                     await asyncio.sleep(0)
+                    await between_records.wait()
                     began = time.perf_counter()
                     slice_end = began + LOOP_SLICE_MS / 2000
             self._on_turn()

@@ -19,6 +19,7 @@ from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError, Unavail
 from shoal_contract.journal_record import Record, encode_record
 from shoal_slice_node.adapters.clock import now_ms
 from shoal_slice_node.adapters.limits import (
+    APPLIED_WHOLE_MAX,
     BATCH_BYTES_MAX,
     BATCH_OPERATIONS_MAX,
     LOOP_SLICE_MS,
@@ -31,6 +32,7 @@ from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.frames import Checked
+from shoal_slice_node.core.turns import Work
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +109,17 @@ class CommitLoop:
         """Out of `_pending` and not answered: those that are written, then those that are being written."""
         self._stopped = Unavailable("the slice is stopping; the outcome is unknown", subject="slice")
         self._failure: ShoalError | None = None
+        self.between_records = asyncio.Event()
+        """Not set while a record is applied in part: nobody but the loop may look at the tables, or at dispatch."""
+        self.between_records.set()
+        self._afterwards: list[Callable[[], None]] = []
+
+    def between(self, work: Callable[[], None]) -> None:
+        """Does a small piece of work now, or when the record that is being applied is whole."""
+        if self.between_records.is_set():
+            work()
+        else:
+            self._afterwards.append(work)
 
     @property
     def pending_bytes(self) -> int:
@@ -225,7 +238,15 @@ class CommitLoop:
                 await asyncio.sleep(0)
                 began = time.perf_counter()
             self._check_fence()
-            self._apply_one(item, record)
+            self.operations += item.operations
+            effects = _NOTHING
+            if record is not None:
+                effects, began = await self._apply_record(item, record, began)
+            self._taken.popleft()
+            try:
+                item.applied(effects)
+            except Exception:
+                _log.exception("what waited for record %s failed", None if record is None else record.lsn)
         self._hooks.on_turn()
         self._steps.done(began)
 
@@ -236,19 +257,40 @@ class CommitLoop:
                 "this node's lease may be over: it answers nothing more, the outcome is unknown", subject="lease"
             )
 
-    def _apply_one(self, item: Item, record: Record | None) -> None:
-        self.operations += item.operations
-        effects = _NOTHING
-        if record is not None:
-            effects = self._engine.apply(record, item.checked)
+    async def _apply_record(self, item: Item, record: Record, began: float) -> tuple[Effects, float]:
+        """In steps, if it is a large one; what it did, and when the last step began. Nothing else happens to tables and
+        dispatch meanwhile."""
+        work = self._engine.in_steps(record, item.checked)
+        try:
+            effects = None
+            while effects is None:
+                try:
+                    next(work)
+                except StopIteration as stop:
+                    effects = stop.value
+                if time.perf_counter() - began > LOOP_SLICE_MS / 2000 and item.operations >= APPLIED_WHOLE_MAX:
+                    self.between_records.clear()
+                    self._steps.done(began)
+                    await self._rest(work)
+                    began = time.perf_counter()
             self.applied_lsn = record.lsn
             self.journal_bytes += len(record.payload)
             self._hooks.on_effects(effects)
-        self._taken.popleft()
+        finally:
+            self.between_records.set()
+            afterwards, self._afterwards = self._afterwards, []
+            for piece in afterwards:
+                piece()
+        return effects, began
+
+    async def _rest(self, work: Work[Effects]) -> None:
+        """Lets others go on. Who stops the loop meanwhile gets a whole record all the same."""
         try:
-            item.applied(effects)
-        except Exception:
-            _log.exception("what waited for record %s failed", None if record is None else record.lsn)
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            for _ in work:
+                pass
+            raise
 
 
 _NOTHING = Effects()

@@ -62,10 +62,10 @@ LISTS_WAITING_MAX: Final = 1000
 ACK_FLUSH_MS: Final = 70
 """Acks gather for so long before they are journaled; with a tick and a sync it stays below MODEL.md's 100 ms."""
 
-ACK_COST_PER_RECORD: Final = 1_000
-"""Acked ranges in one journal record, and what their done ranges cost: under 3 ms of the broker."""
+ACK_COST_PER_RECORD: Final = 250
+"""Acked ranges in one journal record, and what their done ranges cost: under 5 ms of the broker."""
 
-ACK_RECORDS_PER_TURN: Final = 8
+ACK_RECORDS_PER_TURN: Final = 32
 """Such records under way at a time: further acks of the flush follow when they are applied."""
 
 IMPORT_CHUNKS_IN_FLIGHT: Final = 32
@@ -135,6 +135,9 @@ BATCH_OPERATIONS_MAX: Final = 2_000
 OPERATION_US: Final = 5
 """What applying one operation takes, about: a slice that it would make too long ends before it."""
 
+APPLIED_WHOLE_MAX: Final = 64
+"""A record of fewer operations is applied in one step: 3 ms at most."""
+
 STEPS_WATCHED_S: Final = 60
 """The longest step of the event loop is that of so long, at most."""
 
@@ -151,9 +154,17 @@ DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
 """Deliveries handed to the transport at one go: what a session that stops reading leaves there, besides its window. A
 larger single chunk goes alone."""
 
-UNARY_AT_ONCE_MAX: Final = 64
+UNARY_AT_ONCE_MAX: Final = 32
 UNARY_PER_CONNECTION_MAX: Final = 16
 """Unary calls that are read and answered at a time, in all and of one connection: a request is up to 4 MiB."""
+
+UNARY_LARGE_BYTES: Final = 64 << 10
+UNARY_LARGE_AT_ONCE_MAX: Final = 4
+"""Of these, requests above that size are worked on so many at a time: each is in memory about five times then."""
+
+UNREAD_BYTES: Final = 64 << 10
+"""What the transport takes of a stream that is not read, beyond the message that is asked for. gRPC's own estimate lets
+it grow to megabytes, for each of thousands of calls that wait."""
 
 UNARY_WAITING_MAX: Final = 4_000
 """Further unary calls that wait, unread, for their turn: about 20 KB each."""

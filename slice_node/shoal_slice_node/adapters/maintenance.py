@@ -58,10 +58,13 @@ class Maintenance:
         next_acks_ms = 0
         while True:
             await asyncio.sleep(TICK_MS / 1000)
+            await self._commit.between_records.wait()
             now_ms = steady_ms()
             if self._acks.under_way or now_ms >= next_acks_ms:
                 next_acks_ms = now_ms + ACK_FLUSH_MS
-                self._acks.flush()
+                while self._acks.flush():
+                    await asyncio.sleep(0)
+                    await self._commit.between_records.wait()
             for _ in range(LEASES_PER_TURN):
                 if not self._puller.expire(now_ms):
                     break

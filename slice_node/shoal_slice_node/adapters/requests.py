@@ -6,7 +6,7 @@ Everything is checked at once, before it is queued; what is more than a small st
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
 from shoal_contract.names import check_name, show
@@ -23,10 +23,16 @@ from shoal_slice_node.adapters.limits import (
 )
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.pulling import PullTerms
-from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.frames import parse_change
-from shoal_slice_node.core.limits import ACKED_PER_STEP, PULL_BYTES_MAX, PULL_MESSAGES_MAX, PUMP_TURN_BINDINGS
+from shoal_slice_node.core.limits import (
+    ACKED_PER_STEP,
+    ATTACHED_PER_STEP,
+    PULL_BYTES_MAX,
+    PULL_MESSAGES_MAX,
+    PULL_ROWS_PER_STEP,
+)
 from shoal_slice_node.core.reading import describe as describe_work
 from shoal_slice_node.core.reading import peek
 from shoal_slice_node.core.records import ChangeHead, Kind, encode_change
@@ -128,7 +134,7 @@ def attach(broker: Broker, session: Session, request: wire.Attach) -> Callable[[
         try:
             for number, (queue, handle) in enumerate(zip(request.queues, request.handles, strict=True), 1):
                 lives.append(dispatcher.attach(session, queue, handle, messages, body_bytes))
-                if number % PUMP_TURN_BINDINGS == 0:
+                if number % ATTACHED_PER_STEP == 0:
                     yield
         except ShoalError:
             for handle in request.handles[: len(lives)]:
@@ -147,7 +153,7 @@ def detach(broker: Broker, session: Session, request: wire.Detach) -> Callable[[
     def work() -> Work[wire.Answer]:
         for number, handle in enumerate(request.handles, 1):
             broker.dispatcher.detach(session, handle)
-            if number % PUMP_TURN_BINDINGS == 0:
+            if number % ATTACHED_PER_STEP == 0:
                 yield
         return wire.Answer()
 
@@ -165,7 +171,7 @@ def take_acks(
     consumers = check_acks(acks, len(acks))
     names = [broker.state.full_name(ack.key) for ack in acks]
     work = _acking(broker, session, list(zip(acks, names, strict=True)), everyone)
-    if consumers <= ACKED_PER_STEP and not broker.turns.busy(session.number):
+    if consumers <= ACKED_PER_STEP and not broker.turns.busy(session.number) and broker.commit.between_records.is_set():
         for _ in work:  # A small step: it need not wait for its turn.
             pass
         done(None)
@@ -225,11 +231,16 @@ def pull(
             name = show(request.queue)
             raise NoSuchQueue(f"queue {name} is not declared on this slice", subject=name)
         if request.peek:
-            deliveries = yield from peek(broker.state, queue_id, messages, body_bytes)
+            deliveries: Iterable[wire.Delivery] = yield from peek(broker.state, queue_id, messages, body_bytes)
         else:
             parcels = yield from broker.puller.pull(session, queue_id, terms, steady_ms())
-            deliveries = [parcel.to_wire() for parcel in parcels]
-        return wire.Answer(pulled=wire.Deliveries(deliveries=deliveries))
+            deliveries = map(Parcel.to_wire, parcels)
+        answer = wire.Answer(pulled=wire.Deliveries())
+        for number, delivery in enumerate(deliveries, 1):
+            answer.pulled.deliveries.append(delivery)
+            if number % PULL_ROWS_PER_STEP == 0:
+                yield
+        return answer
 
     return work
 

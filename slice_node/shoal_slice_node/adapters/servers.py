@@ -15,9 +15,11 @@ from shoal_slice_node.adapters.admin_service import admin_handlers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.bulk_service import bulk_handlers
 from shoal_slice_node.adapters.figures import Figures
-from shoal_slice_node.adapters.limits import SESSIONS_MAX
+from shoal_slice_node.adapters.limits import SESSIONS_MAX, UNREAD_BYTES
 from shoal_slice_node.adapters.slice_service import slice_handlers
 from shoal_slice_node.adapters.unary import Admission
+
+TRANSPORT = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", UNREAD_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,11 @@ class Servers:
     @classmethod
     def listen(cls, address: str, advertise: str, admin_address: str, admin_advertise: str) -> Servers:
         """Raises OSError if an address cannot be listened on."""
-        clients = grpc_server.new_server(calls_max=SESSIONS_MAX)
+        clients = grpc_server.new_server(calls_max=SESSIONS_MAX, options=TRANSPORT)
         listened = grpc_server.listen(clients, address)
         if not admin_address:
             return cls(clients, clients, advertise or listened, advertise or listened)
-        operators = grpc_server.new_server(calls_max=SESSIONS_MAX)
+        operators = grpc_server.new_server(calls_max=SESSIONS_MAX, options=TRANSPORT)
         admin_listened = grpc_server.listen(operators, admin_address)
         return cls(clients, operators, advertise or listened, admin_advertise or admin_listened)
 

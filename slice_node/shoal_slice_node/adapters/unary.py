@@ -25,6 +25,8 @@ from shoal_contract.wire_count import PARSED_AT_ONCE_BYTES_MAX, Shape, count_fie
 from shoal_slice_node.adapters.limits import (
     UNARY_AT_ONCE_MAX,
     UNARY_FIELDS_MAX,
+    UNARY_LARGE_AT_ONCE_MAX,
+    UNARY_LARGE_BYTES,
     UNARY_PER_CONNECTION_MAX,
     UNARY_READ_S,
     UNARY_WAITING_MAX,
@@ -48,10 +50,12 @@ class Unary(NamedTuple):
 
 
 class Admission:
-    """UNARY_AT_ONCE_MAX calls at a time, UNARY_PER_CONNECTION_MAX of one connection; further ones wait unread."""
+    """UNARY_AT_ONCE_MAX calls at a time, UNARY_PER_CONNECTION_MAX of one connection; further ones wait unread. `large`:
+    for requests of more than UNARY_LARGE_BYTES, which are in memory several times while they are worked on."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(UNARY_AT_ONCE_MAX)
+        self.large = asyncio.Semaphore(UNARY_LARGE_AT_ONCE_MAX)
         self._lines: dict[str, asyncio.Semaphore] = {}
         self._calls: Counter[str] = Counter()
         self.waiting = 0
@@ -92,7 +96,12 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
     async def serve(_: object, context: Context) -> None:
         try:
             async with admission.place(context.peer()):
-                answer = await method.answer(await _read(method, context), context)
+                data = await _read(context)
+                if len(data) <= UNARY_LARGE_BYTES:
+                    answer = await method.answer(parse(method.request, data, method.shape), context)
+                else:
+                    async with admission.large:
+                        answer = await method.answer(parse(method.request, data, method.shape), context)
                 await _write(answer, context)
         except ShoalError as error:
             await abort(context, error)
@@ -104,8 +113,8 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
     return grpc.stream_stream_rpc_method_handler(serve)
 
 
-async def _read(method: Unary, context: Context) -> Message:
-    """Raises Malformed, TooLarge; DeadlineExceeded if the client takes too long to send it."""
+async def _read(context: Context) -> bytes:
+    """Raises Malformed; DeadlineExceeded if the client takes too long to send it."""
     try:
         async with asyncio.timeout(UNARY_READ_S):
             data = await context.read()
@@ -113,7 +122,7 @@ async def _read(method: Unary, context: Context) -> Message:
         raise DeadlineExceeded(f"the request did not arrive within {UNARY_READ_S} s", subject="request") from None
     if data is grpc.aio.EOF:
         raise Malformed("the call has no request", subject="request")
-    return parse(method.request, data, method.shape)
+    return bytes(data)
 
 
 async def _write(answer: Message, context: Context) -> None:

@@ -20,10 +20,13 @@ _log = logging.getLogger(__name__)
 class Watchman:
     """`silent`: bindings found that nothing would have served, since the start: always 0, or a defect."""
 
-    def __init__(self, dispatcher: Dispatcher, writers: Writers, shares: Sequence[Share]) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, writers: Writers, shares: Sequence[Share], between_records: asyncio.Event
+    ) -> None:
         self._dispatcher = dispatcher
         self._writers = writers
         self._shares = shares
+        self._between_records = between_records
         self._position = 0
         self.silent = 0
 
@@ -31,6 +34,7 @@ class Watchman:
         """Until cancelled."""
         while True:
             await asyncio.sleep(STEP_WATCH_MS / 1000)
+            await self._between_records.wait()
             for share in self._shares:
                 session = self._writers.end_stalled(share)
                 if session is not None:

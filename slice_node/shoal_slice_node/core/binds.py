@@ -5,15 +5,18 @@ Names were checked with the frame (core/frames). What the tables decide is decid
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.effects import Bound, Unbound
-from shoal_slice_node.core.limits import AWAY_RANGES_MAX, BINDINGS_PER_QUEUE_MAX
+from shoal_slice_node.core.limits import APPLIED_PER_STEP, AWAY_RANGES_MAX, BINDINGS_PER_QUEUE_MAX
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail, detail_key, encode_detail
 from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of
 from shoal_slice_node.core.state import State
+from shoal_slice_node.core.turns import Work
 
 
 def existing_queue(state: State, name: bytes) -> Queue:
@@ -24,19 +27,39 @@ def existing_queue(state: State, name: bytes) -> Queue:
     return queue
 
 
-def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> list[int]:
+def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> Work[list[int]]:
     """The offset for each key from which messages will be seen; the same again for what was bound before.
 
     Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
-    check_binding_count(state, queue, full_names)
+    if len(full_names) <= APPLIED_PER_STEP and queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX:
+        _check_bind(state, queue, full_names, start, start_value)
+        return bind_resolved(state, queue, full_names, start, start_value)
+    yield from check_binding_count(state, queue, full_names)
+    for names in _pieces(full_names):
+        _check_bind(state, queue, names, start, start_value)
+        queue.forget_buckets()
+        yield
+    offsets: list[int] = []
+    for names in _pieces(full_names):
+        offsets += bind_resolved(state, queue, names, start, start_value)
+        queue.forget_buckets()
+        yield
+    return offsets
+
+
+def _pieces(names: list[bytes]) -> Iterator[list[bytes]]:
+    return (names[position : position + APPLIED_PER_STEP] for position in range(0, len(names), APPLIED_PER_STEP))
+
+
+def _check_bind(state: State, queue: Queue, full_names: list[bytes], start: int, start_value: int) -> None:
+    """Raises ResourceExhausted, OutOfRange."""
     if queue.details:
         check_done_ranges(state, queue, full_names)
     if start == wire.START_OFFSET:
         check_offsets(state, queue, full_names, start_value)
-    return bind_resolved(state, queue, full_names, start, start_value)
 
 
 def bind_resolved(
@@ -74,11 +97,16 @@ def bind_resolved(
     return offsets
 
 
-def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> None:
+def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> Work[None]:
     """Keys that are bound already count once. Raises ResourceExhausted."""
     value, limit = queue.bindings + len(full_names), BINDINGS_PER_QUEUE_MAX
     if value > limit:
-        value = queue.bindings + len({name for name in full_names if not is_bound(state, queue, name)})
+        new: set[bytes] = set()
+        for names in _pieces(full_names):
+            new.update(name for name in names if not is_bound(state, queue, name))
+            queue.forget_buckets()
+            yield
+        value = queue.bindings + len(new)
     if value > limit:
         raise ResourceExhausted(
             f"queue {show(queue.name)} would have {value} bindings on this slice; the limit is {limit}",
@@ -167,13 +195,24 @@ def save_detail(state: State, queue: Queue, key_id: bytes, detail: Detail) -> No
         queue.details -= 1
 
 
-def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> list[int]:
+def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> Work[list[int]]:
     """For each key the first offset that will not be seen; 0 if it was not bound.
 
     Raises NoSuchQueue, NotOwner.
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
+    if len(full_names) <= APPLIED_PER_STEP:
+        return _unbind(state, queue, full_names, discard)
+    offsets: list[int] = []
+    for names in _pieces(full_names):
+        offsets += _unbind(state, queue, names, discard)
+        queue.forget_buckets()
+        yield
+    return offsets
+
+
+def _unbind(state: State, queue: Queue, full_names: list[bytes], discard: bool) -> list[int]:
     key_get = state.tables.key.get
     offsets: list[int] = []
     removed, details = 0, queue.details

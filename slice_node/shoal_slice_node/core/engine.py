@@ -23,7 +23,7 @@ from shoal_slice_node.core.drops import drop, reclaim
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.frames import UNKNOWN_STEP, Checked, check_change
 from shoal_slice_node.core.imports import apply_imports, check_next_chunk
-from shoal_slice_node.core.limits import DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX, REFUSALS_BYTES_MAX
+from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX, REFUSALS_BYTES_MAX
 from shoal_slice_node.core.producers import remember, repeated_answer
 from shoal_slice_node.core.publishes import publish
 from shoal_slice_node.core.purges import purge
@@ -31,6 +31,7 @@ from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, decode_
 from shoal_slice_node.core.state import State
 from shoal_slice_node.core.tables import Tables
 from shoal_slice_node.core.trims import apply_trims
+from shoal_slice_node.core.turns import Work, finish
 from shoal_slice_node.core.watch import Watch
 
 
@@ -44,7 +45,12 @@ class Engine:
         self._dropping = BindingBudget(0)
 
     def apply(self, record: Record, checked: Checked | None = None) -> Effects:
-        """`checked`: the change of a CHANGE record, if the caller has checked it already.
+        """As `in_steps`, all at once."""
+        return finish(self.in_steps(record, checked))
+
+    def in_steps(self, record: Record, checked: Checked | None = None) -> Work[Effects]:
+        """`checked`: the change of a CHANGE record, if the caller has checked it already. Between two steps the tables
+        hold a part of the record: nobody may look at them, and it must be done to its end.
 
         Raises Corrupt, with the LSN as its value, for a record that cannot be applied: the tables are then of no use.
         """
@@ -58,16 +64,16 @@ class Engine:
             state.lsn, state.time_ms = record.lsn, record.time_ms
             if record.epoch != state.epoch:
                 state.begin_epoch(record.epoch)
-            self._apply(record, checked)
+            yield from self._apply(record, checked)
         except Exception as error:
             raise unappliable(record, error) from error
         return effects
 
-    def _apply(self, record: Record, checked: Checked | None) -> None:
+    def _apply(self, record: Record, checked: Checked | None) -> Work[None]:
         kind = record.kind
         if kind == Kind.CHANGE:
             head, data = decode_change(record.payload)
-            self._change(head, checked, data, record.time_ms)
+            yield from self._change(head, checked, data, record.time_ms)
         elif kind == Kind.ACKS:
             apply_acks(self.state, record.payload)
         elif kind == Kind.TRIM:
@@ -79,7 +85,7 @@ class Engine:
         else:
             raise ValueError(f"its kind {kind} is not known to this version")
 
-    def _change(self, head: ChangeHead, checked: Checked | None, data: bytes, time_ms: int) -> None:
+    def _change(self, head: ChangeHead, checked: Checked | None, data: bytes, time_ms: int) -> Work[None]:
         effects = self.state.effects
         numbered = head.producer != NO_PRODUCER
         try:
@@ -99,30 +105,34 @@ class Engine:
         self._refusals_bytes = 0
         self._measures = iter(checked.measures)
         self._dropping = BindingBudget(DROP_BINDINGS_MAX)
-        outcome = wire.Outcome(steps=[self._step(step, time_ms) for step in checked.change.steps])
+        outcome = wire.Outcome()
+        for step in checked.change.steps:
+            outcome.steps.append((yield from self._step(step, time_ms)))
         effects.outcome = outcome.SerializeToString()
         if numbered:
             remember(self.state, head, effects.outcome, time_ms)
 
-    def _step(self, step: wire.Step, time_ms: int) -> wire.StepOutcome:
+    def _step(self, step: wire.Step, time_ms: int) -> Work[wire.StepOutcome]:
         kind = step.WhichOneof("step") or ""
         return _STEPS[kind](self, getattr(step, kind), time_ms)
 
-    def _binds(self, step: wire.Binds, _: int) -> wire.StepOutcome:
+    def _binds(self, step: wire.Binds, _: int) -> Work[wire.StepOutcome]:
         start, value = step.start, step.start_value
-        outcome, done = self._memberships(step, lambda queue, keys: bind(self.state, queue, keys, start, value))
+        outcome, done = yield from self._memberships(
+            step, lambda queue, keys: bind(self.state, queue, keys, start, value)
+        )
         self.state.counters.binds += done
         return outcome
 
-    def _unbinds(self, step: wire.Unbinds, _: int) -> wire.StepOutcome:
+    def _unbinds(self, step: wire.Unbinds, _: int) -> Work[wire.StepOutcome]:
         discard = step.discard
-        outcome, done = self._memberships(step, lambda queue, keys: unbind(self.state, queue, keys, discard))
+        outcome, done = yield from self._memberships(step, lambda queue, keys: unbind(self.state, queue, keys, discard))
         self.state.counters.unbinds += done
         return outcome
 
     def _memberships(
-        self, step: wire.Binds | wire.Unbinds, request: Callable[[bytes, list[bytes]], list[int]]
-    ) -> tuple[wire.StepOutcome, int]:
+        self, step: wire.Binds | wire.Unbinds, request: Callable[[bytes, list[bytes]], Work[list[int]]]
+    ) -> Work[tuple[wire.StepOutcome, int]]:
         """Returns the outcome, and how many keys were not refused."""
         keys = list(step.keys)
         counts = step.key_counts or [1] * len(keys)
@@ -132,15 +142,17 @@ class Engine:
         for number, (queue, count) in enumerate(zip(step.queues, counts, strict=True)):
             end = position + count
             try:
-                offsets += request(queue, keys[position:end])
+                offsets += yield from request(queue, keys[position:end])
             except ShoalError as error:
                 offsets += [0] * count
                 refused += count
                 refusals.append(self._refusal(number, error))
             position = end
+            if number % APPLIED_PER_STEP == 0:
+                yield
         return wire.StepOutcome(offsets=offsets, refusals=refusals), len(keys) - refused
 
-    def _publishes(self, step: wire.Publishes, time_ms: int) -> wire.StepOutcome:
+    def _publishes(self, step: wire.Publishes, time_ms: int) -> Work[wire.StepOutcome]:
         outcome = wire.StepOutcome()
         offsets: list[int] = []
         queues: list[int] = []
@@ -156,15 +168,17 @@ class Engine:
                 outcome.refusals.append(self._refusal(number, error))
             offsets.append(first)
             queues.append(routed)
+            if number % APPLIED_PER_STEP == 0:
+                yield
         counters.publishes += kept.messages - kept_before
         counters.chunks += len(offsets) - len(outcome.refusals)
         outcome.offsets.extend(offsets)
         outcome.queues.extend(queues)
         return outcome
 
-    def _declares(self, step: wire.Declares, _: int) -> wire.StepOutcome:
+    def _declares(self, step: wire.Declares, _: int) -> Work[wire.StepOutcome]:
         expires, budget = step.options.expires_after_s, self._dropping
-        outcome = self._queues(
+        outcome = yield from self._queues(
             step.queues,
             step.incarnations,
             lambda queue, incarnation: declare(self.state, queue, expires, incarnation, budget),
@@ -173,15 +187,15 @@ class Engine:
         self.state.counters.declares += len(step.queues) - len(outcome.refusals)
         return outcome
 
-    def _drops(self, step: wire.Drops, _: int) -> wire.StepOutcome:
+    def _drops(self, step: wire.Drops, _: int) -> Work[wire.StepOutcome]:
         budget = self._dropping
-        outcome = self._queues(
+        outcome = yield from self._queues(
             step.queues, step.incarnations, lambda queue, incarnation: drop(self.state, queue, incarnation, budget)
         )
         self.state.counters.drops += len(step.queues) - len(outcome.refusals)
         return outcome
 
-    def _purges(self, step: wire.Purges, _: int) -> wire.StepOutcome:
+    def _purges(self, step: wire.Purges, _: int) -> Work[wire.StepOutcome]:
         outcome = wire.StepOutcome()
         budget = BindingBudget(PURGE_BINDINGS_MAX)
         positions = step.positions or repeat(0)
@@ -193,11 +207,13 @@ class Engine:
                 outcome.refusals.append(self._refusal(number, error))
             outcome.messages.append(messages)
             outcome.positions.append(left)
+            if number % APPLIED_PER_STEP == 0:
+                yield
         self.state.counters.purges += len(step.queues) - len(outcome.refusals) - sum(map(bool, outcome.positions))
         return outcome
 
-    def _imports(self, step: wire.Imports, _: int) -> wire.StepOutcome:
-        outcome = apply_imports(self.state, step, self._refusal)
+    def _imports(self, step: wire.Imports, _: int) -> Work[wire.StepOutcome]:
+        outcome = yield from apply_imports(self.state, step, self._refusal)
         self.state.counters.declares += outcome.queues_made
         self.state.counters.binds += outcome.bindings_made
         return outcome
@@ -217,7 +233,7 @@ class Engine:
         incarnations: Iterable[int],
         request: Callable[[bytes, int], int],
         answers: bool = False,
-    ) -> wire.StepOutcome:
+    ) -> Work[wire.StepOutcome]:
         """`answers`: what `request` returns is the outcome's column of offsets."""
         outcome = wire.StepOutcome()
         for number, (name, incarnation) in enumerate(zip(names, incarnations or repeat(0), strict=False)):
@@ -228,10 +244,12 @@ class Engine:
                 outcome.refusals.append(self._refusal(number, error))
             if answers:
                 outcome.offsets.append(found)
+            if number % APPLIED_PER_STEP == 0:
+                yield
         return outcome
 
 
-_STEPS: dict[str, Callable[[Engine, Any, int], wire.StepOutcome]] = {
+_STEPS: dict[str, Callable[[Engine, Any, int], Work[wire.StepOutcome]]] = {
     "binds": Engine._binds,
     "unbinds": Engine._unbinds,
     "publishes": Engine._publishes,

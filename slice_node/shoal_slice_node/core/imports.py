@@ -17,6 +17,7 @@ from shoal_slice_node.core.rows.key_row import ID, head_of
 from shoal_slice_node.core.rows.producer_row import decode_producer
 from shoal_slice_node.core.rows.small_rows import decode_partition
 from shoal_slice_node.core.state import State
+from shoal_slice_node.core.turns import Work, finish
 
 Refuse = Callable[[int, ShoalError], wire.Refusal]
 
@@ -34,7 +35,7 @@ def check_next_chunk(state: State, head: ChangeHead) -> None:
         )
 
 
-def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> wire.StepOutcome:
+def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> Work[wire.StepOutcome]:
     """Counts what was made. `refuse(number of the queue, error)` gives the refusal to report."""
     keys, starts = list(step.keys), list(step.starts)
     outcome = wire.StepOutcome()
@@ -48,6 +49,7 @@ def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> wire.Step
         except ShoalError as error:
             outcome.refusals.append(refuse(number, error))
         position = end
+        yield
     outcome.queues_made = queues_made
     outcome.bindings_made = bindings_made
     return outcome
@@ -58,7 +60,7 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
     full_names = state.owned_names(keys)
     found = state.load_queue(name)
     queue = found or Queue(state.tables, b"", name, 0, state.new_incarnation(name))
-    check_binding_count(state, queue, full_names)
+    finish(check_binding_count(state, queue, full_names))
     if queue.details:
         check_done_ranges(state, queue, full_names)
     by_start = _by_start(full_names, starts)

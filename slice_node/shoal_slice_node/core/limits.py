@@ -54,6 +54,9 @@ LOWEST_NOTED_MAX: Final = 50_000
 TRIM_DELAY_MS: Final = 500
 """How long a key's consumed rows may wait for a trim when too few of its bindings have moved to pay for one."""
 
+APPLIED_PER_STEP: Final = 16
+"""Keys or queues of a record that are applied in one step: under 1 ms. Others than the core's users go on between."""
+
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
 
@@ -111,6 +114,12 @@ DESCRIBE_NAMES_MAX: Final = 1_000
 
 INLINE_STREAMS_MAX: Final = 400
 """Streams made, or looked at, at once when a queue is attached or left: about 1 ms; more of them take turns."""
+
+DISSOLVED_AT_ONCE_MAX: Final = 50
+"""Consumed queues dropped by one record whose sessions learn it at once: about 1 ms; of more of them in turns."""
+
+ATTACHED_PER_STEP: Final = 25
+"""Queues attached or detached in one step: about 1 ms."""
 
 LOAD_DETAILS_PER_STEP: Final = 256
 """Detail rows read in one step of that: about 0.5 ms."""

@@ -107,6 +107,10 @@ class Queue:
                     self._tables.membership.put(bucket_key(self.id, number), encode_bucket_row(bucket))
         self._tables.queue.put(self.id, self.encode())
 
+    def forget_buckets(self) -> None:
+        """Once it is saved: those that were read or touched are not written again with the next ones."""
+        self._buckets = {0: self._buckets[0]}
+
     def save_bucket(self, key_id: bytes) -> None:
         """Writes the row of this key's bucket, if it has one of its own; nothing is split or joined."""
         number = bucket_number(key_id, self.extra_buckets + 1)

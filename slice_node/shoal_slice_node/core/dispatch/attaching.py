@@ -197,7 +197,7 @@ class Attaching:
                 self.closing.popleft()
                 return
 
-    def dissolve(self, feed: Feed) -> None:
+    def dissolve(self, feed: Feed, at_once: bool) -> None:
         """A queue was dropped: attached sessions wait for one of its name to come back, and are told that it is another
         one then."""
         registry = self._registry
@@ -206,7 +206,7 @@ class Attaching:
         for attachment in feed.pullers.values():
             attachment.session.pullers.pop(feed.queue_id, None)
         self.dissolving.append((feed, iter(list(feed.attachments.values()))))
-        if len(feed.attachments) <= INLINE_STREAMS_MAX // 8:
+        if at_once and len(feed.attachments) <= INLINE_STREAMS_MAX // 8:
             self.dissolving.rotate(1)
             self.dissolve_turn(INLINE_STREAMS_MAX // 8)
 

@@ -21,7 +21,13 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.effects import Bound, Effects, Grown, Purged, Unbound
-from shoal_slice_node.core.limits import PUMP_TURN_BINDINGS, PUMP_TURN_BYTES, PUMP_TURN_HANDLES, PUMP_TURN_ROWS
+from shoal_slice_node.core.limits import (
+    DISSOLVED_AT_ONCE_MAX,
+    PUMP_TURN_BINDINGS,
+    PUMP_TURN_BYTES,
+    PUMP_TURN_HANDLES,
+    PUMP_TURN_ROWS,
+)
 from shoal_slice_node.core.state import State
 
 
@@ -110,7 +116,7 @@ class Dispatcher:
         for queue_id in effects.dropped:
             feed = self.registry.feeds.get(queue_id)
             if feed is not None:
-                self.attaching.dissolve(feed)
+                self.attaching.dissolve(feed, at_once=len(effects.dropped) <= DISSOLVED_AT_ONCE_MAX)
         for queue_id in dict.fromkeys(event.queue_id for event in effects.events if isinstance(event, Purged)):
             self._after_purge(queue_id)
 
@@ -249,8 +255,7 @@ class Dispatcher:
         forgetting = self.registry.forgetting
         streams = forgetting[0]
         for _ in range(PUMP_TURN_HANDLES):
-            stream = next(streams, None)
-            if stream is None:
+            if not streams:
                 forgetting.popleft()
                 return
-            self.registry.leave(stream)
+            self.registry.leave(streams.popitem()[1])  # Freed one by one: a large feed at once would take long.

@@ -7,7 +7,6 @@ Belongs here: the registers, and the small steps that keep them together. Not he
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
 
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.filling import Piece
@@ -42,7 +41,7 @@ class Registry:
         self.dirty: dict[int, Session] = {}
         self.ready: OrderedDict[Feed, None] = OrderedDict()
         self.roomy: OrderedDict[Session, None] = OrderedDict()
-        self.forgetting: deque[Iterator[Stream]] = deque()
+        self.forgetting: deque[dict[bytes, Stream]] = deque()
         self._parcels = 0
         self._marks: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
         state.watch.keys = self.by_key
@@ -104,12 +103,11 @@ class Registry:
         feed.line.clear()
         self.shares.attached.used_bytes -= FEED_BYTES + STREAM_BYTES * len(feed.streams)
         streams, feed.streams = feed.streams, {}
-        leaving = iter(streams.values())
         if len(streams) <= 64:
-            for stream in leaving:
+            for stream in streams.values():
                 self.leave(stream)
         else:
-            self.forgetting.append(leaving)
+            self.forgetting.append(streams)
 
     def leave(self, stream: Stream) -> None:
         self.forget_out(stream)
