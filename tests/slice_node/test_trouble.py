@@ -1,4 +1,4 @@
-"""A node that takes no changes says so everywhere an operator looks: refusals, log, readiness, figures (operator H2)."""
+"""A node that takes no changes says so wherever an operator looks: refusals, log, readiness, figures (operator H2)."""
 
 from __future__ import annotations
 
