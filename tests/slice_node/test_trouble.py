@@ -67,15 +67,16 @@ class Troubled:
 
 
 @asynccontextmanager
-async def troubled(folder: Path) -> AsyncIterator[Troubled]:
+async def troubled(folder: Path, *arguments: str) -> AsyncIterator[Troubled]:
     faults, log = folder / "faults", folder / "log"
     faults.mkdir()
     how = How(("-m", "tests.slice_node.faulty_node"), ALONE, log, None, {FOLDER: str(faults)})
-    node = await NodeProcess.start(folder / "data", "--http", "127.0.0.1:0", how=how)
+    node = await NodeProcess.start(folder / "data", "--http", "127.0.0.1:0", *arguments, how=how)
     found = Troubled(node, faults, log)
     try:
         yield found
-        assert await node.stop() == 0
+        if node.process.returncode is None:
+            assert await node.stop() == 0
     finally:
         await found.http.aclose()
         await node.kill()
@@ -112,3 +113,20 @@ async def test_what_a_disk_holds_and_has_left_are_figures(tmp_path: Path) -> Non
         blocks = sum(512 * one.stat().st_blocks for one in data.rglob("*") if one.is_file())
         assert 0 <= blocks - await found.metric("disk_bytes") < 1 << 20, "what is allocated, not what is announced"
         assert await found.metric("disk_free_bytes") > 0
+
+
+async def test_a_node_that_is_told_to_stop_serves_until_its_checkpoint_is_written(tmp_path: Path) -> None:
+    """Its outage is the last, short checkpoint, not the first (kubernetes K14). Here the first does not come to its
+    end, and is given half of the time that the stop may take."""
+    async with troubled(tmp_path, "--stop-s", "8") as found:
+        await found.declare(b"before")
+        (found.faults / "checkpoints").touch()
+        found.node.process.terminate()
+        told = await found.until_ready(False)
+        assert "stopping" in told
+        await found.declare(b"meanwhile")
+        assert found.lines("a checkpoint failed; trying again")
+        (found.faults / "checkpoints").unlink()
+        async with asyncio.timeout(WAIT_S):
+            assert await found.node.process.wait() == 0
+        assert not found.lines("stopping without a checkpoint")
