@@ -48,6 +48,7 @@ IMPURE_MODULES = {
 UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b")
 HIDDEN_IMPORT = re.compile(r"^\s*(from shoal\w*[\w.]* import|import shoal\w*)", re.MULTILINE)
 CITED = re.compile(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|md|proto|yaml|toml))`")
+BOUND = re.compile(r"_(MAX|MIN|PER_STEP)$")
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -150,6 +151,18 @@ def without_reason(body: list[ast.stmt]) -> list[str]:
     return found + waiting
 
 
+def bounds_stand_in_limits(source: Source) -> Iterator[str]:
+    """A constant whose name says that it bounds something, and whose value is a number, belongs with the others."""
+    if source.path.name == "limits.py" or "tests" in source.path.parts:
+        return
+    for node in source.tree.body:
+        if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
+            name = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+            number = all(isinstance(part, ast.Constant | ast.BinOp | ast.operator) for part in ast.walk(node.value))
+            if BOUND.search(name) and number:
+                yield f"line {node.lineno}: {name} belongs into limits.py, with its reason"
+
+
 def tasks_start_in_one_place(source: Source) -> Iterator[str]:
     """A task that its starter does not hold may vanish, and its failure with it. Task groups hold theirs."""
     if source.path.name == "tasks.py" or "tests" in source.path.parts:
@@ -171,6 +184,7 @@ def no_import_hides_in_a_string(source: Source) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
+    bounds_stand_in_limits,
     tasks_start_in_one_place,
     no_import_hides_in_a_string,
     file_is_short,
@@ -185,6 +199,7 @@ RULES: tuple[Rule, ...] = (
 
 # What each rule must complain about, and the nearest thing that it must let pass.
 SAMPLES: dict[Rule, tuple[tuple[str, str], tuple[str, str]]] = {
+    bounds_stand_in_limits: (("a.py", "_ROWS_MAX: Final = 64 << 10"), ("a.py", "ROWS_MAX = 2 * OTHERS_MAX")),
     tasks_start_in_one_place: (("a.py", "asyncio.create_task(f())"), ("a.py", "group.create_task(f())")),
     no_import_hides_in_a_string: (("a.py", 'x = "import shoal_x\\nf()"'), ("a.py", 'x = "to import shoal, say"')),
     file_is_short: (("a.py", '"""A."""\n' + "x = 1\n" * 400), ("a.py", '"""A. Long because."""\n' + "x = 1\n" * 400)),

@@ -61,10 +61,14 @@ class MapOrLeaderChanged(ShoalError):
 
 
 class NotOwner(MapOrLeaderChanged):
+    """The key moved to another slice: `owner`, by `map_version`."""
+
     code = wire.ERROR_CODE_NOT_OWNER
 
 
 class NotLeader(MapOrLeaderChanged):
+    """The slice is led by another node: `leader`."""
+
     code = wire.ERROR_CODE_NOT_LEADER
 
 
@@ -73,10 +77,14 @@ class OutcomeUnknown(ShoalError):
 
 
 class Unavailable(OutcomeUnknown):
+    """No answer, or none to be had now: the request may have been done."""
+
     code = wire.ERROR_CODE_UNAVAILABLE
 
 
 class Fenced(OutcomeUnknown):
+    """The node's lease may be over, so it may not answer: the request may have been done."""
+
     code = wire.ERROR_CODE_FENCED
 
 
@@ -97,30 +105,44 @@ class BadCall(ShoalError):
 
 
 class InvalidName(BadCall):
+    """A name is empty, too long, reserved, or no text."""
+
     code = wire.ERROR_CODE_INVALID_NAME
 
 
 class TooLarge(BadCall):
+    """Something is larger than its limit: `subject` names it, `limit` and `value` are its figures."""
+
     code = wire.ERROR_CODE_TOO_LARGE
 
 
 class Unroutable(BadCall):
+    """A mandatory publish found no queue bound to its key."""
+
     code = wire.ERROR_CODE_UNROUTABLE
 
 
 class NoSuchQueue(BadCall):
+    """The queue was never declared, or is dropped."""
+
     code = wire.ERROR_CODE_NO_SUCH_QUEUE
 
 
 class Conflict(BadCall):
+    """What is there already differs from what was asked for, or something else has it."""
+
     code = wire.ERROR_CODE_CONFLICT
 
 
 class CrossSlice(BadCall):
+    """What must be done in one step lies on several slices."""
+
     code = wire.ERROR_CODE_CROSS_SLICE
 
 
 class OutOfRange(BadCall):
+    """A number is beyond its bounds, or an offset is not kept any more."""
+
     code = wire.ERROR_CODE_OUT_OF_RANGE
 
 
@@ -135,10 +157,14 @@ class NoRights(ShoalError):
 
 
 class Unauthenticated(NoRights):
+    """No login, or a wrong one."""
+
     code = wire.ERROR_CODE_UNAUTHENTICATED
 
 
 class PermissionDenied(NoRights):
+    """This login may not do that."""
+
     code = wire.ERROR_CODE_PERMISSION_DENIED
 
 

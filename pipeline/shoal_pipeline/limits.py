@@ -71,3 +71,9 @@ SLICES_AT_ONCE_MAX: Final = 64
 
 REFUSALS_SHOWN_MAX: Final = 100
 """Refused queues that are named, for each slice; all are counted."""
+
+MARKED_POINTS_MAX: Final = 40
+"""Points of a line that a plot marks each: of more, the marks touch."""
+
+UPRIGHT_NAMES_MAX: Final = 12
+"""Bars whose names stand beside each other in a plot; those of more are turned."""

@@ -11,10 +11,10 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from shoal_contract.errors import Malformed, TooLarge
-from shoal_contract.limits import NAME_BYTES_MAX
+from shoal_contract.limits import NAME_BYTES_MAX, PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.names import check_key, check_name
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire_count import PARSED_AT_ONCE_BYTES_MAX, Shape, count_fields
+from shoal_contract.wire_count import Shape, count_fields
 from shoal_slice_node.core.limits import (
     ACKED_CONSUMERS_PER_FRAME_MAX,
     ACKS_PER_FRAME_MAX,
