@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 DESIGN_WORDS_MAX = 2500
 SLEEP_S_MAX = 0.1
+TWICE_PARTS_MIN = 15
 LONG_BECAUSE = "Long because"
 VAGUE_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 IMPURE_MODULES = {
@@ -219,6 +220,18 @@ def sources() -> list[Source]:
     return [Source(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in files]
 
 
+def functions_that_stand_twice(sources: Sequence[Source]) -> list[str]:
+    """Functions of modules, letter for letter the same in two of them but for their names and docstrings."""
+    found: dict[str, list[str]] = {}
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.dump(node.args) + "".join(map(ast.dump, node.body[ast.get_docstring(node) is not None :]))
+                if text.count("(") >= TWICE_PARTS_MIN:
+                    found.setdefault(text, []).append(f"{source.path}: {node.name}")
+    return [", ".join(those) for those in found.values() if len(those) > 1]
+
+
 def documents() -> list[Path]:
     found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     found += [path for name in (*COMPONENTS, "helm") for path in (ROOT / name).glob("*.md")]
@@ -243,6 +256,13 @@ def test_house_rule_bites(rule: Rule) -> None:
     (bad_path, bad), (good_path, good) = SAMPLES[rule]
     assert list(rule(Source(Path(bad_path), bad)))
     assert not list(rule(Source(Path(good_path), good)))
+
+
+def test_no_function_stands_twice() -> None:
+    assert functions_that_stand_twice([source for source in sources() if "tests" not in source.path.parts]) == []
+    texts = ("def f(a): return [b + 1 for b in a if b > 2]", "def g(a):\n 'G.'\n return [b + 1 for b in a if b > 2]")
+    first, second = (Source(Path(f"{number}.py"), text) for number, text in enumerate(texts))
+    assert functions_that_stand_twice([first, second]) == ["0.py: f, 1.py: g"]
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

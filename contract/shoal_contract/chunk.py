@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
-from shoal_contract.errors import Malformed, TooLarge
+from shoal_contract.errors import Malformed, check_at_most
 from shoal_contract.limits import (
     BODY_BYTES_MAX,
     CHUNK_BYTES_MAX,
@@ -54,9 +54,9 @@ def _read(data: bytes) -> Chunk:
     """The message, in bounded time whatever the bytes are."""
     size = len(data)
     if size > CHUNK_PARSED_AT_ONCE_BYTES_MAX:
-        _check("chunk bytes", size, CHUNK_BYTES_MAX)
+        check_at_most("chunk bytes", size, CHUNK_BYTES_MAX)
         if data.count(b"\n") + data.count(b"\x12") > CHUNK_SUSPECT_TAGS_MAX:
-            _check("chunk fields", count_fields(data, _SHAPE, _FIELDS_MAX), _FIELDS_MAX)
+            check_at_most("chunk fields", count_fields(data, _SHAPE, _FIELDS_MAX), _FIELDS_MAX)
     try:
         return Chunk.FromString(data)
     except DecodeError:
@@ -70,14 +70,9 @@ def check_chunk(chunk: Chunk, chunk_bytes: int) -> None:
         raise Malformed("chunk has no messages; it needs at least 1", subject="chunk")
     if chunk.headers and len(chunk.headers) != count:
         raise Malformed(f"chunk has {count} messages but {len(chunk.headers)} headers", subject="chunk")
-    _check("chunk messages", count, CHUNK_MESSAGES_MAX)
-    _check("chunk bytes", chunk_bytes, CHUNK_BYTES_MAX)
+    check_at_most("chunk messages", count, CHUNK_MESSAGES_MAX)
+    check_at_most("chunk bytes", chunk_bytes, CHUNK_BYTES_MAX)
     if chunk.headers:
-        _check("chunk headers", sum(len(each.fields) for each in chunk.headers), CHUNK_HEADERS_MAX)
+        check_at_most("chunk headers", sum(len(each.fields) for each in chunk.headers), CHUNK_HEADERS_MAX)
     if chunk_bytes > BODY_BYTES_MAX:
-        _check("body bytes", max(map(len, chunk.bodies)), BODY_BYTES_MAX)
-
-
-def _check(what: str, value: int, limit: int) -> None:
-    if value > limit:
-        raise TooLarge(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
+        check_at_most("body bytes", max(map(len, chunk.bodies)), BODY_BYTES_MAX)

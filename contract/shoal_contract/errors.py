@@ -174,6 +174,17 @@ class Corrupt(ShoalError):
     code = wire.ERROR_CODE_CORRUPT
 
 
+def check_at_most(what: str, value: int, limit: int) -> None:
+    """Raises TooLarge, with the name of the limit and both figures."""
+    if value > limit:
+        raise TooLarge(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
+
+
+def exhausted(what: str, limit: int, value: int) -> ResourceExhausted:
+    """Returns the refusal of what would go beyond a limit now, with its name and both figures."""
+    return ResourceExhausted(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
+
+
 def cut_text(text: str, bytes_max: int) -> str:
     """The beginning of a text that fits `bytes_max` bytes of UTF-8; what cannot be encoded is replaced."""
     if len(text) * 4 <= bytes_max and text.isascii():

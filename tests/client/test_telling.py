@@ -65,15 +65,6 @@ async def test_a_refused_connection_is_told_while_it_is_waited_for(log: pytest.L
     await asyncio.wait([entering])
 
 
-async def test_a_connection_that_was_used_says_so_when_it_is_entered_again(cluster: FakeCluster) -> None:
-    broker = shoal.connect(cluster.redirectors[0].address)
-    async with broker:
-        pass
-    with pytest.raises(shoal.Unavailable, match=r"was used before: call shoal\.connect\(\.\.\.\) again"):
-        async with broker:
-            pass
-
-
 async def test_slices_and_the_map_are_told_lost_and_back(
     cluster: FakeCluster, fake_broker: shoal.Broker, log: pytest.LogCaptureFixture
 ) -> None:
