@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 DESIGN_WORDS_MAX = 2500
 SLEEP_S_MAX = 0.1
+TWICE_PARTS_MIN = 15
 LONG_BECAUSE = "Long because"
 VAGUE_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 IMPURE_MODULES = {
@@ -48,6 +49,7 @@ IMPURE_MODULES = {
 UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b")
 HIDDEN_IMPORT = re.compile(r"^\s*(from shoal\w*[\w.]* import|import shoal\w*)", re.MULTILINE)
 CITED = re.compile(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|md|proto|yaml|toml))`")
+BOUND = re.compile(r"_(MAX|MIN|PER_STEP)$")
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -150,6 +152,18 @@ def without_reason(body: list[ast.stmt]) -> list[str]:
     return found + waiting
 
 
+def bounds_stand_in_limits(source: Source) -> Iterator[str]:
+    """A constant whose name says that it bounds something, and whose value is a number, belongs with the others."""
+    if source.path.name == "limits.py" or "tests" in source.path.parts:
+        return
+    for node in source.tree.body:
+        if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
+            name = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+            number = all(isinstance(part, ast.Constant | ast.BinOp | ast.operator) for part in ast.walk(node.value))
+            if BOUND.search(name) and number:
+                yield f"line {node.lineno}: {name} belongs into limits.py, with its reason"
+
+
 def tasks_start_in_one_place(source: Source) -> Iterator[str]:
     """A task that its starter does not hold may vanish, and its failure with it. Task groups hold theirs."""
     if source.path.name == "tasks.py" or "tests" in source.path.parts:
@@ -171,6 +185,7 @@ def no_import_hides_in_a_string(source: Source) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
+    bounds_stand_in_limits,
     tasks_start_in_one_place,
     no_import_hides_in_a_string,
     file_is_short,
@@ -185,6 +200,7 @@ RULES: tuple[Rule, ...] = (
 
 # What each rule must complain about, and the nearest thing that it must let pass.
 SAMPLES: dict[Rule, tuple[tuple[str, str], tuple[str, str]]] = {
+    bounds_stand_in_limits: (("a.py", "_ROWS_MAX: Final = 64 << 10"), ("a.py", "ROWS_MAX = 2 * OTHERS_MAX")),
     tasks_start_in_one_place: (("a.py", "asyncio.create_task(f())"), ("a.py", "group.create_task(f())")),
     no_import_hides_in_a_string: (("a.py", 'x = "import shoal_x\\nf()"'), ("a.py", 'x = "to import shoal, say"')),
     file_is_short: (("a.py", '"""A."""\n' + "x = 1\n" * 400), ("a.py", '"""A. Long because."""\n' + "x = 1\n" * 400)),
@@ -202,6 +218,18 @@ def sources() -> list[Source]:
     folders = [ROOT / name for name in (*COMPONENTS, "helm", "tests")]
     files = [path for folder in folders for path in sorted(folder.rglob("*.py")) if path.parent not in GENERATED]
     return [Source(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in files]
+
+
+def functions_that_stand_twice(sources: Sequence[Source]) -> list[str]:
+    """Functions of modules, letter for letter the same in two of them but for their names and docstrings."""
+    found: dict[str, list[str]] = {}
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.dump(node.args) + "".join(map(ast.dump, node.body[ast.get_docstring(node) is not None :]))
+                if text.count("(") >= TWICE_PARTS_MIN:
+                    found.setdefault(text, []).append(f"{source.path}: {node.name}")
+    return [", ".join(those) for those in found.values() if len(those) > 1]
 
 
 def documents() -> list[Path]:
@@ -228,6 +256,13 @@ def test_house_rule_bites(rule: Rule) -> None:
     (bad_path, bad), (good_path, good) = SAMPLES[rule]
     assert list(rule(Source(Path(bad_path), bad)))
     assert not list(rule(Source(Path(good_path), good)))
+
+
+def test_no_function_stands_twice() -> None:
+    assert functions_that_stand_twice([source for source in sources() if "tests" not in source.path.parts]) == []
+    texts = ("def f(a): return [b + 1 for b in a if b > 2]", "def g(a):\n 'G.'\n return [b + 1 for b in a if b > 2]")
+    first, second = (Source(Path(f"{number}.py"), text) for number, text in enumerate(texts))
+    assert functions_that_stand_twice([first, second]) == ["0.py: f, 1.py: g"]
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

@@ -46,6 +46,8 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class JournalFigures:
+    """The journal of a slice: LSNs, segments, bytes."""
+
     lsn: int
     """Of the last durable record."""
     applied_lsn: int
@@ -56,6 +58,8 @@ class JournalFigures:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFigures:
+    """The checkpoint of a slice, and what changed since."""
+
     lsn: int
     age_s: float
     lag_records: int
@@ -159,6 +163,8 @@ class SliceFigures:
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
+    """One key of a list."""
+
     key: Name
     queues: int
     """How many are bound."""

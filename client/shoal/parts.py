@@ -44,10 +44,12 @@ class Parts:
 
     @property
     def slices(self) -> tuple[str, ...]:
+        """Names of the slices of the current map."""
         return self._routing.map.current.slices
 
     @property
     def map_version(self) -> int:
+        """Version of the current map."""
         return self._routing.map.current.version
 
     def home_of(self, queue: bytes) -> str:

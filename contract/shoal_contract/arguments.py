@@ -22,7 +22,9 @@ from shoal_contract.limits import (
     LIST_ITEMS_MAX,
     NAME_BYTES_MAX,
     NAMES_PER_CALL_MAX,
+    PROCESS_BYTES_MAX,
     PULL_LEASE_MS_MAX,
+    U32_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_MESSAGES_MAX,
 )
@@ -30,10 +32,6 @@ from shoal_contract.names import Name, encode_name
 
 Body = bytes | bytearray | memoryview
 """What is taken for bytes; what is not bytes yet is copied."""
-
-_U32_MAX: Final = (1 << 32) - 1
-_MEMORY_MAX: Final = 1 << 40
-"""More bytes than a process will have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +82,13 @@ class Seconds:
 
 
 # The table. 0 means: durable, or the slice's default, or no lease.
-EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, _U32_MAX)
+EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, U32_MAX)
 WINDOW_MESSAGES: Final = Whole("window_messages", 0, WINDOW_MESSAGES_MAX)
 WINDOW_BYTES: Final = Whole("window_bytes", 0, WINDOW_BYTES_MAX)
-BUFFER_BYTES: Final = Whole("buffer_bytes", 1, _MEMORY_MAX)
+BUFFER_BYTES: Final = Whole("buffer_bytes", 1, PROCESS_BYTES_MAX)
 LEASE_MS: Final = Whole("lease_ms", 0, PULL_LEASE_MS_MAX)
-PULL_MESSAGES: Final = Whole("messages", 1, _U32_MAX)
-PULL_BYTES: Final = Whole("bytes_max", 1, _MEMORY_MAX)
+PULL_MESSAGES: Final = Whole("messages", 1, U32_MAX)
+PULL_BYTES: Final = Whole("bytes_max", 1, PROCESS_BYTES_MAX)
 OFFSET: Final = Whole("offset", 0, (1 << 63) - 1)
 START_VALUE: Final = Whole("the value of start", 0, (1 << 63) - 1)
 LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
-from shoal_contract.errors import Malformed, TooLarge
-from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
+from shoal_contract.errors import Malformed, check_at_most
+from shoal_contract.limits import (
+    BODY_BYTES_MAX,
+    CHUNK_BYTES_MAX,
+    CHUNK_HEADERS_MAX,
+    CHUNK_MESSAGES_MAX,
+    CHUNK_PARSED_AT_ONCE_BYTES_MAX,
+    CHUNK_SUSPECT_TAGS_MAX,
+)
 from shoal_contract.wire.common_pb2 import Chunk, Headers
 from shoal_contract.wire_count import Shape, count_fields
-
-_PARSED_AT_ONCE_BYTES_MAX = 160 << 10
-"""A chunk up to this size may be parsed without a count: at most 80,000 fields, about 4 ms."""
-
-_SUSPECT_TAGS_MAX = 50_000
-"""A chunk with more bytes that could begin a field is counted before it is parsed; with fewer that takes about 2 ms."""
 
 _SHAPE: Shape = {2: {1: {}}}
 _FIELDS_MAX = 2 * CHUNK_MESSAGES_MAX + 3 * CHUNK_HEADERS_MAX
@@ -52,10 +53,10 @@ def measure_chunk(data: bytes) -> tuple[int, int]:
 def _read(data: bytes) -> Chunk:
     """The message, in bounded time whatever the bytes are."""
     size = len(data)
-    if size > _PARSED_AT_ONCE_BYTES_MAX:
-        _check("chunk bytes", size, CHUNK_BYTES_MAX)
-        if data.count(b"\n") + data.count(b"\x12") > _SUSPECT_TAGS_MAX:
-            _check("chunk fields", count_fields(data, _SHAPE, _FIELDS_MAX), _FIELDS_MAX)
+    if size > CHUNK_PARSED_AT_ONCE_BYTES_MAX:
+        check_at_most("chunk bytes", size, CHUNK_BYTES_MAX)
+        if data.count(b"\n") + data.count(b"\x12") > CHUNK_SUSPECT_TAGS_MAX:
+            check_at_most("chunk fields", count_fields(data, _SHAPE, _FIELDS_MAX), _FIELDS_MAX)
     try:
         return Chunk.FromString(data)
     except DecodeError:
@@ -69,14 +70,9 @@ def check_chunk(chunk: Chunk, chunk_bytes: int) -> None:
         raise Malformed("chunk has no messages; it needs at least 1", subject="chunk")
     if chunk.headers and len(chunk.headers) != count:
         raise Malformed(f"chunk has {count} messages but {len(chunk.headers)} headers", subject="chunk")
-    _check("chunk messages", count, CHUNK_MESSAGES_MAX)
-    _check("chunk bytes", chunk_bytes, CHUNK_BYTES_MAX)
+    check_at_most("chunk messages", count, CHUNK_MESSAGES_MAX)
+    check_at_most("chunk bytes", chunk_bytes, CHUNK_BYTES_MAX)
     if chunk.headers:
-        _check("chunk headers", sum(len(each.fields) for each in chunk.headers), CHUNK_HEADERS_MAX)
+        check_at_most("chunk headers", sum(len(each.fields) for each in chunk.headers), CHUNK_HEADERS_MAX)
     if chunk_bytes > BODY_BYTES_MAX:
-        _check("body bytes", max(map(len, chunk.bodies)), BODY_BYTES_MAX)
-
-
-def _check(what: str, value: int, limit: int) -> None:
-    if value > limit:
-        raise TooLarge(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
+        check_at_most("body bytes", max(map(len, chunk.bodies)), BODY_BYTES_MAX)

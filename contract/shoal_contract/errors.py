@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from shoal_contract.limits import ERROR_TEXT_BYTES_MAX
+from shoal_contract.limits import ERROR_FIGURE_MAX, ERROR_TEXT_BYTES_MAX
 from shoal_contract.wire import common_pb2 as wire
 
 METADATA_KEY = "shoal-error-bin"
-_FIGURE_MAX = (1 << 64) - 1
 
 
 class ShoalError(Exception):
@@ -49,8 +48,8 @@ class ShoalError(Exception):
             code=self.code,
             message=cut_text(self.message, ERROR_TEXT_BYTES_MAX),
             subject=cut_text(self.subject, ERROR_TEXT_BYTES_MAX),
-            limit=min(self.limit, _FIGURE_MAX),
-            value=min(self.value, _FIGURE_MAX),
+            limit=min(self.limit, ERROR_FIGURE_MAX),
+            value=min(self.value, ERROR_FIGURE_MAX),
             map_version=self.map_version,
             owner=self.owner,
             leader=self.leader,
@@ -63,10 +62,14 @@ class MapOrLeaderChanged(ShoalError):
 
 
 class NotOwner(MapOrLeaderChanged):
+    """The key moved to another slice: `owner`, by `map_version`."""
+
     code = wire.ERROR_CODE_NOT_OWNER
 
 
 class NotLeader(MapOrLeaderChanged):
+    """The slice is led by another node: `leader`."""
+
     code = wire.ERROR_CODE_NOT_LEADER
 
 
@@ -75,10 +78,14 @@ class OutcomeUnknown(ShoalError):
 
 
 class Unavailable(OutcomeUnknown):
+    """No answer, or none to be had now: the request may have been done."""
+
     code = wire.ERROR_CODE_UNAVAILABLE
 
 
 class Fenced(OutcomeUnknown):
+    """The node's lease may be over, so it may not answer: the request may have been done."""
+
     code = wire.ERROR_CODE_FENCED
 
 
@@ -99,30 +106,44 @@ class BadCall(ShoalError):
 
 
 class InvalidName(BadCall):
+    """A name is empty, too long, reserved, or no text."""
+
     code = wire.ERROR_CODE_INVALID_NAME
 
 
 class TooLarge(BadCall):
+    """Something is larger than its limit: `subject` names it, `limit` and `value` are its figures."""
+
     code = wire.ERROR_CODE_TOO_LARGE
 
 
 class Unroutable(BadCall):
+    """A mandatory publish found no queue bound to its key."""
+
     code = wire.ERROR_CODE_UNROUTABLE
 
 
 class NoSuchQueue(BadCall):
+    """The queue was never declared, or is dropped."""
+
     code = wire.ERROR_CODE_NO_SUCH_QUEUE
 
 
 class Conflict(BadCall):
+    """What is there already differs from what was asked for, or something else has it."""
+
     code = wire.ERROR_CODE_CONFLICT
 
 
 class CrossSlice(BadCall):
+    """What must be done in one step lies on several slices."""
+
     code = wire.ERROR_CODE_CROSS_SLICE
 
 
 class OutOfRange(BadCall):
+    """A number is beyond its bounds, or an offset is not kept any more."""
+
     code = wire.ERROR_CODE_OUT_OF_RANGE
 
 
@@ -137,10 +158,14 @@ class NoRights(ShoalError):
 
 
 class Unauthenticated(NoRights):
+    """No login, or a wrong one."""
+
     code = wire.ERROR_CODE_UNAUTHENTICATED
 
 
 class PermissionDenied(NoRights):
+    """This login may not do that."""
+
     code = wire.ERROR_CODE_PERMISSION_DENIED
 
 
@@ -148,6 +173,17 @@ class Corrupt(ShoalError):
     """Call an operator. `subject` is the file, `position` the byte in it."""
 
     code = wire.ERROR_CODE_CORRUPT
+
+
+def check_at_most(what: str, value: int, limit: int) -> None:
+    """Raises TooLarge, with the name of the limit and both figures."""
+    if value > limit:
+        raise TooLarge(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
+
+
+def exhausted(what: str, limit: int, value: int) -> ResourceExhausted:
+    """Returns the refusal of what would go beyond a limit now, with its name and both figures."""
+    return ResourceExhausted(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
 
 
 def cut_text(text: str, bytes_max: int) -> str:

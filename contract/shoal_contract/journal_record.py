@@ -21,12 +21,12 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 
+from shoal_contract.limits import PAYLOAD_BYTES_MAX
+
 STX: Final = 0x02
 SET_ASIDE: Final = 1
 HEADER: Final = Struct("<BBHIQIQI")
 _UNSIGNED: Final = Struct("<BBHIQIQ")
-PAYLOAD_BYTES_MAX: Final = 16 << 20
-"""A record is a frame or a bounded batch of maintenance; anything longer is damage."""
 
 assert HEADER.size == 32 and _UNSIGNED.size == 28
 

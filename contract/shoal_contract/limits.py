@@ -66,6 +66,27 @@ DEADLINE_S_MAX: Final = 604_800
 NAMES_PER_CALL_MAX: Final = 1_000_000
 """Names in one call of a library: bounds what one wrong argument (an endless iterator) can take."""
 
+CHUNK_PARSED_AT_ONCE_BYTES_MAX: Final = 160 << 10
+"""A chunk up to this size may be parsed without a count: at most 80,000 fields, about 4 ms."""
+
+CHUNK_SUSPECT_TAGS_MAX: Final = 50_000
+"""A chunk with more bytes that could begin a field is counted before it is parsed; with fewer that takes about 2 ms."""
+
+PARSED_AT_ONCE_BYTES_MAX: Final = 64 << 10
+"""A message up to this size may be parsed without a count: at most 32,768 fields, about 1.5 ms."""
+
+PAYLOAD_BYTES_MAX: Final = 16 << 20
+"""Of a journal record, which is a frame or a bounded batch of maintenance; anything longer is damage."""
+
+U32_MAX: Final = (1 << 32) - 1
+"""What a uint32 of the wire holds."""
+
+PROCESS_BYTES_MAX: Final = 1 << 40
+"""More bytes than a process will have: bounds arguments that count them."""
+
+ERROR_FIGURE_MAX: Final = (1 << 64) - 1
+"""What an error's limit and value may be on the wire: a 64-bit number. Larger ones are told as this."""
+
 FIRST_OFFSET: Final = 1
 """Offsets begin at 1, so that 0 can mean none."""
 

@@ -12,9 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-PARSED_AT_ONCE_BYTES_MAX: Final = 64 << 10
-"""A message up to this size may be parsed without a count: at most 32,768 fields, about 1.5 ms."""
-
 _LENGTH_DELIMITED = 2
 _FIXED_BYTES: Final = {1: 8, 5: 4}
 

@@ -5,13 +5,10 @@ Belongs here: parsing, with the sentences for it. Does not: whether the port is 
 
 from __future__ import annotations
 
-from typing import Final
-
 import typer
 
 from shoal_contract.http.headers import is_loopback
-
-PORT_MAX: Final = 65_535
+from shoal_ops.limits import PORT_MAX
 
 
 def host_port(text: str) -> str:

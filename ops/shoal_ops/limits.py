@@ -85,3 +85,6 @@ SWEEP_DEADLINE_S: Final = 10.0
 """A slice that does not answer in this time is passed over until the next round."""
 
 assert MISMATCHES_SHOWN_MAX <= MISMATCHES_KEPT_MAX
+
+PORT_MAX: Final = 65_535
+"""TCP's."""

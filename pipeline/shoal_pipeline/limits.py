@@ -69,5 +69,15 @@ PROGRESS_S: Final = 2.0
 SLICES_AT_ONCE_MAX: Final = 64
 """Slices imported into at the same time: a thread of the driver each; Spark runs as many tasks as it has cores."""
 
+HEADS_AT_ONCE_MAX: Final = 32
+"""Segments' heads read at the same time when a query is planned: 16,000 of them, at 1 ms each over NFS, take half a
+second."""
+
 REFUSALS_SHOWN_MAX: Final = 100
 """Refused queues that are named, for each slice; all are counted."""
+
+MARKED_POINTS_MAX: Final = 40
+"""Points of a line that a plot marks each: of more, the marks touch."""
+
+UPRIGHT_NAMES_MAX: Final = 12
+"""Bars whose names stand beside each other in a plot; those of more are turned."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal_contract.errors import Conflict
 from shoal_pipeline.locations import folder_of, scheme_of
+from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, OWNER_FILE, STORE_FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ ENTRIES: dict[str, str] = {
 """By kind of folder, what its job makes there, as a pattern."""
 
 _OF_SPARK = r"_SUCCESS|_temporary|\..*\.crc"
-_OF_SHOAL = ("local-cluster.json", "store", "journal", "owner")
+_OF_SHOAL = ("local-cluster.json", STORE_FOLDER, JOURNAL_FOLDER, OWNER_FILE)
 """What a node's data folder, or a local cluster's, has."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 
@@ -53,15 +54,16 @@ async def test_publishes_under_way_when_the_stream_is_cut_are_stored_once(
 
 
 async def test_a_restarted_slice_is_found_again_and_queues_are_attached_again(
-    cluster: FakeCluster, fake_broker: shoal.Broker
+    cluster: FakeCluster, fake_broker: shoal.Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "shoal")
     queue, key = await bound(fake_broker, cluster)
     async with fake_broker.consume(queue) as inbox:
         await fake_broker.publish(key, b"before")
         first = await anext(inbox)
         await cluster.slices["s01"].stop()
         publish = asyncio.create_task(fake_broker.publish(key, b"after"))
-        await asyncio.sleep(0.05)
+        await until(lambda: "requests to slice s01: away" in caplog.text)
         await cluster.slices["s01"].start()
         await publish
         second = await anext(inbox)

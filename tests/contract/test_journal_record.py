@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_contract.journal_record import HEADER, PAYLOAD_BYTES_MAX, STX, Record, decode_record, encode_record
+from shoal_contract.journal_record import HEADER, STX, Record, decode_record, encode_record
+from shoal_contract.limits import PAYLOAD_BYTES_MAX
 
 RECORDS = st.builds(
     Record,

@@ -22,7 +22,6 @@ from shoal_chart.running import RenderedCluster
 from shoal_contract.version import version
 from tests.helm.dockerfile import HELM
 from tests.helm.image_root import ImageRoot, Target, fetch_wheels, possible
-from tests.helm.pending_flags import without_pending
 
 WAIT_S = 120
 WALK = """
@@ -137,7 +136,7 @@ def test_a_module_in_the_folder_where_it_starts_is_not_taken(image: ImageRoot, t
 async def cluster(image: ImageRoot, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RenderedCluster]:
     """The laptop's example, every program of ours from the image. Folders on the way to the volumes are closed to its
     user, as on a machine of Kubernetes."""
-    manifests = without_pending(render(read_values([CHART / "examples" / "laptop.yaml"])))
+    manifests = render(read_values([CHART / "examples" / "laptop.yaml"]))
     folder = tmp_path_factory.mktemp("pods")
     async with RenderedCluster(manifests, folder, image=Target(image, "shoal")) as running:
         yield running

@@ -191,6 +191,12 @@ def test_slices_spread_by_machine_and_by_zone() -> None:
     assert spread == {"topology.kubernetes.io/zone": "DoNotSchedule", "kubernetes.io/hostname": "DoNotSchedule"}
 
 
+@pytest.mark.parametrize("component", ["slice", "redirector", "admin"])
+def test_every_role_spreads_unless_it_is_told_not_to(component: str) -> None:
+    (machine,) = spec_of(render({}), component)["topologySpreadConstraints"]
+    assert (machine["topologyKey"], machine["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+
+
 def test_a_budget_never_protects_what_is_not_ready() -> None:
     budgets = [one for one in render({}) if one["kind"] == "PodDisruptionBudget"]
     assert len(budgets) == 3

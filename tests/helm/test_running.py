@@ -28,7 +28,6 @@ from shoal_chart.running import RenderedCluster
 from shoal_coordination.local_etcd import LocalEtcd, ServerTls, etcd_in_wheel
 from shoal_coordination.options import Tls
 from tests.coordination.certificates import issue
-from tests.helm.pending_flags import without_pending
 
 DATA = Path(__file__).parents[1] / "data"
 RUNNER = Path(__file__).parents[2] / "helm" / "tools" / "run_rendered.py"
@@ -76,7 +75,7 @@ def values() -> dict[str, Any]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RenderedCluster]:
-    manifests = without_pending(render(values))
+    manifests = render(values)
     async with RenderedCluster(manifests, tmp_path_factory.mktemp("chart")) as cluster:
         yield cluster
 
@@ -166,7 +165,7 @@ async def left_behind(values: dict[str, Any], tmp_path_factory: pytest.TempPathF
     """A cluster that got messages and was stopped, as at a drain of its machines."""
     census = {"enabled": True, "resources": {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"memory": "4Gi"}}}
     changed = merged(values, {"slices": {"count": 2}, "admin": {"enabled": False}, "census": census})
-    manifests, folder = without_pending(render(changed)), tmp_path_factory.mktemp("stopped")
+    manifests, folder = render(changed), tmp_path_factory.mktemp("stopped")
     async with RenderedCluster(manifests, folder) as cluster, connect(cluster) as broker:
         await broker.declare("inbox")
         await broker.bind("inbox", KEYS)
@@ -184,7 +183,7 @@ async def test_data_outlives_the_pods_and_etcds_records(left_behind: LeftBehind,
     if records_lost:
         shutil.rmtree(folder / "claims" / "data-demo-shoal-etcd-0")
         named = merged(left_behind.values, {"cluster": {"id": left_behind.cluster_id}})
-        manifests = without_pending(render(named))
+        manifests = render(named)
     async with RenderedCluster(manifests, folder) as again, connect(again) as broker:
         found = await broker.peek("inbox", len(KEYS))
     assert sorted(message.body for message in found) == [key.encode() for key in KEYS]
@@ -264,7 +263,7 @@ async def test_an_external_etcd_is_reached_by_tls_and_login(
     }
     outside = dict.fromkeys(values["etcd"]["external"]["endpoints"], external.endpoint)
     assert len(outside) == 3
-    manifests = without_pending(render(values))
+    manifests = render(values)
     async with RenderedCluster(manifests, tmp_path / "run", outside=outside, secrets=secrets) as cluster:
         code, told = await run("-m", "shoal_ops", "status", "--json", "--at", cluster.address("redirector", "grpc"))
         assert (code, len(json.loads(told)["slices"])) == (0, 3)

@@ -91,6 +91,16 @@ async def test_up_refuses_a_folder_of_something_else(tmp_path: Path) -> None:
     assert "shoal status" not in error, "no hint of another cause"
 
 
+@pytest.mark.parametrize("what", ["journal", "store"])
+async def test_a_folder_with_nothing_to_inspect_is_a_bad_call_in_one_line(what: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    for path, complaint in (
+        (tmp_path, f"{tmp_path} has no {what}: a node's folder has a store and a journal"),
+        (tmp_path / "none", f"{tmp_path / 'none'} is not a folder"),
+    ):
+        assert await shoal("inspect", what, str(path)) == (exits.BAD_CALL, "", f"shoal: {complaint}\n")
+
+
 async def test_verbs_on_a_cluster(cluster: str) -> None:
     async def run(*arguments: str) -> dict[str, object]:
         code, out, error = await shoal(*arguments, "--json", at=cluster)

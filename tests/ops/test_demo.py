@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal_coordination.local_cluster import LocalCluster
+from shoal_ops import exits
 from shoal_ops.commands.demo import CHANNEL, CHURN
 
 from .command_line import shoal, shoal_json
@@ -34,6 +35,13 @@ async def test_the_demo_loses_a_node_and_finds_every_message(beginnings: Path) -
     report = json.loads(out)
     assert (code, report["mismatches"], report["killed"]) == (0, 0, ["s01"]), error
     assert report["deliveries"] > 0
+
+
+async def test_a_demo_without_its_logs_says_where_they_are(tmp_path: Path) -> None:
+    """An installed package has none of them."""
+    code, out, error = await shoal("demo", "--data", str(tmp_path))
+    assert (code, out) == (exits.BAD_CALL, "")
+    assert "come with the repository, not with the package" in error and error.count("\n") == 1
 
 
 async def test_a_replay_is_compared_and_told_as_json(beginnings: Path, tmp_path: Path) -> None:

@@ -158,7 +158,9 @@ async def test_what_is_killed_under_it_is_named_and_comes_back(tmp_path: Path) -
     """etcd and the gateway too, whose ends were never noticed."""
     data = tmp_path / "data"
     async with up(data, "--slices", "1", "--admin", "127.0.0.1:0") as running:
-        at = (await running.until("clients connect to")).split()[-1]
+        ready = await running.until("clients connect to")
+        assert "ready, slice s01; " in ready
+        at = ready.split()[-1]
         page = await running.until("page and HTTP API at http://")
         record = read_record(data)
         metrics = f"metrics http://{record.address(http_of('s01'))}/metrics"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import BadCall, Corrupt, Malformed
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_pipeline.archive.folder import first_time_ms, list_spans
+from shoal_pipeline.archive.folder import Span, first_time_ms, list_spans
 from shoal_pipeline.archive.records import find_partitions
 from shoal_pipeline.archive.wanted import Wanted, choose_spans
 from shoal_pipeline.failure import typed
@@ -134,6 +135,20 @@ def test_segments_within_the_clock_slack_are_still_read(tmp_path: Path) -> None:
     late = choose_spans(spans, Wanted(from_us=int(30.5 * HOUR_MS) * 1000))
     assert [span.first_lsn for span in late] == [spans[n].first_lsn for n in (2, 3, 4)]
     assert find_partitions(spans) == PARTITIONS
+
+
+def test_heads_are_read_several_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file system far away needs it: here no head is read until five are being read."""
+    hours(tmp_path)
+    together = threading.Barrier(5)
+
+    def slow(span: Span) -> int | None:
+        together.wait(30)
+        return first_time_ms(span)
+
+    monkeypatch.setattr("shoal_pipeline.archive.folder.first_time_ms", slow)
+    chosen = choose_spans(list_spans(tmp_path), Wanted(from_us=int(30.5 * HOUR_MS) * 1000))
+    assert len(chosen) == 3
 
 
 def test_nodes_of_one_slice_are_merged_so_that_each_lsn_is_read_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 from shoal_slice_node.core.memory_tables import MemoryTables
-from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Tables
-
-
-def test_every_named_table_is_there() -> None:
-    tables: Tables = MemoryTables()
-    for name in (*ROW_TABLES, *GROUP_TABLES, "log"):
-        assert hasattr(tables, name)
 
 
 def test_scan_takes_rows_of_the_prefix_from_start() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from shoal_contract.errors import DeadlineExceeded, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.limits import PULL_LEASE_MS_MAX
 from shoal_contract.wire import bulk_pb2
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
@@ -18,7 +19,7 @@ from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import bulk_service, slice_service
 from shoal_slice_node.adapters.archive import Archive
-from shoal_slice_node.core.limits import LEASES_ENDED_KEPT, PULL_LEASE_MS_MAX
+from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
 
 from .brokers import connected, running, served
 from .bulk_client import chunk, import_all, imports

@@ -51,7 +51,9 @@ async def test_a_checkpointer_killed_during_a_checkpoint_is_replaced_and_nothing
     await store.close()
 
 
-async def test_a_checkpointer_killed_while_idle_is_replaced(tmp_path: Path) -> None:
+async def test_a_checkpointer_killed_while_idle_is_replaced_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = await Store.open(tmp_path)
     first_pid = store.checkpointer_pid
     os.kill(first_pid, signal.SIGKILL)
@@ -62,6 +64,9 @@ async def test_a_checkpointer_killed_while_idle_is_replaced(tmp_path: Path) -> N
     except Unavailable:
         await store.checkpoint()
     assert store.checkpointer_pid != first_pid and store.checkpoint_lsn == 7
+    assert store.checkpointer_restarts == 1
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == [f"the checkpointer process {first_pid} ended by signal 9; starting another one"]
     await store.close()
 
 

@@ -86,7 +86,8 @@ async def _started(cluster: LocalCluster) -> bool:
 
 def _say_ready(cluster: LocalCluster, data: Path) -> None:
     serving = [name for name in cluster.slices if name not in cluster.missing]
-    cluster.say(f"ready, slices {', '.join(serving)}; clients connect to {cluster.redirector}")
+    noun = "slice" if len(serving) == 1 else "slices"
+    cluster.say(f"ready, {noun} {', '.join(serving)}; clients connect to {cluster.redirector}")
     for name, problem in cluster.missing.items():
         cluster.say(
             f"{name} is MISSING: {problem}. What it holds cannot be reached until it starts; it is tried again and"

@@ -12,6 +12,7 @@ from shoal_ops.exits import DONE, FOUND
 from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.adapters.journal_reader import inspect_journal
 from shoal_slice_node.adapters.journal_segment import SUFFIX
+from shoal_slice_node.adapters.lmdb_layout import DATA_FILE
 from shoal_slice_node.adapters.offline import CheckReport, check_path
 from shoal_slice_node.adapters.store_inspection import inspect_store
 
@@ -69,6 +70,8 @@ def journal(path: Path, as_json: bool) -> int:
     """Returns the exit code: FOUND if a segment is damaged."""
     folder = _below(path, JOURNAL_FOLDER)
     total = len(list(folder.glob(f"*{SUFFIX}")))
+    if not total:
+        raise _nothing(path, JOURNAL_FOLDER)
     segments = []
     with shown_phases() as show:
         told = show(str(folder))
@@ -98,7 +101,10 @@ def journal(path: Path, as_json: bool) -> int:
 
 
 def store(path: Path, as_json: bool) -> None:
-    found = inspect_store(_below(path, STORE_FOLDER))
+    folder = _below(path, STORE_FOLDER)
+    if not (folder / DATA_FILE).is_file():
+        raise _nothing(path, STORE_FOLDER)
+    found = inspect_store(folder)
     if as_json:
         output.say_json(asdict(found))
         return
@@ -113,8 +119,12 @@ def store(path: Path, as_json: bool) -> None:
 def _nodes(path: Path) -> list[Path]:
     nodes = [path] if (path / STORE_FOLDER).is_dir() else sorted(one.parent for one in path.glob(f"*/{STORE_FOLDER}"))
     if not nodes:
-        raise BadCall(f"{path} has no slice node's data: a node's folder has a {STORE_FOLDER} and a {JOURNAL_FOLDER}")
+        raise _nothing(path, "slice node's data")
     return nodes
+
+
+def _nothing(path: Path, what: str) -> BadCall:
+    return BadCall(f"{path} has no {what}: a node's folder has a {STORE_FOLDER} and a {JOURNAL_FOLDER}")
 
 
 def _below(path: Path, name: str) -> Path:

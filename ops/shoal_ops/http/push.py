@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 
 import shoal
-from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.errors import ShoalError, exhausted
 from shoal_contract.names import show
 from shoal_contract.tasks import Tasks
 from shoal_ops.http import limits
@@ -119,7 +119,7 @@ class Push:
         """Begins to consume. Raises ResourceExhausted, NoSuchQueue, Unavailable. `close` it in any case."""
         count = len(self._streams) + self._opening + 1
         if count > limits.STREAMS_MAX:
-            raise _exhausted("event streams", limits.STREAMS_MAX, count)
+            raise exhausted("event streams", limits.STREAMS_MAX, count)
         self._opening += 1
         try:
             lane = await self._free_lane(queue)
@@ -178,7 +178,7 @@ class Push:
                     return lane
             if len(self._lanes) >= limits.STREAMS_PER_QUEUE_MAX:
                 what = f"event streams of queue {show(queue)}"
-                raise _exhausted(what, limits.STREAMS_PER_QUEUE_MAX, len(self._lanes) + 1)
+                raise exhausted(what, limits.STREAMS_PER_QUEUE_MAX, len(self._lanes) + 1)
             lane = await self._new_lane()
             lane.streams[queue] = None
             return lane
@@ -216,7 +216,3 @@ class Push:
 def size_of(message: shoal.Message) -> int:
     """Returns what a message takes in memory, about."""
     return len(message.body) + 200
-
-
-def _exhausted(what: str, limit: int, value: int) -> ResourceExhausted:
-    return ResourceExhausted(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)

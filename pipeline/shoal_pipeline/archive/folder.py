@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from shoal_contract.errors import BadCall, Malformed
 from shoal_contract.journal_record import HEADER, STX
+from shoal_pipeline.limits import HEADS_AT_ONCE_MAX
 from shoal_slice_node.adapters.journal_segment import BATCH, HEAD, SUFFIX, first_lsn_of
 
 _SEGMENT = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
@@ -88,6 +90,12 @@ def first_time_ms(span: Span) -> int | None:
             return int(time_ms)
         position += HEADER.size + length
     return None
+
+
+def first_times_ms(spans: Sequence[Span]) -> list[int | None]:
+    """`first_time_ms` of each, several at once: where a file system is far away, one after the other takes long."""
+    with ThreadPoolExecutor(HEADS_AT_ONCE_MAX) as pool:
+        return list(pool.map(first_time_ms, spans))
 
 
 def end_lsn(span: Span) -> int:

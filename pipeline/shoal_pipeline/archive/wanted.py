@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from shoal_pipeline.archive.folder import Span, by_slice, first_time_ms
+from shoal_pipeline.archive.folder import Span, by_slice, first_times_ms
 from shoal_pipeline.limits import CLOCK_SLACK_MS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,7 +95,7 @@ def choose_spans(spans: Iterable[Span], wanted: Wanted) -> list[Span]:
         return list(spans)
     chosen: list[Span] = []
     for those in by_slice(spans).values():
-        times = [first_time_ms(span) for span in those]
+        times = first_times_ms(those)
         for span, first, following in zip(those, times, [*times[1:], None], strict=True):
             late = first is not None and wanted.to_us is not None and (first - CLOCK_SLACK_MS) * 1000 > wanted.to_us
             ends = following is not None and wanted.from_us is not None

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from shoal_pipeline.census.outcome import Census, IntervalFigures, SizeCount
+from shoal_pipeline.limits import MARKED_POINTS_MAX, UPRIGHT_NAMES_MAX
 
 _COLOURS = {
     "#010101": "var(--ink)",
@@ -27,8 +28,6 @@ _COLOURS = {
     "#050505": "var(--grid)",
 }
 INK, FAINT, FIRST, SECOND, GRID = _COLOURS
-_MARKED_POINTS_MAX = 40
-_UPRIGHT_NAMES_MAX = 12
 _FONT = "DejaVu Sans"  # matplotlib's own, to measure with; the page has its reader's
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -77,7 +76,7 @@ def svg(name: str, draw: Draw, width: float = 5.6, height: float = 2.5) -> str:
 def over_time(title: str, census: Census, *lines: tuple[str, Figures]) -> Draw:
     """One or two lines; a name for each where there are two. Where not all slices are archived it is shaded."""
     times = [_moment(figures.start_ms) for figures in census.intervals]
-    marker = "o" if len(times) <= _MARKED_POINTS_MAX else ""
+    marker = "o" if len(times) <= MARKED_POINTS_MAX else ""
     complete, last = _moment(census.complete_until_ms), _moment(census.last_ms)
     shaded = complete < times[-1]
 
@@ -159,7 +158,7 @@ def by_name(title: str, values: Mapping[str, int]) -> Draw:
         axes.set_title(title)
         axes.yaxis.set_major_formatter(FuncFormatter(short))
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        if len(values) > _UPRIGHT_NAMES_MAX:
+        if len(values) > UPRIGHT_NAMES_MAX:
             axes.tick_params(axis="x", labelsize=8, labelrotation=90)
         _legend(axes)
 

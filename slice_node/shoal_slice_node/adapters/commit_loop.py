@@ -155,7 +155,7 @@ class CommitLoop:
                     self._wake.clear()
                     await self._wake.wait()
                 batch, data = self._gather()
-                sync = self._write(batch, data) if data else None
+                sync = self._write(data) if data else None
                 await self._apply(written)
                 written = batch if sync is None else await self._synced(sync, batch)
         except ShoalError as error:
@@ -201,7 +201,7 @@ class CommitLoop:
                     self._waiting_for_room.pop(source).set()
         return batch, data
 
-    def _write(self, batch: Sequence[Entry], data: Sequence[bytes]) -> asyncio.Future[object]:
+    def _write(self, data: Sequence[bytes]) -> asyncio.Future[object]:
         first = self._next_lsn - len(data)
         last = self._next_lsn - 1
         return self._in_journal_thread(lambda: self._journal.append(b"".join(data), first, last))

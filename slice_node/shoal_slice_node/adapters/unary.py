@@ -21,7 +21,8 @@ from google.protobuf.message import DecodeError, Message
 
 from shoal_contract.errors import DeadlineExceeded, Malformed, ResourceExhausted, ShoalError, TooLarge
 from shoal_contract.grpc_errors import abort, send_headers
-from shoal_contract.wire_count import PARSED_AT_ONCE_BYTES_MAX, Shape, count_fields
+from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX
+from shoal_contract.wire_count import Shape, count_fields
 from shoal_slice_node.adapters.limits import (
     UNARY_AT_ONCE_MAX,
     UNARY_FIELDS_MAX,

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Protocol, TypeAlias
 
 from shoal_slice_node.core.delta_piece import ID_BYTES, OVERHEAD_BYTES, Piece
+from shoal_slice_node.core.limits import PAGE_MEMBERS_MIN
 
 
 class BaseGroups(Protocol):
@@ -45,9 +46,6 @@ class _Ops:
 
 
 _Entry: TypeAlias = bytes | _Ops
-
-PAGE_MEMBERS_MIN = 256
-"""Members asked of the base at once: a small limit over many that went stays one look-up, not one for each."""
 
 
 class DeltaGroups:

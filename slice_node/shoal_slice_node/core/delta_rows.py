@@ -15,7 +15,7 @@ from typing import Protocol
 
 from shoal_slice_node.core.delta_piece import OVERHEAD_BYTES, Piece, rows_piece
 from shoal_slice_node.core.key_order import KeyOrder
-from shoal_slice_node.core.tables import ROW_KEY_BYTES_MAX
+from shoal_slice_node.core.limits import ROW_KEY_BYTES_MAX
 
 
 class BaseRows(Protocol):

@@ -15,10 +15,10 @@ from google.protobuf.message import DecodeError
 
 from shoal_contract.chunk import measure_chunk
 from shoal_contract.errors import Malformed, TooLarge
-from shoal_contract.limits import FRAME_OPERATIONS_MAX, NAME_BYTES_MAX
+from shoal_contract.limits import FRAME_OPERATIONS_MAX, NAME_BYTES_MAX, PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.names import check_bindable_key, check_key
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire_count import PARSED_AT_ONCE_BYTES_MAX, Shape, count_fields
+from shoal_contract.wire_count import Shape, count_fields
 from shoal_slice_node.core.session_frames import check_queues
 
 UNKNOWN_STEP = "step of an unknown kind"

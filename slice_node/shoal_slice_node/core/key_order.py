@@ -12,11 +12,7 @@ from collections.abc import Container, Iterable, Iterator
 from heapq import merge
 from itertools import islice
 
-RUN_KEYS_MAX = 32_768
-"""Keys in a merged run: merging two halves of it takes about 1 ms."""
-
-RECENT_KEYS_MAX = 4_096
-"""Keys noted and not sorted yet: sorting them takes about 1 ms."""
+from shoal_slice_node.core.limits import RECENT_KEYS_MAX, RUN_KEYS_MAX
 
 
 class KeyOrder:

@@ -181,7 +181,11 @@ DELIVERIES_FLOOR_BYTES: Final = 16 << 10
 PULL_MESSAGES_MAX: Final = 10_000
 """Messages taken by one pull."""
 
-PARCEL_BYTES_MAX: Final = NAME_BYTES_MAX + 65
+PARCEL_NUMBERS_BYTES_MAX: Final = 65
+HANDLE_WIRE_BYTES_MAX: Final = 5
+"""What a delivery's numbers, and each of its handles, take of a response."""
+
+PARCEL_BYTES_MAX: Final = NAME_BYTES_MAX + PARCEL_NUMBERS_BYTES_MAX
 """A delivery besides its chunk and its handles: the key's name and numbers."""
 
 PULL_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
@@ -201,6 +205,26 @@ PIECE_ROWS_MAX: Final = 5000
 
 PIECE_BYTES_MAX: Final = 1 << 20
 """The same for log rows, which may be long."""
+
+ROW_KEY_BYTES_MAX: Final = 511
+"""Bytes of a row's key: LMDB's bound, which the tables in memory hold too."""
+
+RUN_KEYS_MAX: Final = 32_768
+"""Keys in a merged run of a delta's order: merging two halves of it takes about 1 ms."""
+
+RECENT_KEYS_MAX: Final = 4_096
+"""Keys noted in a delta's order and not sorted yet: sorting them takes about 1 ms."""
+
+PAGE_MEMBERS_MIN: Final = 256
+"""Members asked of the base at once: a small limit over many that went stays one look-up, not one for each."""
+
+LIST_CHANGED_PER_STEP_MAX: Final = 1_000
+LIST_NAMES_PER_STEP_MAX: Final = 200
+LIST_MEMBERS_PER_STEP_MAX: Final = 256
+LIST_RANGES_PER_STEP_MAX: Final = 64
+LIST_BINDINGS_PER_STEP_MAX: Final = 64
+"""What one step of a list looks at, by how dear each is (a binding and a range may take reads of a log): then messages
+get their turn. A step takes about 1 ms."""
 
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX

@@ -18,6 +18,13 @@ from typing import NamedTuple, TypeVar
 from shoal_contract.errors import Malformed
 from shoal_contract.names import show
 from shoal_slice_node.core.binds import existing_queue
+from shoal_slice_node.core.limits import (
+    LIST_BINDINGS_PER_STEP_MAX,
+    LIST_CHANGED_PER_STEP_MAX,
+    LIST_MEMBERS_PER_STEP_MAX,
+    LIST_NAMES_PER_STEP_MAX,
+    LIST_RANGES_PER_STEP_MAX,
+)
 from shoal_slice_node.core.lookups import backlog_of, bound_key, done_of
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.ranges import Ranges
@@ -33,11 +40,6 @@ Item = TypeVar("Item")
 Page = Work[tuple[list[Item], bytes]]
 """Returns the items, and the `after` of the next page (empty: there is none)."""
 
-_CHANGED_PER_STEP = 1000
-_RANGES_PER_STEP = 64
-_NAMES_PER_STEP = 200
-_MEMBERS_PER_STEP = 256
-_BINDINGS_PER_STEP = 64
 _POSITION_BYTES = 1 + 4 + ID_BYTES
 _LIVE, _ENDED = b"\x00", b"\x01"
 
@@ -56,7 +58,7 @@ def list_keys(state: State, prefix: bytes, after: bytes, limit: int) -> Page[tup
         row = state.tables.key.get(state.unchecked_name(name))
         if row is not None:
             found.append((name, state.tables.binding.count(row[ID])))
-        if number % _NAMES_PER_STEP == 0:
+        if number % LIST_NAMES_PER_STEP_MAX == 0:
             yield
     return found, following
 
@@ -83,7 +85,7 @@ def _list_names(
         names = _names_below(rows, range_prefix, prefix, after, batch)
         if names:
             sources.append(_Source(names, range_prefix if len(names) == batch else None))
-        if number % _RANGES_PER_STEP == 0:
+        if number % LIST_RANGES_PER_STEP_MAX == 0:
             yield
     heads = [(source.names[0], index) for index, source in enumerate(sources)]
     heapq.heapify(heads)
@@ -107,7 +109,7 @@ def _list_names(
             if key[:width] in listed and rows.get(key) is not None:
                 found.append(name)
         steps += 1
-        if steps % _NAMES_PER_STEP == 0:
+        if steps % LIST_NAMES_PER_STEP_MAX == 0:
             yield
     return found[:limit], found[limit - 1] if len(found) > limit else b""
 
@@ -116,8 +118,8 @@ def _changed_names(rows: Rows, width: int, prefix: bytes, after: bytes) -> Gener
     """Those of the delta that belong into the list, in sorted runs."""
     changed = rows.changed()
     runs: list[list[bytes]] = []
-    for begin in range(0, len(changed), _CHANGED_PER_STEP):
-        names = [key[width:] for key in changed[begin : begin + _CHANGED_PER_STEP]]
+    for begin in range(0, len(changed), LIST_CHANGED_PER_STEP_MAX):
+        names = [key[width:] for key in changed[begin : begin + LIST_CHANGED_PER_STEP_MAX]]
         run = sorted({name for name in names if name > after and name.startswith(prefix)})
         if run:
             runs.append(run)
@@ -139,7 +141,7 @@ def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[byt
     full_name = state.full_name(key)
     while len(found) < limit:
         row = state.tables.key.get(full_name)
-        count = min(_MEMBERS_PER_STEP, limit - len(found))
+        count = min(LIST_MEMBERS_PER_STEP_MAX, limit - len(found))
         members = [] if row is None else state.tables.binding.members(row[ID], after, count + 1)
         for queue_id in members[:count]:
             queue_row = state.tables.queue.get(queue_id)
@@ -173,7 +175,7 @@ def list_bindings(state: State, name: bytes, after: bytes, limit: int) -> Page[L
         raise _not_of_this_list(after)
     found: list[ListedBinding] = []
     while queue is not None and len(found) < limit:
-        items, following = _next_bindings(state, queue, after, min(limit - len(found), _BINDINGS_PER_STEP))
+        items, following = _next_bindings(state, queue, after, min(limit - len(found), LIST_BINDINGS_PER_STEP_MAX))
         found += items
         if not following:
             return found, b""

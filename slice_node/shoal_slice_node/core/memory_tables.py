@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from shoal_slice_node.core.tables import ROW_KEY_BYTES_MAX, Groups, Logs, Rows
+from shoal_slice_node.core.limits import ROW_KEY_BYTES_MAX
+from shoal_slice_node.core.tables import Groups, Logs, Rows
 
 
 class MemoryRows:

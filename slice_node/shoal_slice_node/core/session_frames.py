@@ -10,11 +10,11 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from shoal_contract.errors import Malformed, TooLarge
-from shoal_contract.limits import NAME_BYTES_MAX
+from shoal_contract.errors import Malformed, TooLarge, check_at_most
+from shoal_contract.limits import NAME_BYTES_MAX, PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.names import check_key, check_name
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire_count import PARSED_AT_ONCE_BYTES_MAX, Shape, count_fields
+from shoal_contract.wire_count import Shape, count_fields
 from shoal_slice_node.core.limits import (
     ACKED_CONSUMERS_PER_FRAME_MAX,
     ACKS_PER_FRAME_MAX,
@@ -45,7 +45,7 @@ def check_attach(request: wire.Attach) -> None:
     """Raises Malformed, TooLarge, InvalidName."""
     if len(request.queues) != len(request.handles):
         raise Malformed(f"attach has {len(request.queues)} queues but {len(request.handles)} handles")
-    _check_count("queues per attach", len(request.queues), QUEUES_PER_ATTACH_MAX)
+    check_at_most("queues per attach", len(request.queues), QUEUES_PER_ATTACH_MAX)
     check_queues(request.queues)
     if len(set(request.handles)) < len(request.handles) or len(set(request.queues)) < len(request.queues):
         raise Malformed("attach names a queue or a handle twice", subject="attach")
@@ -53,16 +53,16 @@ def check_attach(request: wire.Attach) -> None:
 
 def check_detach(request: wire.Detach) -> None:
     """Raises TooLarge."""
-    _check_count("handles per detach", len(request.handles), DETACH_HANDLES_MAX)
+    check_at_most("handles per detach", len(request.handles), DETACH_HANDLES_MAX)
 
 
 def check_acks(acks: Iterable[wire.Ack], count: int) -> int:
     """Returns how many consumers they name, each counted for each ack. Raises TooLarge, InvalidName."""
-    _check_count("acks per frame", count, ACKS_PER_FRAME_MAX)
+    check_at_most("acks per frame", count, ACKS_PER_FRAME_MAX)
     consumers = 0
     for ack in acks:
         consumers += len(ack.handles) + len(ack.queues)
-        _check_count("handles and queues of the acks of a frame", consumers, ACKED_CONSUMERS_PER_FRAME_MAX)
+        check_at_most("handles and queues of the acks of a frame", consumers, ACKED_CONSUMERS_PER_FRAME_MAX)
         check_key(ack.key)
         check_queues(ack.queues)
     return consumers
@@ -70,7 +70,7 @@ def check_acks(acks: Iterable[wire.Ack], count: int) -> int:
 
 def check_describe(request: wire.Describe) -> None:
     """Raises TooLarge, InvalidName."""
-    _check_count("names per describe", len(request.queues) + len(request.keys), DESCRIBE_NAMES_MAX)
+    check_at_most("names per describe", len(request.queues) + len(request.keys), DESCRIBE_NAMES_MAX)
     check_queues(request.queues)
     for key in request.keys:
         check_key(key)
@@ -81,8 +81,3 @@ def check_queues(names: Iterable[bytes]) -> None:
     for name in names:
         if not 0 < len(name) <= NAME_BYTES_MAX:
             check_name(name, "queue")
-
-
-def _check_count(what: str, value: int, limit: int) -> None:
-    if value > limit:
-        raise TooLarge(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-ROW_KEY_BYTES_MAX = 511
-"""LMDB's bound of a key."""
-
 
 class Rows(Protocol):
     """bytes -> bytes, ordered by key, 1 to ROW_KEY_BYTES_MAX bytes. A value is never empty."""

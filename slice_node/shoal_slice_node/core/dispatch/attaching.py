@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator
 
-from shoal_contract.errors import Conflict, ResourceExhausted, ShoalError
+from shoal_contract.errors import Conflict, ShoalError, exhausted
 from shoal_contract.names import show
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
@@ -75,21 +75,21 @@ class Attaching:
                 f"this session has queue {show(name)} attached already, as handle {other}", subject=show(name)
             )
         if len(session.by_queue) >= ATTACHED_PER_SESSION_MAX:
-            raise _exhausted("queues attached by one session", ATTACHED_PER_SESSION_MAX, len(session.by_queue) + 1)
+            raise exhausted("queues attached by one session", ATTACHED_PER_SESSION_MAX, len(session.by_queue) + 1)
         registry = self._registry
         share = registry.shares.attached
         queue_id = registry.state.tables.queue_by_name.get(name)
         feed = None if queue_id is None else registry.feeds.get(queue_id)
         if feed is not None:
             if len(feed.attachments) >= CONSUMERS_PER_QUEUE_MAX:
-                raise _exhausted(f"consumers of queue {show(name)}", CONSUMERS_PER_QUEUE_MAX, len(feed.attachments) + 1)
+                raise exhausted(f"consumers of queue {show(name)}", CONSUMERS_PER_QUEUE_MAX, len(feed.attachments) + 1)
             cost_bytes = ATTACHMENT_BYTES
         else:
             queue = None if queue_id is None else registry.state.load_queue_by_id(queue_id)
             streams = 0 if queue is None else queue.bindings + queue.details
             cost_bytes = ATTACHMENT_BYTES + FEED_BYTES + STREAM_BYTES * streams
         if cost_bytes > share.left_bytes:
-            raise _exhausted("memory of attached queues, bytes", share.limit_bytes, share.used_bytes + cost_bytes)
+            raise exhausted("memory of attached queues, bytes", share.limit_bytes, share.used_bytes + cost_bytes)
 
     def feed(self, queue_id: bytes) -> Feed:
         """The feed of a queue that exists; its streams follow, if it is new."""
@@ -253,7 +253,3 @@ class Attaching:
         except ShoalError as error:
             session.ended_by = error
             self._registry.dirty[session.number] = session
-
-
-def _exhausted(what: str, limit: int, value: int) -> ResourceExhausted:
-    return ResourceExhausted(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.limits import HANDLE_BYTES, OWED_PER_SESSION_MAX, PARCEL_OVERHEAD_BYTES
+from shoal_slice_node.core.limits import (
+    HANDLE_BYTES,
+    HANDLE_WIRE_BYTES_MAX,
+    OWED_PER_SESSION_MAX,
+    PARCEL_NUMBERS_BYTES_MAX,
+    PARCEL_OVERHEAD_BYTES,
+)
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
@@ -44,7 +50,8 @@ class Parcel:
     @property
     def wire_bytes(self) -> int:
         """What it takes of a response, at most."""
-        return len(self.chunk) + len(self.key) + 5 * len(self.handles) + 64
+        handles = HANDLE_WIRE_BYTES_MAX * len(self.handles)
+        return len(self.chunk) + len(self.key) + handles + PARCEL_NUMBERS_BYTES_MAX
 
     def to_wire(self) -> wire.Delivery:
         return wire.Delivery(

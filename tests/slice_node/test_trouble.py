@@ -1,0 +1,132 @@
+"""A node that takes no changes says so wherever an operator looks: refusals, log, readiness, figures (operator H2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.admin_pb2 import FiguresRequest
+from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
+from shoal_contract.wire.common_pb2 import Chunk
+from shoal_slice_node.adapters.metrics import PREFIX
+
+from .faulty_node import FOLDER
+from .node_process import ALONE, How, NodeProcess
+
+WAIT_S = 30
+FULL = "the disk of its journal is full: changes are refused until there is room"
+
+
+class Troubled:
+    """A node alone, the folder of its faults, and its log."""
+
+    def __init__(self, node: NodeProcess, faults: Path, log: Path) -> None:
+        self.node = node
+        self.faults = faults
+        self._log = log
+        self.http = httpx.AsyncClient(base_url=f"http://{node.http}", trust_env=False, timeout=WAIT_S)
+
+    def lines(self, part: str) -> list[str]:
+        return [line for line in self._log.read_text().splitlines() if part in line]
+
+    async def declare(self, queue: bytes) -> None:
+        async with self.node.stub() as stub:
+            await stub.Declare(wire.DeclareRequest(queue=queue))
+
+    async def until_ready(self, ready: bool) -> str:
+        """Returns what /readyz says once it says so: figures are kept for a moment."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                answer = await self.http.get("/readyz")
+                if (answer.status_code == 200) is ready:
+                    return answer.text
+                await asyncio.sleep(0.05)
+
+    async def metric(self, name: str, **labels: str) -> float:
+        text = (await self.http.get("/metrics")).text
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == PREFIX + name and labels.items() <= sample.labels.items():
+                    return float(sample.value)
+        raise AssertionError(name)
+
+    async def trouble(self) -> str:
+        """As `shoal status` and `shoal top` show it."""
+        async with grpc.aio.insecure_channel(self.node.address) as channel:
+            return (await AdminServiceStub(channel).Figures(FiguresRequest())).trouble
+
+
+@asynccontextmanager
+async def troubled(folder: Path, *arguments: str) -> AsyncIterator[Troubled]:
+    faults, log = folder / "faults", folder / "log"
+    faults.mkdir()
+    how = How(("-m", "tests.slice_node.faulty_node"), ALONE, log, None, {FOLDER: str(faults)})
+    node = await NodeProcess.start(folder / "data", "--http", "127.0.0.1:0", *arguments, how=how)
+    found = Troubled(node, faults, log)
+    try:
+        yield found
+        if node.process.returncode is None:
+            assert await node.stop() == 0
+    finally:
+        await found.http.aclose()
+        await node.kill()
+
+
+async def test_a_full_disk_is_told_everywhere_and_heals_without_a_restart(tmp_path: Path) -> None:
+    async with troubled(tmp_path) as found:
+        await found.declare(b"before")
+        (found.faults / "full").touch()
+        for number in range(3):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await found.declare(b"q%d" % number)
+            refusal = from_rpc_error(caught.value)
+            assert isinstance(refusal, ResourceExhausted) and "no disk space" in str(refusal)
+        assert FULL in await found.until_ready(False)
+        assert await found.trouble() == FULL
+        assert await found.metric("refuses_changes") == 1
+        assert await found.metric("refusals_total", error="resource_exhausted") == 3
+        assert len(found.lines("no disk space for the journal")) == 1, "told once, not for each refusal"
+        (found.faults / "full").unlink()
+        await found.declare(b"q0")
+        await found.until_ready(True)
+        assert await found.trouble() == ""
+        assert await found.metric("refuses_changes") == 0
+        assert len(found.lines("the journal has disk space again")) == 1
+
+
+async def test_what_a_disk_holds_and_has_left_are_figures(tmp_path: Path) -> None:
+    async with troubled(tmp_path) as found:
+        async with found.node.stub() as stub:
+            await stub.Declare(wire.DeclareRequest(queue=b"q"))
+            await stub.Publish(wire.PublishRequest(key=b"@q", chunk=Chunk(bodies=[b"x"])))
+        data = tmp_path / "data"
+        blocks = sum(512 * one.stat().st_blocks for one in data.rglob("*") if one.is_file())
+        assert 0 <= blocks - await found.metric("disk_bytes") < 1 << 20, "what is allocated, not what is announced"
+        assert await found.metric("disk_free_bytes") > 0
+
+
+async def test_a_node_that_is_told_to_stop_serves_until_its_checkpoint_is_written(tmp_path: Path) -> None:
+    """Its outage is the last, short checkpoint, not the first (kubernetes K14). Here the first does not come to its
+    end, and is given half of the time that the stop may take."""
+    async with troubled(tmp_path, "--stop-s", "8") as found:
+        await found.declare(b"before")
+        (found.faults / "checkpoints").touch()
+        found.node.process.terminate()
+        told = await found.until_ready(False)
+        assert "stopping" in told
+        await found.declare(b"meanwhile")
+        assert found.lines("a checkpoint failed; trying again")
+        (found.faults / "checkpoints").unlink()
+        async with asyncio.timeout(WAIT_S):
+            assert await found.node.process.wait() == 0
+        assert not found.lines("stopping without a checkpoint")
