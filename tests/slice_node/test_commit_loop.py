@@ -247,3 +247,33 @@ async def test_a_loop_stopped_in_the_middle_of_a_record_leaves_it_whole(
         await asyncio.gather(task, return_exceptions=True)
         assert len(list(found.core.tables.key.scan())) == 900
         found.core.check()
+
+
+async def test_who_waits_for_whole_records_gets_a_turn_between_two_and_never_in_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slowly(monkeypatch)
+    monkeypatch.setattr(commit_loop, "OPERATION_US", -1_000_000)  # The next record never waits for a slice of its own.
+    async with looped() as (found, _):
+        assert isinstance(await found.change(declare("q")), Effects)
+        names = [[f"k{n}-{number}" for number in range(900)] for n in range(5)]
+        records = [change_of(bind("q", some[0]), bind("q", *some[1:])) for some in names]
+        answered: list[object] = []
+        for data in records:
+            found.loop.submit(Item(Kind.CHANGE, data, answered.append, answered.append, operations=901))
+        seen: list[int] = []
+
+        async def look() -> None:
+            while True:
+                await found.loop.between_records.wait()
+                seen.append(len(list(found.core.tables.key.scan())))
+                await asyncio.sleep(0)
+
+        looking = asyncio.create_task(look())
+        async with asyncio.timeout(10):
+            await found.loop.between_records.wait()
+            last = await found.change(declare("last"))
+        looking.cancel()
+        assert isinstance(last, Effects) and len(answered) == len(records)
+        assert {count % 900 for count in seen} == {0}
+        assert set(seen) >= {900, 1800, 2700, 3600}, "it had no turn"

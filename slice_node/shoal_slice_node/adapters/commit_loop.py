@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.journal_record import Record, encode_record
@@ -75,6 +75,15 @@ class Hooks:
     on_full: Callable[[bool], None] = lambda full: None
 
 
+class WholeRecords(asyncio.Event):
+    """Set while no record is applied in part. Who waited finds it so."""
+
+    async def wait(self) -> Literal[True]:
+        while not self.is_set():  # The next record may have begun before who waits has its turn.
+            await super().wait()
+        return True
+
+
 class CommitLoop:
     """`applied_lsn`: everything up to it is durable and in the tables. `operations`, `journal_bytes`: since the start,
     the first with reads."""
@@ -109,10 +118,12 @@ class CommitLoop:
         """Out of `_pending` and not answered: those that are written, then those that are being written."""
         self._stopped = Unavailable("the slice is stopping; the outcome is unknown", subject="slice")
         self._failure: ShoalError | None = None
-        self.between_records = asyncio.Event()
+        self.between_records = WholeRecords()
         """Not set while a record is applied in part: nobody but the loop may look at the tables, or at dispatch."""
         self.between_records.set()
         self._afterwards: list[Callable[[], None]] = []
+        self._had_rest = False
+        """The record that was applied last took several steps: who waited for it to be whole has a turn now."""
 
     def between(self, work: Callable[[], None]) -> None:
         """Does a small piece of work now, or when the record that is being applied is whole."""
@@ -233,10 +244,7 @@ class CommitLoop:
         for item, record in written:
             spent_ms = (time.perf_counter() - began) * 1000
             if spent_ms > 0.5 and spent_ms + item.operations * OPERATION_US / 1000 > LOOP_SLICE_MS:
-                self._hooks.on_turn()
-                self._steps.done(began)
-                await asyncio.sleep(0)
-                began = time.perf_counter()
+                began = await self._pause(began)
             self._check_fence()
             self.operations += item.operations
             effects = _NOTHING
@@ -247,8 +255,18 @@ class CommitLoop:
                 item.applied(effects)
             except Exception:
                 _log.exception("what waited for record %s failed", None if record is None else record.lsn)
+            if self._had_rest:
+                self._had_rest = False
+                began = await self._pause(began)
         self._hooks.on_turn()
         self._steps.done(began)
+
+    async def _pause(self, began: float) -> float:
+        """Between two records; when the next step begins."""
+        self._hooks.on_turn()
+        self._steps.done(began)
+        await asyncio.sleep(0)
+        return time.perf_counter()
 
     def _check_fence(self) -> None:
         """Before anything is answered. Raises Fenced."""
@@ -270,6 +288,7 @@ class CommitLoop:
                     effects = stop.value
                 if time.perf_counter() - began > LOOP_SLICE_MS / 2000 and item.operations >= APPLIED_WHOLE_MAX:
                     self.between_records.clear()
+                    self._had_rest = True
                     self._steps.done(began)
                     await self._rest(work)
                     began = time.perf_counter()
