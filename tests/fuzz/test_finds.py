@@ -3,7 +3,7 @@ runs. A fuzzer that is blind to one of them fails here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -66,9 +66,9 @@ def counted_and_left(_: Any) -> Any:
 def replay_skips_acks(apply: Any) -> Any:
     """Of an engine without a dispatcher, as replay has it."""
 
-    def applied(made: Engine, record: Record, checked: Checked | None) -> None:
+    def applied(made: Engine, record: Record, checked: Checked | None) -> Iterator[None]:
         if record.kind != Kind.ACKS or made.state.watch.queues:
-            apply(made, record, checked)
+            yield from apply(made, record, checked)
 
     return applied
 

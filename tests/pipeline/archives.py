@@ -23,9 +23,9 @@ class SliceArchive:
         self._first_lsn = first_lsn
         self._records: list[bytes] = []
 
-    def add(self, kind: int, time_ms: int, payload: bytes) -> int:
+    def add(self, kind: int, time_ms: int, payload: bytes, flags: int = 0) -> int:
         """The LSN."""
-        self._records.append(encode_record(kind, self.next_lsn, 1, time_ms, payload))
+        self._records.append(encode_record(kind, self.next_lsn, 1, time_ms, payload, flags))
         self.next_lsn += 1
         return self.next_lsn - 1
 

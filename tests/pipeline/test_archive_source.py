@@ -14,6 +14,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import BadCall, Corrupt, Malformed
+from shoal_contract.journal_record import SET_ASIDE
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_pipeline.archive.folder import Span, first_time_ms, list_spans
@@ -113,6 +114,15 @@ def hours(root: Path, slice_name: str = "s01") -> None:
 
 def at(hour: int) -> str:
     return f"timestamp '{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%d %H:%M:%S}'"
+
+
+def test_what_an_operator_set_aside_did_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    archive = SliceArchive(tmp_path)
+    archive.own(1_000, 4)
+    archive.add(99, 2_000, b"of a newer version", SET_ASIDE)
+    archive.change(3_000, declares(b"anna"))
+    archive.cut()
+    assert {(row.lsn, row.kind) for row in load(spark, tmp_path).collect()} == {(1, "own"), (3, "declare")}
 
 
 def test_filters_on_time_kind_and_slice_are_handed_down(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from shoal_contract.chunk import measure_chunk
 from shoal_contract.errors import ShoalError
-from shoal_contract.journal_record import Record
+from shoal_contract.journal_record import SET_ASIDE, Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_pipeline.archive.records import Damage
 from shoal_slice_node.core.records import (
@@ -71,6 +71,9 @@ class Rows:
         return self._kinds is None or kind in self._kinds
 
     def add(self, record: Record) -> None:
+        """One that an operator set aside (`shoal repair`) did nothing, and gives no row."""
+        if record.flags & SET_ASIDE:
+            return
         if record.kind == Kind.CHANGE:
             if self._changes_wanted:
                 self._add_change(record)

@@ -125,6 +125,6 @@ def test_every_typed_error_has_its_status() -> None:
         return [leaf for kind in below for leaf in leaves(kind)] if below else [base]
 
     described = ", ".join(entry["description"] for entry in problem.responses().values())
-    for kind in leaves(ShoalError):
+    for kind in (leaf for leaf in leaves(ShoalError) if leaf.__module__ == ShoalError.__module__):
         assert kind.__name__ in described
         assert answer(kind("x")).status_code in problem.responses()
