@@ -60,6 +60,17 @@ def test_answers_wait_for_room_in_their_order_and_give_back_what_they_do_not_nee
     assert room.share.used_bytes == 0
 
 
+def test_thousands_who_waited_for_room_and_left_are_passed_over() -> None:
+    room = AnswerRoom(LARGE_ANSWER_BYTES)
+    given: list[Reservation] = []
+    room.reserve(given.append)
+    for _ in range(5_000):
+        room.reserve(Reservation.release)
+    room.reserve(given.append)
+    given[0].release()
+    assert len(given) == 2
+
+
 async def test_who_waits_for_room_and_leaves_gives_it_back() -> None:
     room = AnswerRoom(LARGE_ANSWER_BYTES)
     first = await room.reserved()

@@ -246,6 +246,7 @@ async def test_a_loop_stopped_in_the_middle_of_a_record_leaves_it_whole(
         assert isinstance(await done, Unavailable), "the outcome is unknown"
         await asyncio.gather(task, return_exceptions=True)
         assert len(list(found.core.tables.key.scan())) == 900
+        assert found.loop.applied_lsn == found.core.engine.state.lsn, "or a replay would apply it twice"
         found.core.check()
 
 
@@ -277,3 +278,29 @@ async def test_who_waits_for_whole_records_gets_a_turn_between_two_and_never_in_
         assert isinstance(last, Effects) and len(answered) == len(records)
         assert {count % 900 for count in seen} == {0}
         assert set(seen) >= {900, 1800, 2700, 3600}, "it had no turn"
+
+
+async def test_a_large_frame_waits_before_it_is_parsed() -> None:
+    async with looped() as (node, _):
+        held = threading.Event()
+        node.disk.hold = held
+        answered: list[object] = []
+        payload = change_of(*(publish("k", bytes(1 << 20)) for _ in range(3)))
+        for number in range(40):
+            node.loop.submit(Item(Kind.CHANGE, payload, answered.append, answered.append), number)
+        waiting = asyncio.create_task(node.loop.room_for(4 << 20))
+        await asyncio.sleep(0)
+        assert node.loop.pending_bytes > (64 << 20) and not waiting.done()
+        held.set()
+        await asyncio.wait_for(waiting, 10)
+
+
+async def test_acks_are_not_flushed_in_the_middle_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly(monkeypatch)
+    async with looped() as (found, _):
+        flush = AckFlush(found.loop, found.core.dispatcher)
+        done = await in_part(found)
+        with pytest.raises(AssertionError):
+            flush.flush()
+        assert await flush.settled() is None
+        assert done.done(), "it waited until the record was whole"

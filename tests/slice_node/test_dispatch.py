@@ -44,6 +44,28 @@ def test_acks_taken_while_earlier_ones_are_being_journaled_survive_the_end_of_th
     assert core.take_acks()[0].acks, "the second ack is not in the journal yet"
 
 
+def test_acks_of_a_discarded_binding_say_nothing_of_the_one_after_it() -> None:
+    core = CoreDriver()
+    session = core.session()
+    core.change(declare("q"), bind("q", "k", "other"), publish("other", b"x"), publish("k", b"a"), publish("k", b"b"))
+    core.change(declare("keeper"), bind("keeper", "k", start=wire.START_EARLIEST))
+    core.attach(session, "q")
+    core.take(session)
+    core.ack(session, "other", 1, 2)
+    core.ack(session, "k", 1, 3)
+    first, first_lsn = core.take_acks(1)
+    core.change(unbind("q", "k", discard=True), bind("q", "k", start=wire.START_EARLIEST))
+    second, second_lsn = core.take_acks(1 << 30)
+    for batch, lsn in ((first, first_lsn), (second, second_lsn)):
+        core.apply_acks(batch, lsn)
+    core.take(session)
+    core.dispatcher.close(session)
+    core.pump()
+    later = core.session()
+    core.attach(later, "q")
+    assert core.take(later) == [("k", 1, b"a"), ("k", 2, b"b")]
+
+
 def test_a_window_filled_by_a_discarded_key_opens_for_the_others() -> None:
     core = CoreDriver()
     session = core.session()

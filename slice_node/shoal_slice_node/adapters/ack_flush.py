@@ -44,6 +44,7 @@ class AckFlush:
         """Flushes now, and returns when that is done; what failed, if it did."""
         done: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
         self.then(lambda error: None if done.done() else done.set_result(error))
+        await self._commit.between_records.wait()
         self.flush()
         return await done
 
@@ -52,7 +53,9 @@ class AckFlush:
         return bool(self._telling or self._records or self._acks.flushing)
 
     def flush(self) -> bool:
-        """Begins a flush, or goes on with the one under way, by one record. Whether there may be one more at once."""
+        """Begins a flush, or goes on with the one under way, by one record. Whether there may be one more at once.
+        Not while a record is applied in part: what it does to the tables, dispatch hears afterwards."""
+        assert self._commit.between_records.is_set()
         if not self.under_way:
             if not (self._told or self._acks.waiting):
                 return False

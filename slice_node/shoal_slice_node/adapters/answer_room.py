@@ -41,6 +41,7 @@ class AnswerRoom:
     def __init__(self, limit_bytes: int) -> None:
         self.share = Share("answers", max(limit_bytes, LARGE_ANSWER_BYTES))
         self._line: deque[Callable[[Reservation], None]] = deque()
+        self._admitting = False
 
     def reserve(self, start: Callable[[Reservation], None]) -> None:
         """Calls `start` as soon as there is room, which may be at once."""
@@ -71,8 +72,15 @@ class AnswerRoom:
             self._admit()
 
     def _admit(self) -> None:
-        while self._line and self.share.left_bytes >= LARGE_ANSWER_BYTES:
-            start = self._line.popleft()
-            reservation = Reservation(self)
-            self.share.used_bytes += reservation.bytes
-            start(reservation)
+        """Who is admitted may be gone and release at once, which comes back here: the loop under way sees to it."""
+        if self._admitting:
+            return
+        self._admitting = True
+        try:
+            while self._line and self.share.left_bytes >= LARGE_ANSWER_BYTES:
+                start = self._line.popleft()
+                reservation = Reservation(self)
+                self.share.used_bytes += reservation.bytes
+                start(reservation)
+        finally:
+            self._admitting = False

@@ -32,7 +32,7 @@ from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.frames import Checked
-from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.turns import finish
 
 _log = logging.getLogger(__name__)
 
@@ -112,6 +112,7 @@ class CommitLoop:
         self._pending: FairQueue[Item] = FairQueue()
         self._wake = asyncio.Event()
         self._waiting_for_room: dict[Hashable, asyncio.Event] = {}
+        self._large_room = asyncio.Event()
         self._time_ms = 0
         self._in_journal_thread = in_journal_thread
         self._taken: deque[Item] = deque()
@@ -147,6 +148,12 @@ class CommitLoop:
         """Waits until this source may submit more. Only a source that has much here waits."""
         while not self._has_room(source):
             await self._waiting_for_room.setdefault(source, asyncio.Event()).wait()
+
+    async def room_for(self, size_bytes: int) -> None:
+        """Waits until so much may be pending besides: what is large is not even parsed before."""
+        while self._pending.bytes and self._pending.bytes + size_bytes > self._pending_bytes_max and not self._failure:
+            self._large_room.clear()
+            await self._large_room.wait()
 
     def _has_room(self, source: Hashable) -> bool:
         """A source may fill half of what is free: the more is pending, the less of it may be its own. A source that
@@ -184,7 +191,7 @@ class CommitLoop:
         self._taken.clear()
         for item in items:
             item.failed(error)
-        for waiting in self._waiting_for_room.values():
+        for waiting in (*self._waiting_for_room.values(), self._large_room):
             waiting.set()
 
     def _gather(self) -> tuple[list[Entry], list[bytes]]:
@@ -206,6 +213,7 @@ class CommitLoop:
             size += len(item.payload)
             operations += item.operations
             batch.append((item, record))
+        self._large_room.set()
         if self._waiting_for_room:
             for source in taken & self._waiting_for_room.keys():
                 if self._has_room(source):
@@ -277,39 +285,45 @@ class CommitLoop:
 
     async def _apply_record(self, item: Item, record: Record, began: float) -> tuple[Effects, float]:
         """In steps, if it is a large one; what it did, and when the last step began. Nothing else happens to tables and
-        dispatch meanwhile."""
+        dispatch meanwhile; nor ever again, if it fails in the middle."""
         work = self._engine.in_steps(record, item.checked)
-        try:
-            effects = None
-            while effects is None:
+        effects = None
+        while effects is None:
+            try:
+                next(work)
+            except StopIteration as stop:
+                effects = stop.value
+            except ShoalError:
+                self.between_records.clear()  # For good: nobody may save what it left.
+                raise
+            if time.perf_counter() - began > LOOP_SLICE_MS / 2000 and item.operations >= APPLIED_WHOLE_MAX:
+                self.between_records.clear()
+                self._had_rest = True
+                self._steps.done(began)
                 try:
-                    next(work)
-                except StopIteration as stop:
-                    effects = stop.value
-                if time.perf_counter() - began > LOOP_SLICE_MS / 2000 and item.operations >= APPLIED_WHOLE_MAX:
-                    self.between_records.clear()
-                    self._had_rest = True
-                    self._steps.done(began)
-                    await self._rest(work)
-                    began = time.perf_counter()
-            self.applied_lsn = record.lsn
-            self.journal_bytes += len(record.payload)
-            self._hooks.on_effects(effects)
-        finally:
-            self.between_records.set()
-            afterwards, self._afterwards = self._afterwards, []
-            for piece in afterwards:
-                piece()
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError:  # Who stops the loop gets a whole record all the same.
+                    finish(work)
+                    self._count(record)
+                    self._go_on()
+                    raise
+                began = time.perf_counter()
+        self._count(record)
+        self._hooks.on_effects(effects)
+        self._go_on()
         return effects, began
 
-    async def _rest(self, work: Work[Effects]) -> None:
-        """Lets others go on. Who stops the loop meanwhile gets a whole record all the same."""
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            for _ in work:
-                pass
-            raise
+    def _count(self, record: Record) -> None:
+        """It is in the tables."""
+        self.applied_lsn = record.lsn
+        self.journal_bytes += len(record.payload)
+
+    def _go_on(self) -> None:
+        """Others may look again."""
+        self.between_records.set()
+        afterwards, self._afterwards = self._afterwards, []
+        for piece in afterwards:
+            piece()
 
 
 _NOTHING = Effects()

@@ -181,6 +181,9 @@ UNARY_FIELDS_MAX: Final = 21_000
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 """The largest answer to a pull or a describe: what is reserved for it until it is known."""
 
+BYTES_PER_WEIGHT: Final = 4096
+"""A frame that is kept until it is answered weighs one answer more for so many bytes: 4 MiB of them a session."""
+
 LARGE_ANSWER_WEIGHT: Final = 128
 """A pull or a describe counts as so many: an answer of up to 4 MiB each, so a session holds about 32 MiB of them."""
 

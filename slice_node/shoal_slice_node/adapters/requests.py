@@ -183,36 +183,33 @@ def _acking(broker: Broker, session: Session, acks: list[tuple[wire.Ack, bytes]]
     left = ACKED_PER_STEP
     for ack, full_name in acks:
         row = broker.state.tables.key.get(full_name)
+        left -= 1
         if row is None:
             continue
         low, to, key_id = ack.low, ack.to, row[ID]
         for attachment in _everyone(broker, ack) if everyone else _attachments(broker, session, ack):
-            left -= broker.dispatcher.ack(attachment, key_id, low, to)
+            left -= 1 if attachment is None else broker.dispatcher.ack(attachment, key_id, low, to)
             if left <= 0:
                 left = ACKED_PER_STEP
                 yield
 
 
-def _attachments(broker: Broker, session: Session, ack: wire.Ack) -> Iterator[Attachment]:
+def _attachments(broker: Broker, session: Session, ack: wire.Ack) -> Iterator[Attachment | None]:
+    """None: what it names is not there, and was looked for."""
     attachments = session.attachments
     for handle in ack.handles:
-        attachment = attachments.get(handle)
-        if attachment is not None:
-            yield attachment
+        yield attachments.get(handle)
     for queue in ack.queues:
         queue_id = broker.state.tables.queue_by_name.get(queue)
-        attachment = None if queue_id is None else session.pullers.get(queue_id)
-        if attachment is not None:
-            yield attachment
+        yield None if queue_id is None else session.pullers.get(queue_id)
 
 
-def _everyone(broker: Broker, ack: wire.Ack) -> Iterator[Attachment]:
+def _everyone(broker: Broker, ack: wire.Ack) -> Iterator[Attachment | None]:
     """All that have something of these queues: a unary ack names messages, and does not say what was given them."""
     for queue in ack.queues:
         queue_id = broker.state.tables.queue_by_name.get(queue)
         feed = None if queue_id is None else broker.dispatcher.feeds.get(queue_id)
-        if feed is not None:
-            yield from [*feed.attachments.values(), *feed.pullers.values()]
+        yield from [None] if feed is None else [*feed.attachments.values(), *feed.pullers.values()]
 
 
 def pull(

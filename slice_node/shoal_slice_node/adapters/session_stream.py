@@ -16,7 +16,7 @@ import grpc
 
 from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.grpc_errors import abort, send_headers
-from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX
+from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX, PRODUCER_BYTES, PULL_LEASE_MS_MAX
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
@@ -24,6 +24,7 @@ from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import (
     ANSWERS_PENDING_MAX,
+    BYTES_PER_WEIGHT,
     DELIVERIES_PER_WRITE_BYTES,
     LARGE_ANSWER_WEIGHT,
     RESETS_PER_RESPONSE_MAX,
@@ -91,49 +92,57 @@ class SessionStream:
             data = await context.read()
             if data is grpc.aio.EOF:
                 return
+            size_bytes = len(data)
+            if size_bytes > PARSED_AT_ONCE_BYTES_MAX:
+                await commit.room_for(size_bytes)
             began = time.perf_counter()
             request = parse_request(data)
-            weight = _weight(request)
+            del data
+            weight = _weight(request, size_bytes)
             self._owed += weight
             if self._owed > ANSWERS_PENDING_MAX:
                 self._room.clear()
             try:
-                self._frame(request)
+                self._frame(request, weight)
             except ShoalError as error:
                 self._answer(self._broker.refusal(request.sequence, error), weight)
             self._broker.steps.done(began)
             await self._room.wait()
             await commit.room(source)
 
-    def _frame(self, request: wire.SessionRequest) -> None:
+    def _frame(self, request: wire.SessionRequest, weight: int) -> None:
         kind = request.WhichOneof("frame")
         broker, session, sequence = self._broker, self._session, request.sequence
         source = session.number
+
+        def answer(answer: wire.Answer) -> None:
+            self._answer(answer, weight)
+
         if kind == "change":
             head = ChangeHead(self._producer, sequence, request.settled)
-            requests.submit_change(broker, source, head, request.change, self._answer)
+            requests.submit_change(broker, source, head, request.change, answer)
         elif kind == "acks":
-            self._acks(sequence, list(request.acks.acks))
+            self._acks(sequence, list(request.acks.acks), answer)
         elif kind == "attach":
             work = requests.attach(broker, session, request.attach)
-            requests.submit_work(broker, source, sequence, work, self._answer)
+            requests.submit_work(broker, source, sequence, work, answer)
         elif kind == "detach":
             work = requests.detach(broker, session, request.detach)
-            requests.submit_work(broker, source, sequence, work, self._answer)
+            requests.submit_work(broker, source, sequence, work, answer)
         elif kind == "pull":
             work = requests.pull(broker, session, request.pull, 0, PULL_LEASE_MS_MAX)
-            requests.submit_work(broker, source, sequence, work, *self._large())
+            requests.submit_work(broker, source, sequence, work, *self._large(weight))
         elif kind == "describe":
             work = requests.describe(broker, request.describe)
-            requests.submit_work(broker, source, sequence, work, *self._large())
+            requests.submit_work(broker, source, sequence, work, *self._large(weight))
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
 
-    def _acks(self, sequence: int, acks: list[wire.Ack]) -> None:
+    def _acks(self, sequence: int, acks: list[wire.Ack], answer: Callable[[wire.Answer], None]) -> None:
         broker = self._broker
 
         def flushed(error: ShoalError | None) -> None:
-            self._answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
+            answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
 
         def taken(error: ShoalError | None) -> None:
             if error is None:
@@ -144,7 +153,7 @@ class SessionStream:
 
         requests.take_acks(broker, self._session, acks, taken, everyone=False)
 
-    def _large(self) -> tuple[Callable[[wire.Answer], None], Callable[[Reservation], None]]:
+    def _large(self, weight: int) -> tuple[Callable[[wire.Answer], None], Callable[[Reservation], None]]:
         """What takes one large answer, and what takes its reservation: released when that is written, or the session
         ends. Not by the frame's sequence, which a client may use twice."""
         reserved: Reservation | None = None
@@ -160,12 +169,12 @@ class SessionStream:
         def answer(answer: wire.Answer) -> None:
             if reserved is not None:
                 reserved.settle(answer.ByteSize())
-            self._answers.append((answer, LARGE_ANSWER_WEIGHT, reserved))
+            self._answers.append((answer, weight, reserved))
             self._wake.set()
 
         return answer, keep
 
-    def _answer(self, answer: wire.Answer, weight: int = 1) -> None:
+    def _answer(self, answer: wire.Answer, weight: int) -> None:
         """`weight`: as its frame was counted."""
         self._answers.append((answer, weight, None))
         self._wake.set()
@@ -219,8 +228,12 @@ class SessionStream:
         return response, cost_bytes
 
 
-def _weight(request: wire.SessionRequest) -> int:
-    return LARGE_ANSWER_WEIGHT if request.WhichOneof("frame") in ("pull", "describe") else 1
+def _weight(request: wire.SessionRequest, size_bytes: int) -> int:
+    """What is pending of a change is counted in bytes elsewhere; other frames are kept until they are answered."""
+    kind = request.WhichOneof("frame")
+    if kind == "change":
+        return 1
+    return (LARGE_ANSWER_WEIGHT if kind in ("pull", "describe") else 1) + size_bytes // BYTES_PER_WEIGHT
 
 
 def check_open(data: bytes) -> wire.Open:

@@ -89,6 +89,8 @@ class AcksInFlight:
         return batch
 
     def _take_stream(self, feed: Feed, stream: Stream, batch: AckBatch) -> int:
+        if feed.streams.get(stream.key_id) is not stream:
+            return 1  # Its binding was discarded; one that came after it has not got these messages.
         pairs = stream.take_unflushed()
         if pairs:
             feed.unapplied_acks += 1
