@@ -1,7 +1,7 @@
 """Data folders with a population: made once through the protocol, kept, and copied for each run.
 
-    <data>/population-<queues>/node      the node's own folder, cleanly stopped
-    <data>/population-<queues>/complete  written last: without it the folder is made anew
+    <data>/population-<queues>-<form>/node      the node's own folder, cleanly stopped
+    <data>/population-<queues>-<form>/complete  written last: without it the folder is made anew
 
 Belongs here: making and copying. Not here: who is a member of what (population.py).
 """
@@ -19,7 +19,7 @@ from tempfile import mkdtemp
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.frames import populate_frame
-from shoal_loadtest.limits import POPULATE_FRAMES_IN_FLIGHT, POPULATE_QUEUES_PER_FRAME
+from shoal_loadtest.limits import POPULATE_FRAMES_IN_FLIGHT, POPULATE_QUEUES_PER_FRAME, POPULATION_FORM
 from shoal_loadtest.load_session import LoadSession, checked_outcome
 from shoal_loadtest.node_process import NodeProcess
 from shoal_loadtest.population import Population
@@ -31,7 +31,7 @@ _COPY_BYTES = 64 << 20
 
 async def populated(data: Path, population: Population) -> Path:
     """The kept folder with this population, made if there is none. Raises BenchFailed."""
-    folder = data / f"population-{population.queues}"
+    folder = data / f"population-{population.queues}-{POPULATION_FORM}"
     if not (folder / _COMPLETE).exists():
         shutil.rmtree(folder, ignore_errors=True)
         say(f"making a population of {population.queues:,} queues in {folder} ...")
