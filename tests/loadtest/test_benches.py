@@ -12,6 +12,7 @@ import pytest
 
 from shoal_loadtest.churn import bench_churn
 from shoal_loadtest.failure import BenchFailed
+from shoal_loadtest.limits import POPULATION_FORM
 from shoal_loadtest.population import Population
 from shoal_loadtest.prepared import populated
 from shoal_loadtest.setting import Setting
@@ -69,10 +70,10 @@ def test_bad_arguments_exit_with_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_node_that_cannot_start_fails_the_bench(tmp_path: Path) -> None:
-    store = tmp_path / f"population-{QUEUES}" / "node" / "store"
+    store = tmp_path / f"population-{QUEUES}-{POPULATION_FORM}" / "node" / "store"
     store.mkdir(parents=True)
     (store / "data.mdb").write_bytes(b"not a store" * 1000)
-    (tmp_path / f"population-{QUEUES}" / "complete").touch()
+    (tmp_path / f"population-{QUEUES}-{POPULATION_FORM}" / "complete").touch()
 
     ended = run("churn", "--queues", str(QUEUES), "--seconds", "0.5", "--data", str(tmp_path))
 
@@ -84,7 +85,9 @@ def test_node_that_cannot_start_fails_the_bench(tmp_path: Path) -> None:
 async def test_a_store_that_lacks_memberships_fails_the_bench(data: Path, tmp_path: Path) -> None:
     # The smaller population's folder under the larger one's name: every answer for a missing queue is a refusal.
     await populated(data, Population(QUEUES))
-    (tmp_path / f"population-{2 * QUEUES}").symlink_to(data / f"population-{QUEUES}")
+    (tmp_path / f"population-{2 * QUEUES}-{POPULATION_FORM}").symlink_to(
+        data / f"population-{QUEUES}-{POPULATION_FORM}"
+    )
 
     with pytest.raises((BenchFailed, BaseExceptionGroup)) as caught:
         await bench_churn(Setting(2 * QUEUES, quick=True, seconds=0.5, data=tmp_path))
