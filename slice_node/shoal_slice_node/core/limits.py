@@ -91,8 +91,18 @@ DESCRIBE_BINDINGS_MAX: Final = 200_000
 DESCRIBE_LISTED_MAX: Final = 10_000
 """Bindings listed in one Describe: the answer fits a frame."""
 
+DESCRIBE_RANGES_PER_BINDING: Final = 8
+"""Done ranges of a binding that count as one more there, at 1 to 3 us each. Rounded down: a largest queue whose
+bindings have a few each can be described too."""
+
 READ_ROWS_PER_STEP: Final = 100
 """Bindings, keys or done ranges read in one step of a Describe: about 1 ms."""
+
+SIZED_PER_COST: Final = 64
+"""Messages of a chunk whose sizes are summed that count there as one: a largest chunk takes half a step."""
+
+LOG_ROWS_PASSED_MAX: Final = 4
+"""Log rows passed by on the way to a later offset before its row is sought: what is passed is read in vain."""
 
 QUEUES_PER_ATTACH_MAX: Final = 1_000
 """Queues in one Attach: about 10 ms of work, in turns, and streams for each besides."""
