@@ -14,7 +14,7 @@ BINDINGS_PER_QUEUE_MAX: Final = 100_000
 """Keys of one queue: a login of a tenth of a second."""
 
 PURGE_BINDINGS_MAX: Final = 1_000
-"""Bindings looked at by one part of a purge: about 4 ms of the broker. The caller goes on with the next part."""
+"""Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part."""
 
 REFUSALS_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
 """Texts of refusals in one outcome; further ones have a code only. The largest outcome then fits one answer."""
