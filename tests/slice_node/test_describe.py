@@ -12,34 +12,13 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core import backlog, reading
 from shoal_slice_node.core.limits import DESCRIBE_RANGES_PER_BINDING, READ_ROWS_PER_STEP
-from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.reading import describe
-from shoal_slice_node.core.rows.detail_row import Detail, detail_key, encode_detail
-from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.turns import finish
 
-from .core_driver import CoreDriver, bind, declare, publish, unbind
+from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done
 
 CHUNK = 100
-
-
-def with_done(core: CoreDriver, queue: str, keys: list[str], pairs: list[tuple[int, int]]) -> None:
-    """Each binding of the queue has these done ranges, from its cursor on."""
-    found = core.state.load_queue(queue.encode())
-    assert found is not None
-    for key in keys:
-        key_id = (core.tables.key.get(core.state.full_name(key.encode())) or b"")[ID]
-        bucket = found.bucket(key_id)
-        detail = Detail(bucket.starts[key_id], bucket.cursor(key_id), 0, Ranges(pairs))
-        core.tables.detail.put(detail_key(found.id, key_id), encode_detail(detail))
-        found.details += 1
-    found.save()
-    core.check()
-
-
-def every_second(count: int) -> list[tuple[int, int]]:
-    return [(offset, offset + 1) for offset in range(2, 2 + 2 * count, 2)]
 
 
 def described(core: CoreDriver, *queues: bytes) -> wire.Description:
