@@ -88,13 +88,22 @@ def sweep(
         float, typer.Option("--pause-s", min=0, max=3600, help="Between the two looks at what seems left behind.")
     ] = SWEEP_PAUSE_S,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be dropped.")] = False,
+    unknown_too: Annotated[
+        bool,
+        typer.Option(
+            "--unknown-too",
+            help="Drop also parts of queues that their home does not know. Never after a slice began with"
+            " --accept-empty: they may hold the only copy of acknowledged messages.",
+        ),
+    ] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Drop what interrupted drops of queues left behind on other slices. `shoal admin` does it by itself, slowly."""
+    """Drop what interrupted drops of queues left behind on other slices. `shoal admin` drops by itself, slowly, what
+    belongs to an older life of a queue that was declared again."""
     from shoal_ops.commands import sweeping
 
-    raise typer.Exit(exits.run(sweeping.sweep(at, pause_s, dry_run, as_json)))
+    raise typer.Exit(exits.run(sweeping.sweep(at, pause_s, dry_run, unknown_too, as_json)))
 
 
 @commands.command()

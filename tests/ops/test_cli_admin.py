@@ -193,7 +193,13 @@ async def test_names_cannot_steer_the_terminal(cluster: LocalCluster) -> None:
 async def test_a_sweep_of_a_sound_cluster_drops_nothing(cluster: LocalCluster) -> None:
     at = cluster.redirector
     found = await shoal_json("sweep", "--pause-s", "0", at=at)
-    assert (found["dropped"], found["left_behind"], found["doubtful"], found["problems"]) == (0, [], 0, {})
+    assert (found["dropped"], found["left_behind"], found["doubtful"], found["unknown"], found["problems"]) == (
+        0,
+        [],
+        0,
+        0,
+        {},
+    )
     assert isinstance(found["looked_at"], int) and found["looked_at"] > 0, "queues have parts on two slices"
     code, out, error = await shoal("sweep", "--dry-run", at=at)
     assert (code, error) == (0, "") and out.endswith("0 left behind by drops; nothing was dropped\n")

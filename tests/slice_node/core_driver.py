@@ -23,6 +23,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.memory_tables import MemoryTables
+from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.records import (
     NO_PRODUCER,
     ChangeHead,
@@ -34,6 +35,8 @@ from shoal_slice_node.core.records import (
     encode_reclaim,
     encode_trims,
 )
+from shoal_slice_node.core.rows.detail_row import Detail, detail_key, encode_detail
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_QUEUE
 from shoal_slice_node.core.tables import Tables
 from shoal_slice_node.core.trimmer import Trimmer
@@ -222,3 +225,21 @@ def drop(*queues: str) -> wire.Step:
 
 def purge(*queues: str, positions: Sequence[int] = ()) -> wire.Step:
     return wire.Step(purges=wire.Purges(queues=[queue.encode() for queue in queues], positions=positions))
+
+
+def with_done(core: CoreDriver, queue: str, keys: list[str], pairs: list[tuple[int, int]]) -> None:
+    """Each binding of the queue has these done ranges, from its cursor on."""
+    found = core.state.load_queue(queue.encode())
+    assert found is not None
+    for key in keys:
+        key_id = (core.tables.key.get(core.state.full_name(key.encode())) or b"")[ID]
+        bucket = found.bucket(key_id)
+        detail = Detail(bucket.starts[key_id], bucket.cursor(key_id), 0, Ranges(pairs))
+        core.tables.detail.put(detail_key(found.id, key_id), encode_detail(detail))
+        found.details += 1
+    found.save()
+    core.check()
+
+
+def every_second(count: int) -> list[tuple[int, int]]:
+    return [(offset, offset + 1) for offset in range(2, 2 + 2 * count, 2)]

@@ -101,6 +101,33 @@ def test_a_clock_that_jumps_makes_no_producer_idle() -> None:
     assert producers(core) == {1, 2}
 
 
+def test_records_whose_time_goes_back_make_no_active_producer_idle() -> None:
+    """A node starts with records of a clock that was ahead; its own records are of the clock as it is."""
+    core = CoreDriver()
+    numbered(core, 1)
+    core.now_ms += 9 * DAY_MS
+    numbered(core, 2)
+    idle = IdleProducers(core.state, DAY_MS)  # After a restart: nothing of its own is written yet.
+    clock_ms, sequence = 5_000, 2
+    forget(core, idle, clock_ms, 1)
+    core.now_ms -= 9 * DAY_MS
+    for _ in range(DAY_MS // PRODUCER_SAMPLE_MS + 2):
+        clock_ms += PRODUCER_SAMPLE_MS
+        core.now_ms += PRODUCER_SAMPLE_MS
+        numbered(core, 1, sequence=sequence)
+        sequence += 1
+        forget(core, idle, clock_ms, 2)
+        assert 1 in producers(core), "it was heard just now"
+    numbered(core, 3)
+    for _ in range(DAY_MS // PRODUCER_SAMPLE_MS + 3):
+        clock_ms += PRODUCER_SAMPLE_MS
+        core.now_ms += PRODUCER_SAMPLE_MS
+        numbered(core, 3, sequence=sequence)
+        sequence += 1
+        forget(core, idle, clock_ms, 2)
+    assert 1 not in producers(core) and 3 in producers(core), "silence is noticed by the clock as it is"
+
+
 def test_reclaim_rows_come_by_cost_and_none_is_forgotten_when_there_are_too_many() -> None:
     tables = MemoryTables()
     reclaims = ReclaimList(tables.reclaim)

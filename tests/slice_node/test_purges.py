@@ -8,7 +8,8 @@ import pytest
 
 from shoal_contract.errors import Malformed, NoSuchQueue, from_wire
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core import engine
+from shoal_slice_node.core import engine, purges
+from shoal_slice_node.core.binding_budget import BindingBudget
 from shoal_slice_node.core.frames import parse_change
 from shoal_slice_node.core.reading import describe_key, describe_queue
 
@@ -96,6 +97,37 @@ def test_the_budget_of_a_frame_is_shared_by_its_queues() -> None:
     assert step.positions[0] and step.positions[1] and backlog(core, "r") == 1
     step = core.change(purge("q", "r", positions=list(step.positions))).steps[0]
     assert list(step.positions) == [0, 0] and backlog(core, "r") == 0
+
+
+def test_the_budget_of_a_record_is_shared_by_its_steps_and_each_goes_on_from_its_position() -> None:
+    core = CoreDriver()
+    queues = [f"q{number}" for number in range(30)]
+    core.change(declare(*queues), *(bind(queue, "k0", "k1", "k2") for queue in queues))
+    core.change(publish("k0", b"x"))
+    purged_all, parts = 0, 0
+    left = dict.fromkeys(queues, 0)
+    with patch.object(engine, "PURGE_BINDINGS_MAX", 20):
+        while left:
+            outcome = core.change(*(purge(queue, positions=[left[queue]]) for queue in left))
+            purged = sum(step.messages[0] for step in outcome.steps)
+            assert purged <= 5, "each queue costs four"
+            purged_all, parts = purged_all + purged, parts + 1
+            steps = zip(left, outcome.steps, strict=True)
+            left = {queue: step.positions[0] for queue, step in steps if step.positions[0]}
+    assert purged_all == 30 and parts <= 7 and not any(backlog(core, queue) for queue in queues)
+    core.check()
+
+
+def test_a_purge_without_budget_goes_on_where_it_was() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", *KEYS))
+    for position, following in (
+        (0, 5 << 32),
+        (5 << 32 | 3, 5 << 32 | 3),
+        (5 << 32 | 5, 5 << 32 | 5),
+        (9 << 32, 5 << 32),
+    ):
+        assert purges.purge(core.state, b"q", position, BindingBudget(0)) == (0, following)
 
 
 def test_a_purge_of_no_queue_is_refused_and_the_others_go_on() -> None:

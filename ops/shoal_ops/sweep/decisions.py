@@ -2,7 +2,11 @@
 
 A drop ends a queue at its home first and elsewhere after that; one that dies in between leaves parts. They hold
 messages for ever, and count in receipts. A part is looked at before its home is asked, so what the home says then is
-newer: if it knows no such queue, or another incarnation, the part's life is over, whatever goes on meanwhile.
+newer: if it knows a newer incarnation, the part's life is over, whatever goes on meanwhile.
+
+A home that does not know the queue, or only an older life of it, has dropped it, or lost it: it may have begun anew
+with empty or old data (`--accept-empty`), and nothing that a home says tells one from the other. The parts then hold
+the only copy of messages that were acknowledged. They are dropped only where an operator says so: `unknown_too`.
 
 It is dropped only when it was found so twice, with a pause in between, and by its incarnation: a newer life of the
 queue is never harmed. A part whose incarnation is not known could not be told from a newer one: it is counted and left.
@@ -19,11 +23,17 @@ Homes = Mapping[bytes, int | None]
 
 
 def is_over(part: Part, homes: Homes) -> bool:
-    """Whether its home says that the part's life is over. A queue that no home was asked for is not judged."""
+    """Whether its home knows a newer life of the part's queue."""
+    return 0 < part.incarnation < (homes.get(part.queue) or 0)
+
+
+def is_unknown(part: Part, homes: Homes) -> bool:
+    """Whether its home does not know the part's life: it was dropped, or the home lost it. A queue that no home was
+    asked for is not judged."""
     if part.queue not in homes or not part.incarnation:
         return False
     at_home = homes[part.queue]
-    return at_home is None or at_home not in (0, part.incarnation)
+    return at_home is None or 0 < at_home < part.incarnation
 
 
 def is_doubtful(part: Part, homes: Homes) -> bool:
@@ -32,9 +42,13 @@ def is_doubtful(part: Part, homes: Homes) -> bool:
 
 
 class Suspects:
-    """Parts that were found over once, with the time. At most `parts_max`: others are found in a later round."""
+    """Parts that were found over once, with the time. At most `parts_max`: others are found in a later round.
 
-    def __init__(self, parts_max: int, pause_s: float) -> None:
+    `unknown_too`: those that their home does not know count as over.
+    """
+
+    def __init__(self, parts_max: int, pause_s: float, unknown_too: bool = False) -> None:
+        self._unknown_too = unknown_too
         self._parts_max = parts_max
         self._pause_s = pause_s
         self._since_s: dict[Part, float] = {}
@@ -44,10 +58,13 @@ class Suspects:
     def __len__(self) -> int:
         return len(self._since_s)
 
+    def _is_over(self, part: Part, homes: Homes) -> bool:
+        return is_over(part, homes) or (self._unknown_too and is_unknown(part, homes))
+
     def found(self, parts: Iterable[Part], homes: Homes, now_s: float) -> None:
         """Notes those that are over. One that is noted already keeps its time."""
         for part in parts:
-            if len(self._since_s) < self._parts_max and is_over(part, homes):
+            if len(self._since_s) < self._parts_max and self._is_over(part, homes):
                 self._since_s.setdefault(part, now_s)
 
     def due(self, now_s: float, count_max: int) -> list[Part]:
@@ -59,7 +76,7 @@ class Suspects:
         """The second look. Returns those to drop: they are there as before, and over as before. The others are
         cleared."""
         there = set(parts)
-        ended = [part for part in looked_at if part in there and part in self._since_s and is_over(part, homes)]
+        ended = [part for part in looked_at if part in there and part in self._since_s and self._is_over(part, homes)]
         for part in looked_at:
             self._since_s.pop(part, None)
         return ended

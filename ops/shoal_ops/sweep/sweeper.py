@@ -18,7 +18,7 @@ from shoal_ops.limits import (
     SWEEP_PAUSE_S,
     SWEEP_SUSPECTS_MAX,
 )
-from shoal_ops.sweep.decisions import Suspects, is_doubtful
+from shoal_ops.sweep.decisions import Suspects, is_doubtful, is_unknown
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +32,15 @@ class SweepFigures:
     dropped: int = 0
     doubtful: int = 0
     """Parts of queues that their home does not know, whose incarnation is not known either: left as they are."""
+    unknown: int = 0
+    """Parts that their home does not know: their queue was dropped, or its home lost it. Left, unless `unknown_too`."""
     problems: dict[str, str] = field(default_factory=dict)
     """By slice, what kept it from being looked at last."""
 
 
 class Sweeper:
-    """`dropping` False: only looks. `on_drop` is told of each part that was dropped, or would be."""
+    """`dropping` False: only looks. `unknown_too`: drops also what homes do not know, which one that began with empty
+    or old data may have lost. `on_drop` is told of each part that was dropped, or would be."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Sweeper:
         *,
         pause_s: float = SWEEP_PAUSE_S,
         dropping: bool = True,
+        unknown_too: bool = False,
         on_drop: Callable[[Part], None] = lambda part: None,
     ) -> None:
         self.figures = SweepFigures()
@@ -52,7 +56,7 @@ class Sweeper:
         self._pause_s = pause_s
         self._dropping = dropping
         self._on_drop = on_drop
-        self._suspects = Suspects(SWEEP_SUSPECTS_MAX, pause_s)
+        self._suspects = Suspects(SWEEP_SUSPECTS_MAX, pause_s, unknown_too)
         self._after: dict[str, bytes] = {}
         """Of each slice where its next page begins; a slice that is not in it begins anew."""
 
@@ -106,6 +110,7 @@ class Sweeper:
         homes = await self._parts.at_homes([part.queue for part in parts], deadline_s=SWEEP_DEADLINE_S)
         self.figures.looked += len(parts)
         self.figures.doubtful += sum(is_doubtful(part, homes) for part in parts)
+        self.figures.unknown += sum(is_unknown(part, homes) for part in parts)
         self._suspects.found(parts, homes, asyncio.get_running_loop().time())
 
     async def _look_again(self, due: list[Part]) -> None:

@@ -11,7 +11,12 @@ from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.effects import Bound, Unbound
-from shoal_slice_node.core.limits import APPLIED_PER_STEP, AWAY_RANGES_MAX, BINDINGS_PER_QUEUE_MAX
+from shoal_slice_node.core.limits import (
+    APPLIED_PER_STEP,
+    AWAY_RANGES_MAX,
+    BINDINGS_PER_QUEUE_MAX,
+    DONE_RANGES_PER_APPLIED,
+)
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail, detail_key, encode_detail
 from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of
@@ -34,24 +39,52 @@ def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: 
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
-    if len(full_names) <= APPLIED_PER_STEP and queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX:
+    if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and _fits_step(state, queue, full_names):
         _check_bind(state, queue, full_names, start, start_value)
         return bind_resolved(state, queue, full_names, start, start_value)
     yield from check_binding_count(state, queue, full_names)
-    for names in _pieces(full_names):
+    for names in _pieces(state, queue, full_names):
         _check_bind(state, queue, names, start, start_value)
         queue.forget_buckets()
         yield
     offsets: list[int] = []
-    for names in _pieces(full_names):
+    for names in _pieces(state, queue, full_names):
         offsets += bind_resolved(state, queue, names, start, start_value)
         queue.forget_buckets()
         yield
     return offsets
 
 
-def _pieces(names: list[bytes]) -> Iterator[list[bytes]]:
-    return (names[position : position + APPLIED_PER_STEP] for position in range(0, len(names), APPLIED_PER_STEP))
+def _fits_step(state: State, queue: Queue, names: list[bytes]) -> bool:
+    if len(names) > APPLIED_PER_STEP:
+        return False
+    return not queue.details or sum(_cost(state, queue, name) for name in names) <= APPLIED_PER_STEP
+
+
+def _pieces(state: State, queue: Queue, names: list[bytes]) -> Iterator[list[bytes]]:
+    """For a step each: one name, or several that cost at most APPLIED_PER_STEP."""
+    if not queue.details:
+        for position in range(0, len(names), APPLIED_PER_STEP):
+            yield names[position : position + APPLIED_PER_STEP]
+        return
+    piece: list[bytes] = []
+    left = APPLIED_PER_STEP
+    for name in names:
+        cost = _cost(state, queue, name)
+        if piece and cost > left:
+            yield piece
+            piece, left = [], APPLIED_PER_STEP
+        piece.append(name)
+        left -= cost
+    if piece:
+        yield piece
+
+
+def _cost(state: State, queue: Queue, full_name: bytes) -> int:
+    """In keys without done ranges."""
+    row = state.tables.key.get(full_name)
+    detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
+    return 1 if detail_row is None else 1 + count_done(detail_row) // DONE_RANGES_PER_APPLIED
 
 
 def _check_bind(state: State, queue: Queue, full_names: list[bytes], start: int, start_value: int) -> None:
@@ -102,7 +135,7 @@ def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> 
     value, limit = queue.bindings + len(full_names), BINDINGS_PER_QUEUE_MAX
     if value > limit:
         new: set[bytes] = set()
-        for names in _pieces(full_names):
+        for names in _pieces(state, queue, full_names):
             new.update(name for name in names if not is_bound(state, queue, name))
             queue.forget_buckets()
             yield
@@ -202,10 +235,10 @@ def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> Work[
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
-    if len(full_names) <= APPLIED_PER_STEP:
+    if _fits_step(state, queue, full_names):
         return _unbind(state, queue, full_names, discard)
     offsets: list[int] = []
-    for names in _pieces(full_names):
+    for names in _pieces(state, queue, full_names):
         offsets += _unbind(state, queue, names, discard)
         queue.forget_buckets()
         yield

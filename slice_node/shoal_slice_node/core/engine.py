@@ -43,6 +43,7 @@ class Engine:
         self._refusals_bytes = 0
         self._measures: Iterable[tuple[int, int]] = ()
         self._dropping = BindingBudget(0)
+        self._purging = BindingBudget(0)
 
     def apply(self, record: Record, checked: Checked | None = None) -> Effects:
         """As `in_steps`, all at once."""
@@ -105,6 +106,7 @@ class Engine:
         self._refusals_bytes = 0
         self._measures = iter(checked.measures)
         self._dropping = BindingBudget(DROP_BINDINGS_MAX)
+        self._purging = BindingBudget(PURGE_BINDINGS_MAX)
         outcome = wire.Outcome()
         for step in checked.change.steps:
             outcome.steps.append((yield from self._step(step, time_ms)))
@@ -197,7 +199,7 @@ class Engine:
 
     def _purges(self, step: wire.Purges, _: int) -> Work[wire.StepOutcome]:
         outcome = wire.StepOutcome()
-        budget = BindingBudget(PURGE_BINDINGS_MAX)
+        budget = self._purging
         positions = step.positions or repeat(0)
         for number, (queue, position) in enumerate(zip(step.queues, positions, strict=False)):
             try:

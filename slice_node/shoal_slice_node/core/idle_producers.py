@@ -3,6 +3,9 @@
 Silence is measured by the node's own clock, which only grows: times of records never go back while a node leads, so a
 producer whose last frame is older than the record that was newest a day of that clock ago has been silent since. A
 machine's clock that jumps forgets none, and the time that a node was down does not count.
+
+Records of a leader before may be of a clock that was ahead. With this leader's first record the measure begins anew, or
+its producers would seem to be silent since then.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ class IdleProducers:
         self._idle_ms = idle_ms
         self._position = b""
         self._samples: deque[tuple[int, int]] = deque()
-        """(this node's clock, time of the newest record then), one in PRODUCER_SAMPLE_MS."""
+        """(this node's clock, time of the newest record then), one in PRODUCER_SAMPLE_MS; neither goes back."""
+        self._epoch = state.epoch
 
     def turn(self, now_ms: int) -> list[bytes]:
         """Returns keys of a RECLAIM record: some producers that are idle. `now_ms`: of a clock that only grows."""
@@ -53,9 +57,12 @@ class IdleProducers:
 
     def _newest_before(self, now_ms: int) -> int:
         """Returns the time of the record that was the newest when `idle_ms` began; 0: not known yet."""
-        samples = self._samples
+        samples, state = self._samples, self._state
+        if state.epoch != self._epoch or (samples and state.time_ms < samples[-1][1]):
+            self._epoch = state.epoch
+            samples.clear()
         if not samples or now_ms - samples[-1][0] >= PRODUCER_SAMPLE_MS:
-            samples.append((now_ms, self._state.time_ms))
+            samples.append((now_ms, state.time_ms))
         while len(samples) > 1 and now_ms - samples[1][0] >= self._idle_ms:
             samples.popleft()
         taken_ms, newest_ms = samples[0]

@@ -14,7 +14,7 @@ BINDINGS_PER_QUEUE_MAX: Final = 100_000
 """Keys of one queue: a login of a tenth of a second."""
 
 PURGE_BINDINGS_MAX: Final = 1_000
-"""Bindings looked at by one part of a purge: about 4 ms of the broker. The caller goes on with the next part."""
+"""Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part."""
 
 REFUSALS_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
 """Texts of refusals in one outcome; further ones have a code only. The largest outcome then fits one answer."""
@@ -57,6 +57,9 @@ TRIM_DELAY_MS: Final = 500
 APPLIED_PER_STEP: Final = 16
 """Keys or queues of a record that are applied in one step: under 1 ms. Others than the core's users go on between."""
 
+DONE_RANGES_PER_APPLIED: Final = 16
+"""Done ranges of a binding that count there as one key more: a row of 2,000 takes 0.2 ms, and has a step of its own."""
+
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
 
@@ -91,8 +94,18 @@ DESCRIBE_BINDINGS_MAX: Final = 200_000
 DESCRIBE_LISTED_MAX: Final = 10_000
 """Bindings listed in one Describe: the answer fits a frame."""
 
+DESCRIBE_RANGES_PER_BINDING: Final = 8
+"""Done ranges of a binding that count as one more there, at 1 to 3 us each. Rounded down: a largest queue whose
+bindings have a few each can be described too."""
+
 READ_ROWS_PER_STEP: Final = 100
 """Bindings, keys or done ranges read in one step of a Describe: about 1 ms."""
+
+SIZED_PER_COST: Final = 64
+"""Messages of a chunk whose sizes are summed that count there as one: a largest chunk takes half a step."""
+
+LOG_ROWS_PASSED_MAX: Final = 4
+"""Log rows passed by on the way to a later offset before its row is sought: what is passed is read in vain."""
 
 QUEUES_PER_ATTACH_MAX: Final = 1_000
 """Queues in one Attach: about 10 ms of work, in turns, and streams for each besides."""

@@ -24,7 +24,7 @@ from shoal_slice_node.core.state import State
 
 
 def purge(state: State, name: bytes, position: int, budget: BindingBudget) -> tuple[int, int]:
-    """(messages dropped, position of what is left to purge; 0: nothing).
+    """(messages dropped, position of what is left to purge; 0: nothing). Without budget nothing is done.
 
     Raises NoSuchQueue.
     """
@@ -33,6 +33,8 @@ def purge(state: State, name: bytes, position: int, budget: BindingBudget) -> tu
     seen_buckets, number = position >> 32, position & 0xFFFFFFFF
     if seen_buckets > buckets or number > seen_buckets:
         number = 0
+    if budget.left <= 0:
+        return 0, buckets << 32 | min(number, buckets)
     dropped = 0
     while number < buckets and budget.left > 0:
         dropped += _purge_bucket(state, queue, number, budget)

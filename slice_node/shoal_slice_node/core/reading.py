@@ -1,5 +1,6 @@
-"""Describe and peek: answers from the tables alone, in bounded steps. Depth is exact and costs O(bindings):
-subtractions, and a log row or two for each binding that has a backlog and for each of its done ranges.
+"""Describe and peek: answers from the tables alone, in bounded steps. Depth is exact and costs O(bindings +
+done ranges): subtractions, and a log row or two for each binding that has a backlog; rows that its done ranges begin or
+end in are read once each, in order.
 
 A queue of few bindings is read in one step, so its figures are of one moment; a larger one may change meanwhile, and
 what is told of each binding was true at some moment of the walk.
@@ -8,14 +9,22 @@ what is told of each binding was true at some moment of the walk.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.backlog import LogMeasure
 from shoal_slice_node.core.binding_walk import Binding, walk_bindings
 from shoal_slice_node.core.dispatch.sessions import Parcel
-from shoal_slice_node.core.limits import DESCRIBE_BINDINGS_MAX, DESCRIBE_LISTED_MAX, READ_ROWS_PER_STEP
+from shoal_slice_node.core.limits import (
+    DESCRIBE_BINDINGS_MAX,
+    DESCRIBE_LISTED_MAX,
+    DESCRIBE_RANGES_PER_BINDING,
+    READ_ROWS_PER_STEP,
+)
 from shoal_slice_node.core.lookups import backlog_of
+from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done, detail_key
+from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.rows.log_row import chunk_of
 from shoal_slice_node.core.state import State
@@ -29,10 +38,11 @@ AttachedTo = Callable[[bytes], int]
 def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work[wire.Description]:
     """Answers a Describe; a name that comes again is looked at once.
 
-    Raises InvalidName, NotOwner; ResourceExhausted if its queues have more than DESCRIBE_BINDINGS_MAX bindings.
+    Raises InvalidName, NotOwner; ResourceExhausted if its queues have more than DESCRIBE_BINDINGS_MAX bindings, where
+    DESCRIBE_RANGES_PER_BINDING done ranges count as one.
     """
     names = dict.fromkeys(request.queues)
-    _check_cost(state, names)
+    yield from _check_cost(state, names)
     yield
     found: dict[bytes, wire.QueueDescription] = {}
     listed = 0
@@ -52,15 +62,30 @@ def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work
     return description
 
 
-def _check_cost(state: State, names: dict[bytes, None]) -> None:
-    bindings = 0
-    for name in names:
-        queue = state.load_queue(name)
-        bindings += 0 if queue is None else queue.bindings + queue.details
+def _check_cost(state: State, names: dict[bytes, None]) -> Work[None]:
+    """First what the queues' rows say, then what their done ranges add."""
+    queues = [queue for name in names if (queue := state.load_queue(name)) is not None]
+    cost = sum(queue.bindings + queue.details for queue in queues)
+    _check_bindings(cost)
+    for queue in queues:
+        after = bytes(ID_BYTES)
+        rows = [(b"", b"")] if queue.details else []
+        while rows:
+            found = state.tables.detail.scan(queue.id, detail_key(queue.id, after))
+            rows = list(islice(found, READ_ROWS_PER_STEP))
+            cost += sum(count_done(row) // DESCRIBE_RANGES_PER_BINDING for _, row in rows)
+            _check_bindings(cost)
+            if len(rows) < READ_ROWS_PER_STEP:
+                break
+            after = next_id(rows[-1][0][KEY_ID])
+            yield
+
+
+def _check_bindings(bindings: int) -> None:
     if bindings > DESCRIBE_BINDINGS_MAX:
         raise ResourceExhausted(
-            f"the queues of one describe have {bindings} bindings here; the limit is {DESCRIBE_BINDINGS_MAX}: ask for"
-            " fewer queues at a time",
+            f"the queues of one describe have at least {bindings} bindings here, {DESCRIBE_RANGES_PER_BINDING} done"
+            f" ranges counted as one; the limit is {DESCRIBE_BINDINGS_MAX}: ask for fewer queues at a time",
             subject="bindings per describe",
             limit=DESCRIBE_BINDINGS_MAX,
             value=bindings,
@@ -85,51 +110,51 @@ def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_ma
         incarnation=queue.incarnation,
     )
     described.options.expires_after_s = queue.expires_after_s
-    looked_at = 0
+    cost = 0
     for batch in walk_bindings(state, queue.id):
         for binding in batch:
-            messages = yield from _add_backlog(state, binding, described)
+            if cost >= READ_ROWS_PER_STEP:
+                cost = 0
+                yield
+            found = state.key_by_id(binding.key_id)
+            if found is None:
+                continue  # Unbound since its batch was read.
+            messages, cost = yield from _add_backlog(state, found[1], binding, described, cost + 1)
             if len(described.bindings) < bindings_max:
-                described.bindings.append(_listed(state, binding, messages))
-        looked_at += len(batch)
-        if looked_at >= READ_ROWS_PER_STEP:
-            looked_at = 0
-            yield
+                described.bindings.append(_listed(found[0][NAME], binding, messages))
     return described
 
 
-def _add_backlog(state: State, binding: Binding, described: wire.QueueDescription) -> Work[int]:
-    """Adds what a binding still has to get. Returns its messages."""
-    key = _key_of(state, binding)[1]
+def _add_backlog(
+    state: State, key: KeyRow, binding: Binding, described: wire.QueueDescription, cost: int
+) -> Work[tuple[int, int]]:
+    """Adds what a binding still has to get. Returns its messages, and what this step has cost: `cost` so far."""
     upper = binding.end or key.head
     messages = backlog_of(binding.cursor, upper, binding.done)
     if not messages:
-        return 0
+        return 0, cost
     measure = LogMeasure(state, key)
-    body_bytes = measure.bytes_between(binding.cursor, upper)
-    for number, (low, high) in enumerate(binding.done.pairs(), 1):
-        body_bytes -= measure.bytes_between(low, high)
-        if number % READ_ROWS_PER_STEP == 0:
+    body_bytes = -measure.bytes_below(binding.cursor)
+    oldest_ms = measure.time_of(binding.done.end_of(binding.cursor))
+    for low, high in binding.done.pairs():
+        if cost + measure.cost >= READ_ROWS_PER_STEP:
+            cost = measure.cost = 0
+            measure.pause()
             yield
+        body_bytes -= measure.bytes_between(low, high)
+        cost += 1
+    body_bytes += measure.bytes_below(upper)
     described.messages += messages
     described.body_bytes += body_bytes
-    oldest_ms = measure.time_of(binding.done.end_of(binding.cursor))
     if oldest_ms and (not described.oldest_ms or oldest_ms < described.oldest_ms):
         described.oldest_ms = oldest_ms
-    return messages
+    return messages, cost + measure.cost
 
 
-def _listed(state: State, binding: Binding, messages: int) -> wire.BindingDescription:
-    name = _key_of(state, binding)[0][NAME]
+def _listed(name: bytes, binding: Binding, messages: int) -> wire.BindingDescription:
     return wire.BindingDescription(
         key=name, start=binding.start, cursor=binding.cursor, end=binding.end, messages=messages
     )
-
-
-def _key_of(state: State, binding: Binding) -> tuple[bytes, KeyRow]:
-    found = state.key_by_id(binding.key_id)
-    assert found is not None, f"bound to key {binding.key_id.hex()}, which is not there"
-    return found
 
 
 def describe_key(state: State, name: bytes) -> wire.KeyDescription:
@@ -153,7 +178,10 @@ def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Wo
     deliveries: list[wire.Delivery] = []
     for batch in walk_bindings(state, queue_id):
         for binding in batch:
-            full_name, key = _key_of(state, binding)
+            there = state.key_by_id(binding.key_id)
+            if there is None:
+                continue  # Unbound since its batch was read.
+            full_name, key = there
             for found in undone(state.tables.log, key, binding.cursor, binding.end or key.head, binding.done):
                 delivery = _to_wire(full_name[NAME], found)
                 count = delivery.to - delivery.low

@@ -59,13 +59,13 @@ async def test_what_drops_left_behind_is_dropped_and_nothing_else(
     for name in left:
         interrupt_drop(cluster, name)
     dropped: list[shoal.Part] = []
-    sweeper = Sweeper(shoal.Parts(broker), pause_s=0.01, on_drop=dropped.append)
+    sweeper = Sweeper(shoal.Parts(broker), unknown_too=True, pause_s=0.01, on_drop=dropped.append)
     await sweeper.once()
     assert [parts(cluster, name) for name in left] == [0] * len(left)
     assert [parts(cluster, name) for name in whole] == [3] * len(whole)
     assert (sweeper.figures.looked, sweeper.figures.dropped) == (2 * len(names), 2 * len(left))
     assert sorted(part.queue.decode() for part in dropped) == sorted(left * 2)
-    again = Sweeper(shoal.Parts(broker), pause_s=0.01)
+    again = Sweeper(shoal.Parts(broker), unknown_too=True, pause_s=0.01)
     await again.once()
     assert (again.figures.looked, again.figures.dropped) == (2 * len(whole), 0)
 
@@ -74,8 +74,23 @@ async def test_a_dry_run_only_looks(cluster: FakeCluster, broker: shoal.Broker) 
     (name,) = await queues(broker, cluster, 1)
     interrupt_drop(cluster, name)
     found: list[shoal.Part] = []
-    await Sweeper(shoal.Parts(broker), pause_s=0, dropping=False, on_drop=found.append).once()
+    await Sweeper(shoal.Parts(broker), unknown_too=True, pause_s=0, dropping=False, on_drop=found.append).once()
     assert len(found) == parts(cluster, name) == 2
+
+
+async def test_a_home_that_began_with_empty_data_costs_no_part_of_another_slice(
+    cluster: FakeCluster, broker: shoal.Broker
+) -> None:
+    names = await queues(broker, cluster, 9)
+    lost = [name for name in names if home(cluster, name) == "s01"]
+    cluster.slices["s01"].state.queues.parts.clear()  # --accept-empty.
+    sweeper = Sweeper(shoal.Parts(broker), pause_s=0)
+    await sweeper.once()
+    assert lost and [parts(cluster, name) for name in lost] == [2] * len(lost)
+    assert (sweeper.figures.dropped, sweeper.figures.unknown) == (0, 2 * len(lost))
+    again = Sweeper(shoal.Parts(broker), pause_s=0, unknown_too=True)
+    await again.once()
+    assert [parts(cluster, name) for name in lost] == [0] * len(lost), "an operator says so"
 
 
 async def test_a_part_of_an_older_life_goes_and_the_newer_one_stays(cluster: FakeCluster, broker: shoal.Broker) -> None:
@@ -97,7 +112,7 @@ async def test_a_part_of_an_older_life_goes_and_the_newer_one_stays(cluster: Fak
 async def test_what_is_declared_between_the_looks_is_spared(cluster: FakeCluster, broker: shoal.Broker) -> None:
     (name,) = await queues(broker, cluster, 1)
     interrupt_drop(cluster, name)
-    sweeper = Sweeper(shoal.Parts(broker), pause_s=3600)
+    sweeper = Sweeper(shoal.Parts(broker), unknown_too=True, pause_s=3600)
     await sweeper.turn()
     assert len(sweeper._suspects) == 2
     async with shoal.connect(cluster.redirectors[0].address) as fresh:
@@ -123,13 +138,13 @@ async def test_what_is_declared_behind_the_second_look_is_spared_by_its_incarnat
         return await real(them, part, deadline_s=deadline_s)
 
     monkeypatch.setattr(shoal.Parts, "drop", drop)
-    sweeper = Sweeper(shoal.Parts(broker), pause_s=0)
+    sweeper = Sweeper(shoal.Parts(broker), pause_s=0, unknown_too=True)
     await sweeper.once()
     assert sweeper.figures.dropped == 0 and parts(cluster, name) == 3
 
 
 async def test_declares_and_drops_go_on_beside_a_sweep(cluster: FakeCluster, broker: shoal.Broker) -> None:
-    sweeper = Sweeper(shoal.Parts(broker), pause_s=0)
+    sweeper = Sweeper(shoal.Parts(broker), pause_s=0, unknown_too=True)
     keys = [cluster.key_of(one) for one in cluster.slices]
     done = asyncio.Event()
 
@@ -161,7 +176,7 @@ async def test_parts_of_an_unknown_life_are_counted_and_left(cluster: FakeCluste
     loaded.knows_incarnations = False
     loaded.declare(queue.encode(), 0, 0)
     loaded.knows_incarnations = True
-    sweeper = Sweeper(shoal.Parts(broker), pause_s=0)
+    sweeper = Sweeper(shoal.Parts(broker), pause_s=0, unknown_too=True)
     await sweeper.once()
     assert (sweeper.figures.dropped, sweeper.figures.doubtful) == (0, 1)
     assert queue.encode() in loaded
@@ -179,7 +194,7 @@ async def test_a_slice_that_is_away_keeps_the_others_from_nothing(
     await broker.bind(queue, key)
     interrupt_drop(cluster, queue)
     await cluster.slices["s03"].stop()
-    sweeper = Sweeper(shoal.Parts(broker), pause_s=0)
+    sweeper = Sweeper(shoal.Parts(broker), pause_s=0, unknown_too=True)
     await sweeper.once()
     assert list(sweeper.figures.problems) == ["s03"]
     assert queue.encode() not in cluster.slices["s02"].state.queues

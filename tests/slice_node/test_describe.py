@@ -1,0 +1,87 @@
+"""Describe: depth in bytes is exact, and what it costs is bounded, also where bindings have many done ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pytest
+
+from shoal_contract.chunk import parse_chunk
+from shoal_contract.errors import ResourceExhausted
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core import backlog, reading
+from shoal_slice_node.core.limits import DESCRIBE_RANGES_PER_BINDING, READ_ROWS_PER_STEP
+from shoal_slice_node.core.reading import describe
+from shoal_slice_node.core.rows.log_row import decode_log
+from shoal_slice_node.core.turns import finish
+
+from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done
+
+CHUNK = 100
+
+
+def described(core: CoreDriver, *queues: bytes) -> wire.Description:
+    return finish(describe(core.state, wire.Describe(queues=queues, bindings=True), lambda _: 0))
+
+
+def counted(function: Callable[[bytes], object], calls: list[int]) -> Callable[[bytes], object]:
+    def call(data: bytes) -> object:
+        calls.append(len(data))
+        return function(data)
+
+    return call
+
+
+def test_each_log_row_is_read_and_decoded_once_however_many_done_ranges_it_has() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    bodies = [b"x" * (number % 7) for number in range(10 * CHUNK)]
+    for first in range(0, len(bodies), CHUNK):
+        core.change(publish("k", *bodies[first : first + CHUNK]))
+    pairs = every_second(490)
+    with_done(core, "q", ["k"], pairs)
+    rows: list[int] = []
+    chunks: list[int] = []
+    with (
+        patch.object(backlog, "decode_log", counted(decode_log, rows)),
+        patch.object(backlog, "parse_chunk", counted(parse_chunk, chunks)),
+    ):
+        found = described(core, b"q").queues[0]
+    done = {offset for low, high in pairs for offset in range(low, high)}
+    left = [len(body) for offset, body in enumerate(bodies, 1) if offset not in done]
+    assert (found.messages, found.body_bytes) == (len(left), sum(left))
+    assert len(chunks) == 10
+    assert len(rows) <= 10 + 2 * len(pairs) // READ_ROWS_PER_STEP + 20, "a step looks for its first row anew"
+
+
+@pytest.mark.parametrize("room", [-1, 0])
+def test_done_ranges_count_into_the_limit_of_a_describe(room: int) -> None:
+    core = CoreDriver()
+    keys = [f"k{number}" for number in range(2 * READ_ROWS_PER_STEP + 1)]
+    core.change(declare("q"), bind("q", *keys))
+    core.change(*(publish(key, *([b"x"] * 70)) for key in keys))
+    with_done(core, "q", keys, every_second(32))
+    cost = len(keys) * (2 + 32 // DESCRIBE_RANGES_PER_BINDING)
+    with patch.object(reading, "DESCRIBE_BINDINGS_MAX", cost + room):
+        if room < 0:
+            with pytest.raises(ResourceExhausted, match="done ranges"):
+                described(core, b"q")
+        else:
+            assert described(core, b"q").queues[0].messages == len(keys) * 38
+
+
+def test_bindings_that_end_while_a_queue_is_described_are_left_out() -> None:
+    core = CoreDriver()
+    keys = [f"k{number}" for number in range(10)]
+    core.change(declare("q"), bind("q", *keys))
+    core.change(*(publish(key, *([b"x"] * 600)) for key in keys))
+    with_done(core, "q", keys, every_second(250))
+    work = describe(core.state, wire.Describe(queues=[b"q"], bindings=True), lambda _: 0)
+    for _ in range(4):
+        next(work)
+    core.change(unbind("q", *keys, discard=True))
+    core.settle()
+    assert not list(core.tables.key.scan()), "its keys went"
+    found = finish(work).queues[0]
+    assert 0 < len(found.bindings) < len(keys) and found.messages == 350 * len(found.bindings)
