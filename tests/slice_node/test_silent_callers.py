@@ -1,0 +1,99 @@
+"""Clients that connect or call and then say nothing: they end, and the others are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_contract import grpc_server
+from shoal_contract.limits import HANDSHAKE_MS_MAX
+from shoal_slice_node.adapters import mapped_memory, servers
+from shoal_slice_node.adapters.limits import OPEN_FILES_RESERVE, OPERATORS_CONNECTIONS_MAX, SESSIONS_MAX
+
+from .brokers import running, served
+
+WAIT_S = 30
+
+
+@contextlib.contextmanager
+def no_more_files() -> Iterator[None]:
+    """Nothing can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.asynccontextmanager
+async def silent(address: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A TCP connection that sends nothing."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield reader
+    finally:
+        writer.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    """Returns when the server has closed the connection."""
+    with contextlib.suppress(ConnectionError):
+        while await reader.read(1 << 16):
+            pass
+
+
+async def test_maintenance_goes_on_where_no_file_can_be_opened(tmp_path: Path) -> None:
+    """Silent connections used all files: the memory map could not be read, and the node stopped."""
+    async with running(tmp_path) as broker:
+        with no_more_files():
+            assert mapped_memory.let_go(str(tmp_path)) == 0
+            assert mapped_memory.resident_bytes() == mapped_memory.resident_bytes_peak() == 0
+            broker.checkpoints.rest(0)
+            broker.checkpoints.rest(3600)
+            assert broker.store.disk_free_bytes > 0
+
+
+async def test_a_connection_that_says_nothing_ends() -> None:
+    name = "grpc.server_handshake_timeout_ms"
+    assert dict(grpc_server.OPTIONS)[name] == HANDSHAKE_MS_MAX == 5_000
+    server = grpc_server.new_server(calls_max=1, options=((name, 500),))  # A server's own option stands.
+    address = grpc_server.listen(server, "127.0.0.1:0")
+    await server.start()
+    try:
+        async with silent(address) as reader, asyncio.timeout(4):
+            await ended(reader)
+    finally:
+        await server.stop(0)
+
+
+async def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "raise_open_files", lambda: 8)
+    async with running(tmp_path) as broker, served(broker, tmp_path) as address, contextlib.AsyncExitStack() as stack:
+        readers = [await stack.enter_async_context(silent(address)) for _ in range(5)]
+        ends = [asyncio.ensure_future(ended(reader)) for reader in readers]
+        try:
+            done, _ = await asyncio.wait(ends, timeout=HANDSHAKE_MS_MAX / 2000, return_when=asyncio.FIRST_COMPLETED)
+            assert len(done) == 1, "four of eight files are for connections"
+        finally:
+            for end in ends:
+                end.cancel()
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"), [(100, 50), (2 * OPEN_FILES_RESERVE, OPEN_FILES_RESERVE), (1 << 20, SESSIONS_MAX)]
+)
+def test_files_are_kept_for_the_node_itself(files: int, connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr(servers, "raise_open_files", lambda: files)
+    monkeypatch.setattr(servers, "_new_server", taken.append)
+    monkeypatch.setattr(grpc_server, "listen", lambda *_: "127.0.0.1:1")
+    servers.Servers.listen("127.0.0.1:0", "", "127.0.0.1:0", "")
+    assert taken == [connections, min(connections, OPERATORS_CONNECTIONS_MAX)]
