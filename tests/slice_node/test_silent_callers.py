@@ -5,18 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from shoal_contract import grpc_server
+from shoal_contract.errors import DeadlineExceeded
+from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import HANDSHAKE_MS_MAX
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import mapped_memory, servers
-from shoal_slice_node.adapters.limits import OPEN_FILES_RESERVE, OPERATORS_CONNECTIONS_MAX, SESSIONS_MAX
+from shoal_slice_node.adapters.limits import (
+    OPEN_FILES_RESERVE,
+    OPERATORS_CONNECTIONS_MAX,
+    SESSIONS_MAX,
+    UNARY_AT_ONCE_MAX,
+    UNARY_PER_CONNECTION_MAX,
+    UNARY_READ_CROWDED_S,
+)
+from shoal_slice_node.adapters.unary import Admission
 
-from .brokers import running, served
+from .brokers import connected, running, served
 
 WAIT_S = 30
 
@@ -97,3 +111,60 @@ def test_files_are_kept_for_the_node_itself(files: int, connections: int, monkey
     monkeypatch.setattr(grpc_server, "listen", lambda *_: "127.0.0.1:1")
     servers.Servers.listen("127.0.0.1:0", "", "127.0.0.1:0", "")
     assert taken == [connections, min(connections, OPERATORS_CONNECTIONS_MAX)]
+
+
+async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -> None:
+    """Two connections with fifty such calls each kept all others waiting for 10 s."""
+    async with running(tmp_path) as broker, served(broker, tmp_path) as address, contextlib.AsyncExitStack() as stack:
+        calls: list[Any] = []
+        for number in range(8):
+            options = (("grpc.use_local_subchannel_pool", 1), ("test", number))
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
+            calls += [channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(50)]
+        honest = await stack.enter_async_context(grpc.aio.insecure_channel(address))
+        async with asyncio.timeout(4):
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await calls[0].read()
+            await SliceServiceStub(honest).Declare(wire.DeclareRequest(queue=b"q"))
+        error = from_rpc_error(failed.value)
+        assert isinstance(error, DeadlineExceeded) and "other calls wait for its place" in error.message
+        for call in calls:
+            call.cancel()
+
+
+async def test_places_go_from_connection_to_connection() -> None:
+    admission, order = Admission(), []
+    ends = asyncio.Event()
+
+    async def call(peer: str) -> None:
+        async with admission.place(peer):
+            order.append(peer)
+            await ends.wait()
+
+    many = UNARY_PER_CONNECTION_MAX + 2
+    tasks = [asyncio.ensure_future(call(peer)) for peer in ["a"] * many + ["b"] * many + ["c"] * 20 + ["d"]]
+    await asyncio.sleep(0)
+    assert Counter(order) == {"a": UNARY_PER_CONNECTION_MAX, "b": UNARY_PER_CONNECTION_MAX} and admission.crowded
+    for task in (*tasks[:3], tasks[many - 1]):
+        task.cancel()
+    await asyncio.gather(*tasks[:3], return_exceptions=True)
+    await asyncio.sleep(0)
+    assert order[UNARY_AT_ONCE_MAX:] == ["a", "c", "d"]
+    ends.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(order) == len(tasks) - 1 and not admission.waiting and not admission.crowded
+    assert not admission._held and not admission._lines and admission._free == UNARY_AT_ONCE_MAX
+
+
+async def test_one_connection_alone_may_take_its_time_to_send(tmp_path: Path) -> None:
+    """Its calls wait for each other only: a client on a slow line is not hurried by its own."""
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        calls: list[Any] = [
+            channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(UNARY_PER_CONNECTION_MAX + 4)
+        ]
+        await asyncio.sleep(2.5 * UNARY_READ_CROWDED_S)
+        async with asyncio.timeout(WAIT_S):
+            for call in calls:
+                await call.write(wire.DeclareRequest(queue=b"q").SerializeToString())
+                await call.done_writing()
+                assert await call.read() is not grpc.aio.EOF
