@@ -8,6 +8,7 @@ import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import grpc
@@ -19,7 +20,7 @@ from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import HANDSHAKE_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters import mapped_memory, servers
+from shoal_slice_node.adapters import bulk_service, import_stream, mapped_memory, servers, slice_service
 from shoal_slice_node.adapters.limits import (
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
@@ -117,12 +118,12 @@ async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -
     """Two connections with fifty such calls each kept all others waiting for 10 s."""
     async with running(tmp_path) as broker, served(broker, tmp_path) as address, contextlib.AsyncExitStack() as stack:
         calls: list[Any] = []
-        for number in range(8):
+        for number in range(3):
             options = (("grpc.use_local_subchannel_pool", 1), ("test", number))
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
             calls += [channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(50)]
         honest = await stack.enter_async_context(grpc.aio.insecure_channel(address))
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(6):  # Well below UNARY_READ_S.
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await calls[0].read()
             await SliceServiceStub(honest).Declare(wire.DeclareRequest(queue=b"q"))
@@ -168,3 +169,24 @@ async def test_one_connection_alone_may_take_its_time_to_send(tmp_path: Path) ->
                 await call.write(wire.DeclareRequest(queue=b"q").SerializeToString())
                 await call.done_writing()
                 assert await call.read() is not grpc.aio.EOF
+
+
+@pytest.mark.parametrize(
+    ("module", "limit", "method"),
+    [
+        (slice_service, "SESSION_OPEN_S", "SliceService/Session"),
+        (import_stream, "IMPORT_STALL_S", "BulkService/Import"),
+        (bulk_service, "SNAPSHOT_STALL_S", "BulkService/Verify"),
+    ],
+)
+async def test_a_stream_that_sends_nothing_ends(
+    module: ModuleType, limit: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, limit, 0.2)
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        call: Any = channel.stream_stream(f"/shoal.v1.{method}")()
+        async with asyncio.timeout(WAIT_S / 3):
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await call.read()
+        error = from_rpc_error(failed.value)
+        assert isinstance(error, DeadlineExceeded) and "0.2 s" in error.message

@@ -74,6 +74,9 @@ IMPORT_CHUNKS_IN_FLIGHT: Final = 32
 IMPORT_STALL_FACTOR: Final = 5
 """At so many times the maximum of a delta, while the checkpointer is busy, imports wait; all others at 8 times."""
 
+IMPORT_STALL_S: Final = 600.0
+"""How long the client of an import may send nothing. One that resumes first reads all chunks that are there already."""
+
 EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
 """In one page of an export: about 200 KB, and 3 ms of the process that reads it."""
 
@@ -87,7 +90,7 @@ SNAPSHOT_END_S_MAX: Final = 5.0
 """How long such a process may take to notice that nobody listens; then it is killed."""
 
 SNAPSHOT_STALL_S: Final = 60.0
-"""How long the client of an export or a verification may read nothing: it holds one of few places meanwhile."""
+"""How long the client of an export or a verification may read or send nothing: it holds one of few places meanwhile."""
 
 SNAPSHOT_NICENESS: Final = 5
 """Of such a process: broker and checkpointer go first."""
@@ -180,6 +183,9 @@ UNARY_WRITE_S: Final = 30.0
 
 UNARY_FIELDS_MAX: Final = 21_000
 """Fields of a unary request: a chunk's, and a few."""
+
+SESSION_OPEN_S: Final = 10.0
+"""How long a session may take to send its Open: a stream costs 14 KB also while it says nothing."""
 
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 """The largest answer to a pull or a describe: what is reserved for it until it is known."""
