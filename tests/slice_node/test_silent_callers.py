@@ -7,6 +7,7 @@ import contextlib
 import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,12 +16,14 @@ import grpc
 import pytest
 
 from shoal_contract import grpc_server
-from shoal_contract.errors import DeadlineExceeded
+from shoal_contract.errors import DeadlineExceeded, ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import HANDSHAKE_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters import bulk_service, import_stream, mapped_memory, servers, slice_service
+from shoal_slice_node.adapters import bulk_service, import_stream, mapped_memory, servers, slice_service, writers
+from shoal_slice_node.adapters.broker import BrokerOptions
 from shoal_slice_node.adapters.limits import (
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
@@ -31,7 +34,8 @@ from shoal_slice_node.adapters.limits import (
 )
 from shoal_slice_node.adapters.unary import Admission
 
-from .brokers import connected, running, served
+from .brokers import OPTIONS, connected, running, served
+from .raw_session import NARROW, RawSession
 
 WAIT_S = 30
 
@@ -190,3 +194,35 @@ async def test_a_stream_that_sends_nothing_ends(
                 await call.read()
         error = from_rpc_error(failed.value)
         assert isinstance(error, DeadlineExceeded) and "0.2 s" in error.message
+
+
+async def test_a_session_that_does_not_read_its_answers_ends_when_others_need_the_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The share of answers was never quite full, so it never ended, and all others waited for ever."""
+    monkeypatch.setattr(writers, "STALLED_SESSION_MS", 300)
+    options = BrokerOptions(replace(OPTIONS.memory, answers_bytes=0))  # Room for one.
+    async with (
+        running(tmp_path, options=options) as broker,
+        served(broker, tmp_path) as address,
+        grpc.aio.insecure_channel(address, options=NARROW) as narrow,
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        stub = SliceServiceStub(channel)
+        await stub.Declare(wire.DeclareRequest(queue=b"q"))
+        await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
+        for _ in range(3):
+            await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[bytes(1 << 20)])))
+        pull = wire.Pull(queue=b"q", messages_max=10, peek=True)
+        greedy = await RawSession.open(SliceServiceStub(narrow))
+        await greedy.write(wire.SessionRequest(pull=pull))
+        async with asyncio.timeout(WAIT_S):
+            while not broker.writers._writing:  # noqa: ASYNC110 - the node is doing it
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(WAIT_S / 3):
+            assert (await stub.Pull(wire.PullRequest(pull=pull))).deliveries
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            while await greedy.call.read() is not grpc.aio.EOF:
+                pass
+        error = from_rpc_error(failed.value)
+        assert isinstance(error, ResourceExhausted) and "answers fill their share" in error.message
