@@ -32,7 +32,7 @@ from shoal_slice_node.adapters.limits import (
     UNARY_PER_CONNECTION_MAX,
     UNARY_READ_CROWDED_S,
 )
-from shoal_slice_node.adapters.unary import Admission
+from shoal_slice_node.adapters.unary import Admission, parse
 
 from .brokers import OPTIONS, connected, running, served
 from .raw_session import NARROW, RawSession
@@ -226,3 +226,15 @@ async def test_a_session_that_does_not_read_its_answers_ends_when_others_need_th
                 pass
         error = from_rpc_error(failed.value)
         assert isinstance(error, ResourceExhausted) and "answers fill their share" in error.message
+
+
+def test_padding_in_unknown_fields_is_not_kept() -> None:
+    padding = b"\xfa\x3f\x80\x80\x40" + bytes(1 << 20)  # Field 1023, of bytes.
+    request = wire.DeclareRequest(queue=b"q")
+    kept = []
+    before = mapped_memory.resident_bytes()
+    for _ in range(100):
+        kept.append(parse(wire.DeclareRequest, request.SerializeToString() + padding, {}))
+    resident_of_padding = mapped_memory.resident_bytes() - before
+    assert resident_of_padding < 30 << 20
+    assert all(one == request for one in kept)

@@ -108,13 +108,14 @@ class ImportStream:
         self._broker.check_takes_changes()
         # The client has taken what is further back than this: no more are under way.
         settled = max(0, request.chunk - 2 * IMPORT_CHUNKS_IN_FLIGHT)
+        number = request.chunk  # Not the request, which has its bytes once more.
         payload = encode_change(ChangeHead(request.run, request.chunk, settled), request.change)
 
         def applied(effects: Effects) -> None:
-            self._answers.put_nowait(_answer(request.chunk, effects))
+            self._answers.put_nowait(_answer(number, effects))
 
         def failed(error: ShoalError) -> None:
-            self._answers.put_nowait(wire.ImportResponse(chunk=request.chunk, error=error.to_wire()))
+            self._answers.put_nowait(wire.ImportResponse(chunk=number, error=error.to_wire()))
 
         item = Item(Kind.CHANGE, payload, applied, failed, checked, checked.operations)
         self._broker.commit.submit(item, self._source)

@@ -200,7 +200,18 @@ def parse(form: type[Request], data: bytes, shape: Shape) -> Request:
             limit=UNARY_FIELDS_MAX,
         )
     try:
-        return form.FromString(data)
+        return _without_padding(form.FromString(data), len(data))
     except DecodeError:
         name = form.DESCRIPTOR.name
         raise Malformed(f"request of {len(data)} bytes is no {name}: it cannot be read", subject="request") from None
+
+
+def _without_padding(request: Request, size_bytes: int) -> Request:
+    """A message keeps fields that it does not know, for as long as it lives: where they are most of it, it is made anew
+    without them."""
+    if size_bytes <= PARSED_AT_ONCE_BYTES_MAX:
+        return request
+    request.DiscardUnknownFields()
+    if 2 * request.ByteSize() >= size_bytes:
+        return request
+    return type(request).FromString(request.SerializeToString())
