@@ -11,7 +11,7 @@ from typing import Any, Final
 import grpc
 
 from shoal_contract.grpc_requests import DecodingChecked
-from shoal_contract.limits import FRAME_BYTES_MAX
+from shoal_contract.limits import FRAME_BYTES_MAX, HANDSHAKE_MS_MAX
 
 Options = Sequence[tuple[str, Any]]
 
@@ -25,6 +25,8 @@ OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A connection that says nothing holds an open file: it ends soon. gRPC's own patience is 120 s.
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
 )
 
 
@@ -33,10 +35,11 @@ def new_server(
 ) -> grpc.aio.Server:
     """A server that takes at most `calls_max` calls and streams at a time; further ones get RESOURCE_EXHAUSTED.
 
-    `options` are gRPC's and come after ours. A request that cannot be decoded is answered with Malformed.
+    `options` are gRPC's and stand in place of ours of the same name: gRPC takes the first of two.
+    A request that cannot be decoded is answered with Malformed.
     """
     return grpc.aio.server(
-        options=(*OPTIONS, *options),
+        options=tuple({**dict(OPTIONS), **dict(options)}.items()),
         maximum_concurrent_rpcs=calls_max,
         interceptors=(*interceptors, DecodingChecked()),
     )

@@ -20,6 +20,10 @@ CHUNK_HEADERS_MAX: Final = 4096
 FRAME_BYTES_MAX: Final = 4 << 20
 """One gRPC message, either way: gRPC's own default."""
 
+HANDSHAKE_MS_MAX: Final = 5_000
+"""How long a new connection to a gRPC server may take for TLS and HTTP/2 settings: some round trips of a slow
+network."""
+
 FRAME_OPERATIONS_MAX: Final = 1_000
 """Keys and queues in one frame, over all of its steps: about 5 ms of a slice, which others wait for."""
 

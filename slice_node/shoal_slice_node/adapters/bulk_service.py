@@ -43,8 +43,11 @@ class BulkService:
     async def verify(self, _: object, context: Context) -> None:
         try:
             async with self._snapshot("verify") as snapshot, Tasks("verify") as tasks:
-                tasks.start("send", _send_all(context, snapshot), awaited=True)
-                await _forward(snapshot, context)
+                sending = tasks.start("send", _send_all(context, snapshot), awaited=True)
+                forwarding = tasks.start("forward", _forward(snapshot, context), awaited=True)
+                done, _ = await asyncio.wait((sending, forwarding), return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()
         except ShoalError as error:
             await abort(context, error)
 
@@ -82,9 +85,20 @@ class BulkService:
 
 
 async def _send_all(context: Context, snapshot: Snapshot) -> None:
-    while (request := await context.read()) is not grpc.aio.EOF:
+    """Raises DeadlineExceeded if the client stops sending."""
+    while (request := await _next_request(context)) is not grpc.aio.EOF:
         await snapshot.send(request)
     await snapshot.no_more()
+
+
+async def _next_request(context: Context) -> Any:
+    try:
+        async with asyncio.timeout(SNAPSHOT_STALL_S):
+            return await context.read()
+    except TimeoutError:
+        raise DeadlineExceeded(
+            f"the client sent nothing for {SNAPSHOT_STALL_S:g} s: its snapshot ends, ask again", subject="snapshot"
+        ) from None
 
 
 async def _forward(snapshot: Snapshot, context: Context) -> None:

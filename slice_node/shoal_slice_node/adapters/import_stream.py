@@ -12,14 +12,14 @@ from zlib import crc32
 
 import grpc
 
-from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge
+from shoal_contract.errors import DeadlineExceeded, Malformed, OutOfRange, ShoalError, TooLarge
 from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX, RUN_BYTES
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.commit_loop import Item
-from shoal_slice_node.adapters.limits import IMPORT_CHUNKS_IN_FLIGHT
+from shoal_slice_node.adapters.limits import IMPORT_CHUNKS_IN_FLIGHT, IMPORT_STALL_S
 from shoal_slice_node.adapters.unary import parse
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.frames import parse_import
@@ -63,7 +63,7 @@ class ImportStream:
 
     async def _read(self, writer: asyncio.Task[None]) -> None:
         while not writer.done():
-            data = await self._context.read()
+            data = await self._next_frame()
             if data is grpc.aio.EOF:
                 break
             request = parse(wire.ImportRequest, data, {})
@@ -78,6 +78,16 @@ class ImportStream:
         # What is under way is answered before.
         end = Item(0, None, lambda _: self._answers.put_nowait(None), self._failed_at_end)
         self._broker.commit.submit(end, self._source)
+
+    async def _next_frame(self) -> Any:
+        """Raises DeadlineExceeded if none comes."""
+        try:
+            async with asyncio.timeout(IMPORT_STALL_S):
+                return await self._context.read()
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the client sent nothing for {IMPORT_STALL_S:g} s: its import ends, resume it", subject="import"
+            ) from None
 
     def _failed_at_end(self, _: ShoalError) -> None:
         self._answers.put_nowait(None)
@@ -98,13 +108,14 @@ class ImportStream:
         self._broker.check_takes_changes()
         # The client has taken what is further back than this: no more are under way.
         settled = max(0, request.chunk - 2 * IMPORT_CHUNKS_IN_FLIGHT)
+        number = request.chunk  # Not the request, which has its bytes once more.
         payload = encode_change(ChangeHead(request.run, request.chunk, settled), request.change)
 
         def applied(effects: Effects) -> None:
-            self._answers.put_nowait(_answer(request.chunk, effects))
+            self._answers.put_nowait(_answer(number, effects))
 
         def failed(error: ShoalError) -> None:
-            self._answers.put_nowait(wire.ImportResponse(chunk=request.chunk, error=error.to_wire()))
+            self._answers.put_nowait(wire.ImportResponse(chunk=number, error=error.to_wire()))
 
         item = Item(Kind.CHANGE, payload, applied, failed, checked, checked.operations)
         self._broker.commit.submit(item, self._source)

@@ -74,6 +74,9 @@ IMPORT_CHUNKS_IN_FLIGHT: Final = 32
 IMPORT_STALL_FACTOR: Final = 5
 """At so many times the maximum of a delta, while the checkpointer is busy, imports wait; all others at 8 times."""
 
+IMPORT_STALL_S: Final = 600.0
+"""How long the client of an import may send nothing. One that resumes first reads all chunks that are there already."""
+
 EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
 """In one page of an export: about 200 KB, and 3 ms of the process that reads it."""
 
@@ -87,7 +90,7 @@ SNAPSHOT_END_S_MAX: Final = 5.0
 """How long such a process may take to notice that nobody listens; then it is killed."""
 
 SNAPSHOT_STALL_S: Final = 60.0
-"""How long the client of an export or a verification may read nothing: it holds one of few places meanwhile."""
+"""How long the client of an export or a verification may read or send nothing: it holds one of few places meanwhile."""
 
 SNAPSHOT_NICENESS: Final = 5
 """Of such a process: broker and checkpointer go first."""
@@ -172,11 +175,17 @@ UNARY_WAITING_MAX: Final = 4_000
 UNARY_READ_S: Final = 10.0
 """How long a unary call may take to send its request once it is asked for: 4 MiB at 4 Mbit/s."""
 
+UNARY_READ_CROWDED_S: Final = 0.5
+"""The same while others wait for its place: requests come with their call, but for those of more than 64 KiB."""
+
 UNARY_WRITE_S: Final = 30.0
 """How long the client of a unary call may take to read its answer: it holds one of few places meanwhile."""
 
 UNARY_FIELDS_MAX: Final = 21_000
 """Fields of a unary request: a chunk's, and a few."""
+
+SESSION_OPEN_S: Final = 10.0
+"""How long a session may take to send its Open: a stream costs 14 KB also while it says nothing."""
 
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 """The largest answer to a pull or a describe: what is reserved for it until it is known."""
@@ -232,6 +241,13 @@ IDLE_MS: Final = 3_000
 SESSIONS_MAX: Final = 50_000
 """Open sessions and unary calls at a time: file descriptors, and about 50 KB each."""
 
+OPERATORS_CONNECTIONS_MAX: Final = 500
+"""Connections of operators' programs, where they have a server of their own: a cluster's executors, and a few more."""
+
+OPEN_FILES_RESERVE: Final = 1_500
+"""Open files kept for other things than clients' connections: operators', HTTP's, journal, store, its processes. A node
+that cannot open its next journal segment stops."""
+
 CHECKPOINT_RETRY_MS: Final = 1_000
 """Between attempts when the checkpointer died or its disk was full."""
 
@@ -273,5 +289,7 @@ assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
 assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
 assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
 assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
+assert UNARY_READ_CROWDED_S < UNARY_READ_S
+assert OPERATORS_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX <= OPEN_FILES_RESERVE // 2
 assert RESPONSE_BYTES_MAX + 5 * RESETS_PER_RESPONSE_MAX < FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + CHUNK_BYTES_MAX + PARCEL_BYTES_MAX < RESPONSE_BYTES_MAX

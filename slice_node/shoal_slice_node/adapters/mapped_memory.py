@@ -38,23 +38,29 @@ def resident_bytes(pid: int | None = None) -> int:
 
 def resident_bytes_peak() -> int:
     """The most this process ever held; 0 where that cannot be known."""
-    if not _STATUS.exists():
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
         return 0
-    line = next((line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM")), "VmHWM: 0 kB")
+    line = next((line for line in lines if line.startswith("VmHWM")), "VmHWM: 0 kB")
     return int(line.split()[1]) << 10
 
 
 def let_go(folder: str) -> int:
-    """Drops the mapped pages of the LMDB file in `folder`. Returns resident bytes less than before, at least 0."""
-    if not _MAPS.exists():
-        return 0
+    """Drops the mapped pages of the LMDB file in `folder`. Returns resident bytes less than before, at least 0.
+
+    Nothing happens where the process may open no further file: this is a saving, and no reason to stop.
+    """
     before = resident_bytes()
-    name = str(Path(folder).resolve() / LMDB_FILE)
-    for line in _MAPS.read_text().splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[5] == name and "w" not in fields[1]:
-            start, end = (int(edge, 16) for edge in fields[0].split("-"))
-            _drop(start, min(end - start, Path(name).stat().st_size))
+    try:
+        name = str(Path(folder).resolve() / LMDB_FILE)
+        for line in _MAPS.read_text().splitlines():
+            fields = line.split(maxsplit=5)
+            if len(fields) == 6 and fields[5] == name and "w" not in fields[1]:
+                start, end = (int(edge, 16) for edge in fields[0].split("-"))
+                _drop(start, min(end - start, Path(name).stat().st_size))
+    except OSError:
+        return 0
     return max(0, before - resident_bytes())
 
 

@@ -5,19 +5,28 @@ Whoever may reach the second may do everything: it is for operators' programs, a
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
 from shoal_contract import grpc_server
+from shoal_contract.open_files import raise_open_files
 from shoal_slice_node.adapters.admin_service import admin_handlers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.bulk_service import bulk_handlers
 from shoal_slice_node.adapters.figures import Figures
-from shoal_slice_node.adapters.limits import SESSIONS_MAX, UNREAD_BYTES
+from shoal_slice_node.adapters.limits import (
+    OPEN_FILES_RESERVE,
+    OPERATORS_CONNECTIONS_MAX,
+    SESSIONS_MAX,
+    UNREAD_BYTES,
+)
 from shoal_slice_node.adapters.slice_service import slice_handlers
 from shoal_slice_node.adapters.unary import Admission
+
+_log = logging.getLogger(__name__)
 
 TRANSPORT = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", UNREAD_BYTES))
 
@@ -34,11 +43,12 @@ class Servers:
     @classmethod
     def listen(cls, address: str, advertise: str, admin_address: str, admin_advertise: str) -> Servers:
         """Raises OSError if an address cannot be listened on."""
-        clients = grpc_server.new_server(calls_max=SESSIONS_MAX, options=TRANSPORT)
+        room = _connections_max()
+        clients = _new_server(room)
         listened = grpc_server.listen(clients, address)
         if not admin_address:
             return cls(clients, clients, advertise or listened, advertise or listened)
-        operators = grpc_server.new_server(calls_max=SESSIONS_MAX, options=TRANSPORT)
+        operators = _new_server(min(room, OPERATORS_CONNECTIONS_MAX))
         admin_listened = grpc_server.listen(operators, admin_address)
         return cls(clients, operators, advertise or listened, admin_advertise or admin_listened)
 
@@ -59,3 +69,17 @@ class Servers:
         """Ends every call; what is under way has `grace_s`."""
         for server in {self.clients, self.operators}:
             await server.stop(grace_s)
+
+
+def _new_server(connections_max: int) -> grpc.aio.Server:
+    connections = ("grpc.max_allowed_incoming_connections", connections_max)
+    return grpc_server.new_server(calls_max=SESSIONS_MAX, options=(*TRANSPORT, connections))
+
+
+def _connections_max() -> int:
+    """As many as the process may have files for, beside those that it must open itself: half of few."""
+    files = raise_open_files()
+    room = max(files - OPEN_FILES_RESERVE, files // 2)
+    if room < SESSIONS_MAX:
+        _log.info("gRPC takes %d connections, not %d: more open files are not allowed (ulimit -n)", room, SESSIONS_MAX)
+    return min(room, SESSIONS_MAX)

@@ -78,8 +78,13 @@ class SessionStream:
                     if task.done():
                         task.result()
         except ShoalError as error:
+            self._close()  # Before: gRPC ends the call only once the client has read what is being written.
             await abort(self._context, error)
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
             self._closed = True
             self._broker.close_session(self._session)
             for reservation in self._reservations:
@@ -194,7 +199,7 @@ class SessionStream:
                 data = response.SerializeToString()
                 del response
                 broker.steps.done(began)
-                broker.writers.began(session)
+                broker.writers.began(session, self._reservations)
                 await context.write(data)
                 broker.writers.ended(session)
                 while self._written:

@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 
-from shoal_contract.errors import Malformed, ShoalError, from_wire
+from shoal_contract.errors import DeadlineExceeded, Malformed, ShoalError, from_wire
 from shoal_contract.grpc_errors import abort
 from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.limits import PULL_LEASE_MS_DEFAULT
+from shoal_slice_node.adapters.limits import PULL_LEASE_MS_DEFAULT, SESSION_OPEN_S
 from shoal_slice_node.adapters.session_stream import SessionStream, check_open
 from shoal_slice_node.adapters.unary import Admission, Unary, unary_handlers
 from shoal_slice_node.core.producers import numbered_twice, only_step
@@ -36,7 +36,7 @@ class SliceService:
 
     async def session(self, _: object, context: Context) -> None:
         try:
-            first = await context.read()
+            first = await _first_frame(context)
             if first is grpc.aio.EOF:
                 return
             stream = SessionStream(self._broker, context, check_open(first))
@@ -153,6 +153,15 @@ class SliceService:
         if answer.HasField("error"):
             raise from_wire(answer.error)
         return answer
+
+
+async def _first_frame(context: Context) -> Any:
+    """Raises DeadlineExceeded if none comes."""
+    try:
+        async with asyncio.timeout(SESSION_OPEN_S):
+            return await context.read()
+    except TimeoutError:
+        raise DeadlineExceeded(f"the session sent no Open within {SESSION_OPEN_S:g} s", subject="session") from None
 
 
 def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -29,6 +29,7 @@ from shoal_slice_node.adapters.limits import (
     UNARY_LARGE_AT_ONCE_MAX,
     UNARY_LARGE_BYTES,
     UNARY_PER_CONNECTION_MAX,
+    UNARY_READ_CROWDED_S,
     UNARY_READ_S,
     UNARY_WAITING_MAX,
     UNARY_WRITE_S,
@@ -51,15 +52,23 @@ class Unary(NamedTuple):
 
 
 class Admission:
-    """UNARY_AT_ONCE_MAX calls at a time, UNARY_PER_CONNECTION_MAX of one connection; further ones wait unread. `large`:
-    for requests of more than UNARY_LARGE_BYTES, which are in memory several times while they are worked on."""
+    """UNARY_AT_ONCE_MAX calls at a time, UNARY_PER_CONNECTION_MAX of one connection; further ones wait unread, and the
+    connections take turns. `large`: for requests of more than UNARY_LARGE_BYTES, which are in memory several times
+    while they are worked on."""
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(UNARY_AT_ONCE_MAX)
         self.large = asyncio.Semaphore(UNARY_LARGE_AT_ONCE_MAX)
-        self._lines: dict[str, asyncio.Semaphore] = {}
-        self._calls: Counter[str] = Counter()
+        self._free = UNARY_AT_ONCE_MAX
+        self._held: Counter[str] = Counter()
+        """Places, by connection."""
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        """The calls that wait, by connection: the first line has the next turn. None is empty."""
         self.waiting = 0
+
+    @property
+    def crowded(self) -> bool:
+        """A call waits only because others have all places, not for those of its own connection."""
+        return not self._free and self._next() is not None
 
     @asynccontextmanager
     async def place(self, peer: str) -> AsyncIterator[None]:
@@ -71,20 +80,50 @@ class Admission:
                 limit=UNARY_WAITING_MAX,
                 value=self.waiting + 1,
             )
-        line = self._lines.setdefault(peer, asyncio.Semaphore(UNARY_PER_CONNECTION_MAX))
-        self._calls[peer] += 1
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(peer, deque()).append(turn)
         self.waiting += 1
-        entered = False
+        self._give()
         try:
-            async with line, self._places:
-                self.waiting -= 1
-                entered = True
-                yield
+            await turn
+            yield
         finally:
-            self.waiting -= not entered
-            self._calls[peer] -= 1
-            if not self._calls[peer]:
-                del self._calls[peer], self._lines[peer]
+            if turn.cancelled():
+                self._leave_line(peer, turn)
+            else:
+                self._take_back(peer)
+
+    def _next(self) -> str | None:
+        """The connection that has the next turn. Few are passed over: only few can have all places of one."""
+        return next((peer for peer in self._lines if self._held[peer] < UNARY_PER_CONNECTION_MAX), None)
+
+    def _give(self) -> None:
+        while self._free and (peer := self._next()) is not None:
+            line = self._lines.pop(peer)
+            turn = line.popleft()
+            if line:
+                self._lines[peer] = line  # At the end.
+            if turn.cancelled():
+                continue  # Its task will hear of it.
+            self._free -= 1
+            self._held[peer] += 1
+            self.waiting -= 1
+            turn.set_result(None)
+
+    def _take_back(self, peer: str) -> None:
+        self._free += 1
+        self._held[peer] -= 1
+        if not self._held[peer]:
+            del self._held[peer]
+        self._give()
+
+    def _leave_line(self, peer: str, turn: asyncio.Future[None]) -> None:
+        self.waiting -= 1
+        line = self._lines.get(peer)
+        if line is not None and turn in line:
+            line.remove(turn)
+            if not line:
+                del self._lines[peer]
 
 
 def unary_handlers(service: str, methods: Mapping[str, Unary], admission: Admission) -> grpc.GenericRpcHandler:
@@ -97,7 +136,7 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
     async def serve(_: object, context: Context) -> None:
         try:
             async with admission.place(context.peer()):
-                data = await _read(context)
+                data = await _read(context, admission)
                 if len(data) <= UNARY_LARGE_BYTES:
                     answer = await method.answer(parse(method.request, data, method.shape), context)
                 else:
@@ -114,13 +153,29 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
     return grpc.stream_stream_rpc_method_handler(serve)
 
 
-async def _read(context: Context) -> bytes:
-    """Raises Malformed; DeadlineExceeded if the client takes too long to send it."""
+async def _read(context: Context, admission: Admission) -> bytes:
+    """Raises Malformed; DeadlineExceeded if the client takes too long to send it, sooner where others wait."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    looking: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal looking
+        if admission.crowded and not patience.expired():
+            patience.reschedule(loop.time())
+        looking = loop.call_later(UNARY_READ_CROWDED_S, look)
+
+    looking = loop.call_later(UNARY_READ_CROWDED_S, look)
     try:
-        async with asyncio.timeout(UNARY_READ_S):
+        async with asyncio.timeout(UNARY_READ_S) as patience:
             data = await context.read()
     except TimeoutError:
-        raise DeadlineExceeded(f"the request did not arrive within {UNARY_READ_S} s", subject="request") from None
+        waited_s = loop.time() - began_s
+        others = "; other calls wait for its place" if waited_s < UNARY_READ_S else ""
+        text = f"the request did not arrive within {waited_s:.1f} s{others}"
+        raise DeadlineExceeded(text, subject="request") from None
+    finally:
+        looking.cancel()
     if data is grpc.aio.EOF:
         raise Malformed("the call has no request", subject="request")
     return bytes(data)
@@ -145,7 +200,18 @@ def parse(form: type[Request], data: bytes, shape: Shape) -> Request:
             limit=UNARY_FIELDS_MAX,
         )
     try:
-        return form.FromString(data)
+        return _without_padding(form.FromString(data), len(data))
     except DecodeError:
         name = form.DESCRIPTOR.name
         raise Malformed(f"request of {len(data)} bytes is no {name}: it cannot be read", subject="request") from None
+
+
+def _without_padding(request: Request, size_bytes: int) -> Request:
+    """A message keeps fields that it does not know, for as long as it lives: where they are most of it, it is made anew
+    without them."""
+    if size_bytes <= PARSED_AT_ONCE_BYTES_MAX:
+        return request
+    request.DiscardUnknownFields()
+    if 2 * request.ByteSize() >= size_bytes:
+        return request
+    return type(request).FromString(request.SerializeToString())

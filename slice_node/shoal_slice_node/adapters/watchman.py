@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from itertools import islice
 
-from shoal_slice_node.adapters.limits import SERVED_STREAMS_PER_LOOK, STEP_WATCH_MS
+from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, SERVED_STREAMS_PER_LOOK, STEP_WATCH_MS
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -18,10 +17,12 @@ _log = logging.getLogger(__name__)
 
 
 class Watchman:
-    """`silent`: bindings found that nothing would have served, since the start: always 0, or a defect."""
+    """`shares`: deliveries, answers.
+
+    `silent`: bindings found that nothing would have served, since the start: always 0, or a defect."""
 
     def __init__(
-        self, dispatcher: Dispatcher, writers: Writers, shares: Sequence[Share], between_records: asyncio.Event
+        self, dispatcher: Dispatcher, writers: Writers, shares: tuple[Share, Share], between_records: asyncio.Event
     ) -> None:
         self._dispatcher = dispatcher
         self._writers = writers
@@ -35,8 +36,8 @@ class Watchman:
         while True:
             await asyncio.sleep(STEP_WATCH_MS / 1000)
             await self._between_records.wait()
-            for share in self._shares:
-                session = self._writers.end_stalled(share)
+            for share, needed_bytes in zip(self._shares, (0, LARGE_ANSWER_BYTES), strict=True):
+                session = self._writers.end_stalled(share, needed_bytes)
                 if session is not None:
                     _log.warning("session %d ends: %s", session.number, session.ended_by)
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))

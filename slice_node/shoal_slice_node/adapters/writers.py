@@ -6,9 +6,10 @@ first to end when memory is short.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import STALLED_SESSION_MS
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -24,6 +25,8 @@ class Writers:
         self._enders: dict[int, Callable[[], None]] = {}
         self._writing: dict[Session, int] = {}
         """Session -> since when, steady_ms; in the order in which they began."""
+        self._answers: dict[Session, Collection[Reservation]] = {}
+        """The same sessions -> their large answers: what is being written, and what waits behind it."""
 
     def __len__(self) -> int:
         """How many streams are open."""
@@ -37,7 +40,7 @@ class Writers:
 
     def close(self, session: Session) -> None:
         del self.sessions[session.number], self._wakers[session.number], self._enders[session.number]
-        self._writing.pop(session, None)
+        self.ended(session)
 
     def wake(self, dirty: dict[int, Session]) -> None:
         """Tells these sessions' streams, and empties `dirty`."""
@@ -49,29 +52,39 @@ class Writers:
                     self._enders[number]()
         dirty.clear()
 
-    def began(self, session: Session) -> None:
-        """A response is on its way to the transport."""
+    def began(self, session: Session, answers: Collection[Reservation] = ()) -> None:
+        """A response is on its way to the transport. `answers`: the session's large ones, while they are not taken."""
         self._writing[session] = steady_ms()
+        self._answers[session] = answers
 
     def ended(self, session: Session) -> None:
         """The transport has it."""
         self._writing.pop(session, None)
+        self._answers.pop(session, None)
 
-    def end_stalled(self, share: Share) -> Session | None:
+    def end_stalled(self, share: Share, needed_bytes: int = 0) -> Session | None:
         """Ends the session that holds most of a share that is full, of those that stood still for STALLED_SESSION_MS.
-        Returns it; None: none had to end."""
-        if share.used_bytes < share.limit_bytes:
+        Returns it; None: none had to end. `needed_bytes`: of the answers' share, which is full when less is free."""
+        if share.left_bytes >= max(1, needed_bytes):
             return None
         now_ms = steady_ms()
         stalled = [session for session, since_ms in self._writing.items() if now_ms - since_ms >= STALLED_SESSION_MS]
-        session = max(stalled, key=lambda one: one.under_way_bytes, default=None)
+        holds = self._answers_bytes if needed_bytes else _deliveries_bytes
+        session = max((one for one in stalled if holds(one)), key=holds, default=None)
         if session is not None:
             session.ended_by = ResourceExhausted(
-                f"this client has read nothing for {STALLED_SESSION_MS // 1000} s while deliveries fill their share of"
-                f" memory, {share.limit_bytes} bytes: its session ends",
-                subject="deliveries",
+                f"this client has read nothing for {STALLED_SESSION_MS // 1000} s while {share.name} fill their share"
+                f" of memory, {share.limit_bytes} bytes: its session ends",
+                subject=share.name,
                 limit=share.limit_bytes,
                 value=share.used_bytes,
             )
             self._enders[session.number]()
         return session
+
+    def _answers_bytes(self, session: Session) -> int:
+        return sum(answer.bytes for answer in self._answers[session])
+
+
+def _deliveries_bytes(session: Session) -> int:
+    return session.under_way_bytes

@@ -1,0 +1,240 @@
+"""Clients that connect or call and then say nothing: they end, and the others are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import grpc
+import pytest
+
+from shoal_contract import grpc_server
+from shoal_contract.errors import DeadlineExceeded, ResourceExhausted
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.limits import HANDSHAKE_MS_MAX
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters import bulk_service, import_stream, mapped_memory, servers, slice_service, writers
+from shoal_slice_node.adapters.broker import BrokerOptions
+from shoal_slice_node.adapters.limits import (
+    OPEN_FILES_RESERVE,
+    OPERATORS_CONNECTIONS_MAX,
+    SESSIONS_MAX,
+    UNARY_AT_ONCE_MAX,
+    UNARY_PER_CONNECTION_MAX,
+    UNARY_READ_CROWDED_S,
+)
+from shoal_slice_node.adapters.unary import Admission, parse
+
+from .brokers import OPTIONS, connected, running, served
+from .raw_session import NARROW, RawSession
+
+WAIT_S = 30
+
+
+@contextlib.contextmanager
+def no_more_files() -> Iterator[None]:
+    """Nothing can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.asynccontextmanager
+async def silent(address: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A TCP connection that sends nothing."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield reader
+    finally:
+        writer.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    """Returns when the server has closed the connection."""
+    with contextlib.suppress(ConnectionError):
+        while await reader.read(1 << 16):
+            pass
+
+
+async def test_maintenance_goes_on_where_no_file_can_be_opened(tmp_path: Path) -> None:
+    """Silent connections used all files: the memory map could not be read, and the node stopped."""
+    async with running(tmp_path) as broker:
+        with no_more_files():
+            assert mapped_memory.let_go(str(tmp_path)) == 0
+            assert mapped_memory.resident_bytes() == mapped_memory.resident_bytes_peak() == 0
+            broker.checkpoints.rest(0)
+            broker.checkpoints.rest(3600)
+            assert broker.store.disk_free_bytes > 0
+
+
+async def test_a_connection_that_says_nothing_ends() -> None:
+    name = "grpc.server_handshake_timeout_ms"
+    assert dict(grpc_server.OPTIONS)[name] == HANDSHAKE_MS_MAX == 5_000
+    server = grpc_server.new_server(calls_max=1, options=((name, 500),))  # A server's own option stands.
+    address = grpc_server.listen(server, "127.0.0.1:0")
+    await server.start()
+    try:
+        async with silent(address) as reader, asyncio.timeout(4):
+            await ended(reader)
+    finally:
+        await server.stop(0)
+
+
+async def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "raise_open_files", lambda: 8)
+    async with running(tmp_path) as broker, served(broker, tmp_path) as address, contextlib.AsyncExitStack() as stack:
+        readers = [await stack.enter_async_context(silent(address)) for _ in range(5)]
+        ends = [asyncio.ensure_future(ended(reader)) for reader in readers]
+        try:
+            done, _ = await asyncio.wait(ends, timeout=HANDSHAKE_MS_MAX / 2000, return_when=asyncio.FIRST_COMPLETED)
+            assert len(done) == 1, "four of eight files are for connections"
+        finally:
+            for end in ends:
+                end.cancel()
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"), [(100, 50), (2 * OPEN_FILES_RESERVE, OPEN_FILES_RESERVE), (1 << 20, SESSIONS_MAX)]
+)
+def test_files_are_kept_for_the_node_itself(files: int, connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr(servers, "raise_open_files", lambda: files)
+    monkeypatch.setattr(servers, "_new_server", taken.append)
+    monkeypatch.setattr(grpc_server, "listen", lambda *_: "127.0.0.1:1")
+    servers.Servers.listen("127.0.0.1:0", "", "127.0.0.1:0", "")
+    assert taken == [connections, min(connections, OPERATORS_CONNECTIONS_MAX)]
+
+
+async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -> None:
+    """Two connections with fifty such calls each kept all others waiting for 10 s."""
+    async with running(tmp_path) as broker, served(broker, tmp_path) as address, contextlib.AsyncExitStack() as stack:
+        calls: list[Any] = []
+        for number in range(3):
+            options = (("grpc.use_local_subchannel_pool", 1), ("test", number))
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
+            calls += [channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(50)]
+        honest = await stack.enter_async_context(grpc.aio.insecure_channel(address))
+        async with asyncio.timeout(6):  # Well below UNARY_READ_S.
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await calls[0].read()
+            await SliceServiceStub(honest).Declare(wire.DeclareRequest(queue=b"q"))
+        error = from_rpc_error(failed.value)
+        assert isinstance(error, DeadlineExceeded) and "other calls wait for its place" in error.message
+        for call in calls:
+            call.cancel()
+
+
+async def test_places_go_from_connection_to_connection() -> None:
+    admission, order = Admission(), []
+    ends = asyncio.Event()
+
+    async def call(peer: str) -> None:
+        async with admission.place(peer):
+            order.append(peer)
+            await ends.wait()
+
+    many = UNARY_PER_CONNECTION_MAX + 2
+    tasks = [asyncio.ensure_future(call(peer)) for peer in ["a"] * many + ["b"] * many + ["c"] * 20 + ["d"]]
+    await asyncio.sleep(0)
+    assert Counter(order) == {"a": UNARY_PER_CONNECTION_MAX, "b": UNARY_PER_CONNECTION_MAX} and admission.crowded
+    for task in (*tasks[:3], tasks[many - 1]):
+        task.cancel()
+    await asyncio.gather(*tasks[:3], return_exceptions=True)
+    await asyncio.sleep(0)
+    assert order[UNARY_AT_ONCE_MAX:] == ["a", "c", "d"]
+    ends.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(order) == len(tasks) - 1 and not admission.waiting and not admission.crowded
+    assert not admission._held and not admission._lines and admission._free == UNARY_AT_ONCE_MAX
+
+
+async def test_one_connection_alone_may_take_its_time_to_send(tmp_path: Path) -> None:
+    """Its calls wait for each other only: a client on a slow line is not hurried by its own."""
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        calls: list[Any] = [
+            channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(UNARY_PER_CONNECTION_MAX + 4)
+        ]
+        await asyncio.sleep(2.5 * UNARY_READ_CROWDED_S)
+        async with asyncio.timeout(WAIT_S):
+            for call in calls:
+                await call.write(wire.DeclareRequest(queue=b"q").SerializeToString())
+                await call.done_writing()
+                assert await call.read() is not grpc.aio.EOF
+
+
+@pytest.mark.parametrize(
+    ("module", "limit", "method"),
+    [
+        (slice_service, "SESSION_OPEN_S", "SliceService/Session"),
+        (import_stream, "IMPORT_STALL_S", "BulkService/Import"),
+        (bulk_service, "SNAPSHOT_STALL_S", "BulkService/Verify"),
+    ],
+)
+async def test_a_stream_that_sends_nothing_ends(
+    module: ModuleType, limit: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, limit, 0.2)
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        call: Any = channel.stream_stream(f"/shoal.v1.{method}")()
+        async with asyncio.timeout(WAIT_S / 3):
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await call.read()
+        error = from_rpc_error(failed.value)
+        assert isinstance(error, DeadlineExceeded) and "0.2 s" in error.message
+
+
+async def test_a_session_that_does_not_read_its_answers_ends_when_others_need_the_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The share of answers was never quite full, so it never ended, and all others waited for ever."""
+    monkeypatch.setattr(writers, "STALLED_SESSION_MS", 300)
+    options = BrokerOptions(replace(OPTIONS.memory, answers_bytes=0))  # Room for one.
+    async with (
+        running(tmp_path, options=options) as broker,
+        served(broker, tmp_path) as address,
+        grpc.aio.insecure_channel(address, options=NARROW) as narrow,
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        stub = SliceServiceStub(channel)
+        await stub.Declare(wire.DeclareRequest(queue=b"q"))
+        await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
+        for _ in range(3):
+            await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[bytes(1 << 20)])))
+        pull = wire.Pull(queue=b"q", messages_max=10, peek=True)
+        greedy = await RawSession.open(SliceServiceStub(narrow))
+        await greedy.write(wire.SessionRequest(pull=pull))
+        async with asyncio.timeout(WAIT_S):
+            while not broker.writers._writing:  # noqa: ASYNC110 - the node is doing it
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(WAIT_S / 3):
+            assert (await stub.Pull(wire.PullRequest(pull=pull))).deliveries
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            while await greedy.call.read() is not grpc.aio.EOF:
+                pass
+        error = from_rpc_error(failed.value)
+        assert isinstance(error, ResourceExhausted) and "answers fill their share" in error.message
+
+
+def test_padding_in_unknown_fields_is_not_kept() -> None:
+    padding = b"\xfa\x3f\x80\x80\x40" + bytes(1 << 20)  # Field 1023, of bytes.
+    request = wire.DeclareRequest(queue=b"q")
+    kept = []
+    before = mapped_memory.resident_bytes()
+    for _ in range(100):
+        kept.append(parse(wire.DeclareRequest, request.SerializeToString() + padding, {}))
+    resident_of_padding = mapped_memory.resident_bytes() - before
+    assert resident_of_padding < 30 << 20
+    assert all(one == request for one in kept)
