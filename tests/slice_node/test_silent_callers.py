@@ -260,6 +260,9 @@ async def test_above_its_budget_a_node_ends_sessions_that_consume_nothing_and_ta
         await silent_one.attach([])
         monkeypatch.setattr(watchman, "own_bytes", lambda: 1 << 40)
         await broker.watch.guard_memory()
+        assert silent_one.call.done() is False, "it said something just now"
+        monkeypatch.setattr(writers, "STALLED_SESSION_MS", 0)
+        await broker.watch.guard_memory()
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await silent_one.read_until(lambda: False)
         assert isinstance(from_rpc_error(ended.value), ResourceExhausted)
@@ -271,6 +274,19 @@ async def test_above_its_budget_a_node_ends_sessions_that_consume_nothing_and_ta
         await broker.watch.guard_memory()
         await (await RawSession.open(stub)).attach([b"q"])
         await consumer.change(publish("q-key", b"still there"))
+
+
+async def test_memory_that_nobody_can_give_back_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(WAIT_S):
+        monkeypatch.setattr(watchman, "own_bytes", lambda: 1 << 40)
+        looks = 0
+        while looks == 0 or broker.watch.memory_short is not None:
+            await broker.watch.guard_memory()
+            looks += 1
+        assert 10 < looks < 60
+        await (await RawSession.open(SliceServiceStub(channel))).attach([])
 
 
 def test_memory_of_its_own_is_known_and_what_was_freed_is_given_back() -> None:

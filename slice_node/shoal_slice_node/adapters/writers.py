@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from itertools import islice
+from itertools import islice, takewhile
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_slice_node.adapters.answer_room import Reservation
@@ -25,8 +25,8 @@ class Writers:
         self.sessions: dict[int, Session] = {}
         self._wakers: dict[int, Callable[[], None]] = {}
         self._enders: dict[int, Callable[[], None]] = {}
-        self._heard: OrderedDict[int, Session] = OrderedDict()
-        """By when a whole frame of them came last, the longest ago first."""
+        self._heard: OrderedDict[Session, int] = OrderedDict()
+        """Session -> when a whole frame of it came last, steady_ms; the longest ago first."""
         self._writing: dict[Session, int] = {}
         """Session -> since when, steady_ms; in the order in which they began."""
         self._answers: dict[Session, Collection[Reservation]] = {}
@@ -38,13 +38,15 @@ class Writers:
 
     def open(self, session: Session, wake: Callable[[], None], end: Callable[[], None]) -> None:
         """`end`: to be called when the session has an `ended_by`."""
-        self.sessions[session.number] = self._heard[session.number] = session
+        self.sessions[session.number] = session
+        self.heard(session)
         self._wakers[session.number] = wake
         self._enders[session.number] = end
 
     def close(self, session: Session) -> None:
-        for known in (self.sessions, self._heard, self._wakers, self._enders):
+        for known in (self.sessions, self._wakers, self._enders):
             del known[session.number]
+        del self._heard[session]
         self.ended(session)
 
     def wake(self, dirty: dict[int, Session]) -> None:
@@ -58,14 +60,16 @@ class Writers:
         dirty.clear()
 
     def heard(self, session: Session) -> None:
-        """A whole frame of it came."""
-        self._heard.move_to_end(session.number)
+        """A whole frame of it came, or it opened."""
+        self._heard[session] = steady_ms()
+        self._heard.move_to_end(session)
 
     def end_silent(self, count: int, error: ShoalError) -> int:
-        """Ends up to so many sessions that consume nothing, those first from which nothing came for longest. Returns
-        how many."""
-        idle = (one for one in self._heard.values() if not one.attachments and one.ended_by is None)
-        chosen = list(islice(idle, count))
+        """Ends up to so many sessions that consume nothing and from which nothing came for STALLED_SESSION_MS, the
+        longest silent first. Returns how many."""
+        until_ms = steady_ms() - STALLED_SESSION_MS
+        silent = takewhile(lambda one: self._heard[one] <= until_ms, self._heard)
+        chosen = list(islice((one for one in silent if not one.attachments and one.ended_by is None), count))
         for session in chosen:
             session.ended_by = error
             self._enders[session.number]()
