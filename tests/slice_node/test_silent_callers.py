@@ -22,7 +22,15 @@ from shoal_contract.limits import HANDSHAKE_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters import bulk_service, import_stream, mapped_memory, servers, slice_service, writers
+from shoal_slice_node.adapters import (
+    bulk_service,
+    import_stream,
+    mapped_memory,
+    servers,
+    slice_service,
+    watchman,
+    writers,
+)
 from shoal_slice_node.adapters.broker import BrokerOptions
 from shoal_slice_node.adapters.limits import (
     OPEN_FILES_RESERVE,
@@ -35,6 +43,7 @@ from shoal_slice_node.adapters.limits import (
 from shoal_slice_node.adapters.unary import Admission, parse
 
 from .brokers import OPTIONS, connected, running, served
+from .core_driver import publish
 from .raw_session import NARROW, RawSession
 
 WAIT_S = 30
@@ -238,3 +247,48 @@ def test_padding_in_unknown_fields_is_not_kept() -> None:
     resident_of_padding = mapped_memory.resident_bytes() - before
     assert resident_of_padding < 30 << 20
     assert all(one == request for one in kept)
+
+
+async def test_above_its_budget_a_node_ends_sessions_that_consume_nothing_and_takes_no_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(WAIT_S):
+        stub = SliceServiceStub(channel)
+        await stub.Declare(wire.DeclareRequest(queue=b"q"))
+        consumer, silent_one = await RawSession.open(stub), await RawSession.open(stub)
+        await consumer.attach([b"q"])
+        await silent_one.attach([])
+        monkeypatch.setattr(watchman, "own_bytes", lambda: 1 << 40)
+        await broker.watch.guard_memory()
+        assert silent_one.call.done() is False, "it said something just now"
+        monkeypatch.setattr(writers, "STALLED_SESSION_MS", 0)
+        await broker.watch.guard_memory()
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await silent_one.read_until(lambda: False)
+        assert isinstance(from_rpc_error(ended.value), ResourceExhausted)
+        newcomer = await RawSession.open(stub)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await newcomer.attach([b"q"])
+        assert "its budget is" in str(from_rpc_error(refused.value))
+        monkeypatch.setattr(watchman, "own_bytes", mapped_memory.own_bytes)
+        await broker.watch.guard_memory()
+        await (await RawSession.open(stub)).attach([b"q"])
+        await consumer.change(publish("q-key", b"still there"))
+
+
+async def test_memory_that_nobody_can_give_back_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(WAIT_S):
+        monkeypatch.setattr(watchman, "own_bytes", lambda: 1 << 40)
+        looks = 0
+        while looks == 0 or broker.watch.memory_short is not None:
+            await broker.watch.guard_memory()
+            looks += 1
+        assert 10 < looks < 60
+        await (await RawSession.open(SliceServiceStub(channel))).attach([])
+
+
+def test_memory_of_its_own_is_known_and_what_was_freed_is_given_back() -> None:
+    assert 1 << 20 < mapped_memory.own_bytes() <= mapped_memory.resident_bytes()
+    mapped_memory.give_back()

@@ -112,7 +112,11 @@ class Broker:
         )
         self.acks = AckFlush(self.commit, self.dispatcher)
         self.watch = Watchman(
-            self.dispatcher, self.writers, (shares.deliveries, self.answers.share), self.commit.between_records
+            self.dispatcher,
+            self.writers,
+            (shares.deliveries, self.answers.share),
+            memory.budget_bytes,
+            self.commit.between_records,
         )
         self._full = False
         self._sessions = 0
@@ -202,6 +206,9 @@ class Broker:
     # Sessions.
 
     def open_session(self, window_bytes: int, wake: Callable[[], None], end: Callable[[], None]) -> Session:
+        """Raises ResourceExhausted while the process holds more than its budget."""
+        if self.watch.memory_short is not None:
+            raise self.watch.memory_short
         self._sessions += 1
         window = min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX)
         session = Session(self._sessions, window)

@@ -199,6 +199,12 @@ LARGE_ANSWER_WEIGHT: Final = 128
 LOOP_SLICE_MS: Final = 4
 """How long the loop may apply or read logs before everything else gets its turn."""
 
+MEMORY_SLACK_BYTES: Final = 64 << 20
+"""Above what is held though nobody is left to be ended, before sessions are ended again."""
+
+SESSIONS_ENDED_PER_LOOK: Final = 32
+"""Ended each second while the process holds more than its budget: with 4 MiB each, 128 MiB."""
+
 STALLED_SESSION_MS: Final = 10_000
 """A session whose client has taken nothing for so long is the first to end when deliveries fill their share."""
 

@@ -97,6 +97,7 @@ class SessionStream:
             data = await context.read()
             if data is grpc.aio.EOF:
                 return
+            self._broker.writers.heard(self._session)
             size_bytes = len(data)
             if size_bytes > PARSED_AT_ONCE_BYTES_MAX:
                 await commit.room_for(size_bytes)

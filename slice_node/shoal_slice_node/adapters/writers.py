@@ -6,9 +6,11 @@ first to end when memory is short.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection
+from itertools import islice, takewhile
 
-from shoal_contract.errors import ResourceExhausted
+from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import STALLED_SESSION_MS
@@ -23,6 +25,8 @@ class Writers:
         self.sessions: dict[int, Session] = {}
         self._wakers: dict[int, Callable[[], None]] = {}
         self._enders: dict[int, Callable[[], None]] = {}
+        self._heard: OrderedDict[Session, int] = OrderedDict()
+        """Session -> when a whole frame of it came last, steady_ms; the longest ago first."""
         self._writing: dict[Session, int] = {}
         """Session -> since when, steady_ms; in the order in which they began."""
         self._answers: dict[Session, Collection[Reservation]] = {}
@@ -35,11 +39,14 @@ class Writers:
     def open(self, session: Session, wake: Callable[[], None], end: Callable[[], None]) -> None:
         """`end`: to be called when the session has an `ended_by`."""
         self.sessions[session.number] = session
+        self.heard(session)
         self._wakers[session.number] = wake
         self._enders[session.number] = end
 
     def close(self, session: Session) -> None:
-        del self.sessions[session.number], self._wakers[session.number], self._enders[session.number]
+        for known in (self.sessions, self._wakers, self._enders):
+            del known[session.number]
+        del self._heard[session]
         self.ended(session)
 
     def wake(self, dirty: dict[int, Session]) -> None:
@@ -51,6 +58,22 @@ class Writers:
                 if session.ended_by is not None:
                     self._enders[number]()
         dirty.clear()
+
+    def heard(self, session: Session) -> None:
+        """A whole frame of it came, or it opened."""
+        self._heard[session] = steady_ms()
+        self._heard.move_to_end(session)
+
+    def end_silent(self, count: int, error: ShoalError) -> int:
+        """Ends up to so many sessions that consume nothing and from which nothing came for STALLED_SESSION_MS, the
+        longest silent first. Returns how many."""
+        until_ms = steady_ms() - STALLED_SESSION_MS
+        silent = takewhile(lambda one: self._heard[one] <= until_ms, self._heard)
+        chosen = list(islice((one for one in silent if not one.attachments and one.ended_by is None), count))
+        for session in chosen:
+            session.ended_by = error
+            self._enders[session.number]()
+        return len(chosen)
 
     def began(self, session: Session, answers: Collection[Reservation] = ()) -> None:
         """A response is on its way to the transport. `answers`: the session's large ones, while they are not taken."""
