@@ -9,7 +9,7 @@ ETCD_DEBIAN := .tools/etcd-debian/etcd
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-etcd etcd etcd-if-go chromium check chart bench soak loadtest proto lock publish-contract upgrade
+.PHONY: help setup demo test test-etcd etcd chromium check chart bench soak loadtest proto lock publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -27,8 +27,8 @@ demo: setup  ## a local cluster replays real chat and churn, loses a node, and e
 	$(BIN)/shoal demo
 
 WORKERS ?= 2
-test: setup etcd-if-go  ## every test, WORKERS files at a time; that of the page skips where there is no Chromium
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+test: setup  ## every test, WORKERS files at a time; that of the page skips where there is no Chromium
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 etcd: $(ETCD)  ## the newest etcd 3.6, built by Go: coordination is tested with it too
 
@@ -37,10 +37,6 @@ $(ETCD): contract/etcd_main/main.go contract/etcd_main/go.mod contract/etcd_main
 	  "and there is no go on PATH: install it from https://go.dev/dl, or do without (make demo and make test do)"; exit 1; }
 	go build -C contract/etcd_main -trimpath -o $(CURDIR)/$@ .
 	@touch $@
-
-etcd-if-go:  # about 80 s of two cores the first time; where it cannot be built the tests do without
-	@command -v go >/dev/null || { echo "there is no Go: coordination is tested without etcd 3.6"; exit 0; } \
-	  && $(MAKE) --no-print-directory $(ETCD) || echo "etcd 3.6 was not built: coordination is tested without it"
 
 $(ETCD_DEBIAN):
 	@command -v apt-get >/dev/null && command -v dpkg >/dev/null || { echo "this etcd is Debian's package etcd-server:" \
