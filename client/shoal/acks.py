@@ -159,7 +159,8 @@ class AckSender:
         self._frames: list[list[Acked]] = []
         """Taken from the gather and not sent yet, the next at the end."""
         self._in_flight: dict[int, list[Acked]] = {}
-        """By a number of its own: at most ACK_FRAMES_MAX, those among them that wait to be sent again."""
+        """Frames that were sent and not answered, by a number of their own; one that was refused and will be sent again
+        is among them. At most ACK_FRAMES_MAX."""
         self._frames_sent = 0
         self._timer: asyncio.TimerHandle | None = None
         self._taken = 0

@@ -8,6 +8,7 @@ end.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
 
-class Frame:
+class Frame(ABC):
     """`sequence` 0: not sent yet. `deadline`: event loop time of the first waiter's deadline."""
 
     __slots__ = ("deadline", "sequence")
@@ -29,22 +30,22 @@ class Frame:
         self.sequence = 0
         self.deadline = float("inf")
 
+    @abstractmethod
     def fill(self, request: wire.SessionRequest) -> bool:
         """Writes itself into a session request; False: it need not be sent any more."""
-        raise NotImplementedError
 
-    def answered(self, answer: wire.Answer) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def answered(self, answer: wire.Answer) -> None: ...
 
+    @abstractmethod
     def failed(self, error: ShoalError) -> None:
         """Refused as a whole, or given up."""
-        raise NotImplementedError
 
     def stream_ended(self) -> bool:
         """Its stream was lost before the answer, or before it was sent: whether the next stream must have it."""
         return True
 
-    def expire(self, now: float, error: ShoalError) -> None:
+    def expire(self, now: float, error: ShoalError) -> None:  # noqa: B027 - some have no waiters
         """Fails the waiters beyond their deadline."""
 
 

@@ -4,6 +4,7 @@ gathers."""
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -30,9 +31,9 @@ class PublishRequest(Request):
         super().__init__((PublishRequest, mandatory), 1, wire_bytes + len(key) + 8, deadline)
         self.key = key
 
+    @abstractmethod
     def chunk(self) -> bytes:
         """Returns it serialized. From then on it stays as it is."""
-        raise NotImplementedError
 
     def begin(self, step: wire.Step) -> Columns:
         step.publishes.mandatory = self.kind[1]

@@ -8,6 +8,7 @@ that call only. Not here: publishes (publish_requests.py), gathering (gather.py)
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -23,7 +24,7 @@ Columns = tuple[Any, ...]
 """The repeated fields of one step that its requests are written into."""
 
 
-class Request:
+class Request(ABC):
     """One request of the wire: all or nothing. `operations`: its keys (at least 1)."""
 
     __slots__ = ("cost_bytes", "deadline", "kind", "operations")
@@ -37,28 +38,28 @@ class Request:
         """Event loop time of the first waiter's deadline."""
 
     @property
+    @abstractmethod
     def alive(self) -> bool:
         """Whether a caller still waits. A dead request that was not sent yet is left out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, step: wire.Step) -> Columns:
         """Makes an empty step one of its kind. Returns the columns for `put`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def put(self, columns: Columns) -> None:
         """Writes itself into the columns of a step of its kind. What was put once can be put again."""
-        raise NotImplementedError
 
-    @staticmethod
+    @staticmethod  # noqa: B027 - most have nothing that waits
     def finish(step: wire.Step, requests: Sequence[Request]) -> None:
         """Writes what had to wait until the frame is sent, for all requests of the step."""
 
+    @abstractmethod
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         """Answered; its columns begin at `position`."""
-        raise NotImplementedError
 
-    def fail(self, error: ShoalError) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def fail(self, error: ShoalError) -> None: ...
 
     def expire(self, now: float, error: ShoalError) -> None:
         """Fails the waiters beyond their deadline."""

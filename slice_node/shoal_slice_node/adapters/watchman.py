@@ -53,12 +53,12 @@ class Watchman:
         """Until cancelled."""
         while True:
             await asyncio.sleep(STEP_WATCH_MS / 1000)
-            await self._between_records.wait()
+            await self.guard_memory()
+            await self._between_records.wait()  # The last wait: what follows looks into tables and dispatch.
             for share, needed_bytes in zip(self._shares, (0, LARGE_ANSWER_BYTES), strict=True):
                 session = self._writers.end_stalled(share, needed_bytes)
                 if session is not None:
                     _log.warning("session %d ends: %s", session.number, session.ended_by)
-            await self.guard_memory()
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))
             self.look()
 
