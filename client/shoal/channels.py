@@ -7,10 +7,10 @@ from typing import Final
 import grpc.aio
 
 from shoal.limits import BACKOFF_MAX_S, KEEPALIVE_S, KEEPALIVE_TIMEOUT_S
-from shoal_contract.limits import FRAME_BYTES_MAX
+from shoal_contract.limits import FRAME_BYTES_MAX, REQUEST_BYTES_MAX
 
 OPTIONS: Final[list[tuple[str, int]]] = [
-    ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+    ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),

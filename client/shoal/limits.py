@@ -2,7 +2,13 @@
 
 from typing import Final
 
-from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX
+from shoal_contract.limits import (
+    BODY_BYTES_MAX,
+    CHUNK_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    FRAME_OPERATIONS_MAX,
+    REQUEST_BYTES_MAX,
+)
 
 # Requests to one slice
 
@@ -154,10 +160,10 @@ LIST_ITEMS_DEFAULT: Final = 100
 """Items of a page where the caller names no number: a screen or two."""
 
 assert GATHER_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
-assert max(GATHER_BYTES_MAX, CHUNK_BYTES_MAX) + (64 << 10) <= FRAME_BYTES_MAX
+assert max(GATHER_BYTES_MAX, CHUNK_BYTES_MAX) + (64 << 10) <= REQUEST_BYTES_MAX
 assert CHUNK_GATHER_BYTES_MAX + BODY_BYTES_MAX <= CHUNK_BYTES_MAX
 assert CHUNK_BYTES_MAX + REQUEST_OVERHEAD_BYTES <= UNANSWERED_BYTES_MAX
 assert PULL_BYTES_MAX * 2 <= FRAME_BYTES_MAX
-assert ATTACH_QUEUES_MAX * 270 <= FRAME_BYTES_MAX
+assert ATTACH_QUEUES_MAX * 270 <= REQUEST_BYTES_MAX
 assert ACK_HANDLES_MAX * 5 < ACK_BYTES_MAX
 assert SESSION_END_S < CLOSE_S

@@ -6,6 +6,7 @@ Belongs here: ShoalError <-> gRPC status. Does not: errors inside session frames
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any, Final, NoReturn
 
@@ -14,7 +15,8 @@ from google.protobuf.message import DecodeError
 
 from shoal_contract import errors
 from shoal_contract.errors import METADATA_KEY, ShoalError, cut_text
-from shoal_contract.limits import STATUS_TEXT_BYTES_MAX
+from shoal_contract.hang_up import hang_up
+from shoal_contract.limits import ABORT_S, STATUS_TEXT_BYTES_MAX
 from shoal_contract.wire import common_pb2 as wire
 
 _STATUS: Final[dict[wire.ErrorCode.ValueType, grpc.StatusCode]] = {
@@ -69,15 +71,23 @@ async def send_headers(context: grpc.aio.ServicerContext[Any, Any]) -> None:
     await context.send_initial_metadata(())
 
 
-async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError) -> NoReturn:
-    """Ends the call with the error's status and metadata. Raises grpc's own AbortError, which must not be caught."""
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, within_s: float = ABORT_S) -> NoReturn:
+    """Ends the call with the error's status and metadata. Raises grpc's own AbortError, which must not be caught.
+
+    The client hears of it after what was written before: one that does not read that `within_s` is hung up on. Its call
+    is cancelled then: raises CancelledError."""
     # gRPC drops a call whose trailers exceed 8 KiB, and with it the error: its texts are cut, here and in `to_wire`.
     # A traceback leads to frames that hold the request, and through a task back to the error: such a circle keeps MiBs
     # until the collector comes, which is seldom.
     error.__traceback__ = error.__context__ = None
     sent = error.to_wire()
     text = cut_text(sent.message, STATUS_TEXT_BYTES_MAX)
-    await context.abort(status_of(error), text, ((METADATA_KEY, sent.SerializeToString()),))
+    try:
+        async with asyncio.timeout(within_s):
+            await context.abort(status_of(error), text, ((METADATA_KEY, sent.SerializeToString()),))
+    except TimeoutError:
+        await hang_up(context.peer())
+        raise asyncio.CancelledError("the client did not read: it was hung up on") from None
     raise AssertionError("abort returned")
 
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 import grpc
 
 from shoal_contract.grpc_requests import DecodingChecked
-from shoal_contract.limits import FRAME_BYTES_MAX, HANDSHAKE_MS_MAX
+from shoal_contract.limits import FRAME_BYTES_MAX, HANDSHAKE_MS_MAX, REQUEST_BYTES_MAX
 
 Options = Sequence[tuple[str, Any]]
 
 OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
-    ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", FRAME_BYTES_MAX),
     # Two processes must never share a port by accident: the second one fails to start.
     ("grpc.so_reuseport", 0),

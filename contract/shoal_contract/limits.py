@@ -18,11 +18,18 @@ CHUNK_HEADERS_MAX: Final = 4096
 """Header fields in one chunk, over all of its messages: with them a chunk has at most 20,480 fields on the wire."""
 
 FRAME_BYTES_MAX: Final = 4 << 20
-"""One gRPC message, either way: gRPC's own default."""
+"""One gRPC message: gRPC's own default. Answers and deliveries fill it."""
+
+REQUEST_BYTES_MAX: Final = CHUNK_BYTES_MAX + (256 << 10)
+"""What a server takes in one such message: a largest chunk and more. Each of its callers may have one on its way, which
+the transport holds before anyone can count it."""
 
 HANDSHAKE_MS_MAX: Final = 5_000
 """How long a new connection to a gRPC server may take for TLS and HTTP/2 settings: some round trips of a slow
 network."""
+
+ABORT_S: Final = 5.0
+"""How long the client of a call that a server ends may take to read what was written before. Then it is hung up on."""
 
 FRAME_OPERATIONS_MAX: Final = 1_000
 """Keys and queues in one frame, over all of its steps: about 5 ms of a slice, which others wait for."""
@@ -95,7 +102,7 @@ FIRST_OFFSET: Final = 1
 """Offsets begin at 1, so that 0 can mean none."""
 
 assert CHUNK_BYTES_MAX > BODY_BYTES_MAX
-assert FRAME_BYTES_MAX >= CHUNK_BYTES_MAX + (64 << 10)
+assert CHUNK_BYTES_MAX + (64 << 10) <= REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
 assert 2 * ERROR_TEXT_BYTES_MAX * 4 // 3 + 3 * STATUS_TEXT_BYTES_MAX < 7 << 10
 assert IMPORT_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert RUN_BYTES == PRODUCER_BYTES

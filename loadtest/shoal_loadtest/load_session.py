@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from shoal_contract.limits import FRAME_BYTES_MAX, PRODUCER_BYTES
+from shoal_contract.limits import FRAME_BYTES_MAX, PRODUCER_BYTES, REQUEST_BYTES_MAX
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.failure import BenchFailed
@@ -25,7 +25,7 @@ OnDeliveries = Callable[[Sequence[wire.Delivery]], None]
 _METHOD = "/shoal.v1.SliceService/Session"
 _OPTIONS = (
     ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
-    ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+    ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
     # A connection of its own, as a client process would have.
     ("grpc.use_local_subchannel_pool", 1),
 )

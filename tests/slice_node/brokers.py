@@ -9,7 +9,6 @@ from pathlib import Path
 import grpc
 
 from shoal_contract.limits import PARTITIONS_DEFAULT
-from shoal_slice_node.adapters import watchman
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
 from shoal_slice_node.adapters.data_folder import STORE_FOLDER
 from shoal_slice_node.adapters.figures import Figures
@@ -17,8 +16,8 @@ from shoal_slice_node.adapters.recovery import recover
 from shoal_slice_node.adapters.servers import Servers
 from shoal_slice_node.core.memory import plan_memory
 
-OPTIONS = BrokerOptions(plan_memory(512))
-vars(watchman)["own_bytes"] = lambda: 0  # What the tests hold in this process is not the broker's.
+OPTIONS = BrokerOptions(plan_memory(512), own_bytes=lambda: 0)
+"""What the tests hold in this process is not the broker's."""
 
 
 @asynccontextmanager

@@ -295,6 +295,26 @@ async def test_a_large_frame_waits_before_it_is_parsed() -> None:
         await asyncio.wait_for(waiting, 10)
 
 
+async def test_large_frames_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """150 sessions that sent one each at once took a node of 512 MiB to 771."""
+    monkeypatch.setattr(commit_loop, "UNPARSED_FACTOR", 1)
+    async with looped() as (node, _):
+        held = threading.Event()
+        node.disk.hold = held
+        payload = change_of(*(publish("k", bytes(1 << 20)) for _ in range(3)))
+        for number in range(40):
+            node.loop.submit(Item(Kind.CHANGE, payload, lambda _: None, lambda _: None), number)
+        waiting = [asyncio.create_task(node.loop.room_for(16 << 20)) for _ in range(4)]
+        done, _ = await asyncio.wait(waiting, timeout=0.1)
+        (refused,) = done
+        error = refused.exception()
+        assert isinstance(error, ResourceExhausted) and error.limit == 48 << 20 and error.value == 64 << 20
+        held.set()
+        left = [task for task in waiting if task is not refused]
+        await asyncio.wait_for(asyncio.gather(*left), 10)
+        assert not node.loop._unparsed_bytes
+
+
 async def test_acks_are_not_flushed_in_the_middle_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     slowly(monkeypatch)
     async with looped() as (found, _):

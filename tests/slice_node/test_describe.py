@@ -10,9 +10,11 @@ import pytest
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core import backlog, reading
+from shoal_slice_node.core import backlog, binding_walk, reading
+from shoal_slice_node.core.binding_walk import walk_bindings
 from shoal_slice_node.core.limits import DESCRIBE_RANGES_PER_BINDING, READ_ROWS_PER_STEP
 from shoal_slice_node.core.reading import describe
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.turns import finish
 
@@ -85,3 +87,41 @@ def test_bindings_that_end_while_a_queue_is_described_are_left_out() -> None:
     assert not list(core.tables.key.scan()), "its keys went"
     found = finish(work).queues[0]
     assert 0 < len(found.bindings) < len(keys) and found.messages == 350 * len(found.bindings)
+
+
+@pytest.mark.parametrize("unbound", [False, True])
+def test_done_ranges_are_decoded_a_bounded_number_at_a_time(unbound: bool) -> None:
+    """A bucket of forty bindings, 2,000 ranges each, was one step of 14 ms; ended ones came 256 at a time."""
+    core = CoreDriver()
+    keys = [f"k{number}" for number in range(20)]
+    core.change(declare("q"), bind("q", *keys))
+    core.change(*(publish(key, *([b"x"] * 70)) for key in keys))
+    with_done(core, "q", keys, every_second(30))
+    if unbound:
+        core.change(unbind("q", *keys))
+    queue = core.state.load_queue(b"q")
+    assert queue is not None
+    with patch.object(binding_walk, "WALKED_RANGES_PER_STEP", 75):
+        batches = [len(batch) for batch in walk_bindings(core.state, queue.id)]
+    assert max(batches) == 3 and sum(batches) == len(keys)
+
+
+def test_a_binding_that_stays_comes_once_though_others_of_its_bucket_go_meanwhile() -> None:
+    core = CoreDriver()
+    keys = [f"k{number}" for number in range(200)]
+    core.change(declare("q"), bind("q", *keys))
+    core.change(*(publish(key, *([b"x"] * 10)) for key in keys))
+    with_done(core, "q", keys, every_second(3))
+    queue = core.state.load_queue(b"q")
+    assert queue is not None
+    met: list[bytes] = []
+    gone: set[str] = set()
+    with patch.object(binding_walk, "WALKED_RANGES_PER_STEP", 10):
+        for number, batch in enumerate(walk_bindings(core.state, queue.id)):
+            met += [binding.key_id for binding in batch]
+            if number % 3 == 0 and len(gone) < 150:
+                going = [key for key in keys if key not in gone][number % 7 :: 5][:10]
+                core.change(unbind("q", *going, discard=True))
+                gone.update(going)
+    stayed = {core.tables.key.get(core.state.full_name(key.encode())) for key in keys if key not in gone}
+    assert len(met) == len(set(met)) and {(row or b"")[ID] for row in stayed} <= set(met)

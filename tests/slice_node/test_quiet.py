@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters.broker import BrokerOptions
 from shoal_slice_node.adapters.files import DiskFiles
 from shoal_slice_node.adapters.journal_reader import list_segments
 
@@ -56,7 +56,7 @@ async def test_the_last_changes_are_checkpointed_once_they_are_old(
 async def test_a_segment_is_archived_at_its_age_though_it_is_not_full(tmp_path: Path) -> None:
     place = tmp_path / "archive"
     place.mkdir()
-    options = BrokerOptions(OPTIONS.memory, place, archive_every_s=0.1)
+    options = replace(OPTIONS, archive=place, archive_every_s=0.1)
     async with running(tmp_path / "data", options=options) as broker, connected(broker, tmp_path / "data") as channel:
         stub = SliceServiceStub(channel)
         for queue in (b"a", b"b"):
@@ -70,7 +70,7 @@ async def test_a_segment_is_archived_at_its_age_though_it_is_not_full(tmp_path: 
 async def test_without_an_age_a_segment_that_is_not_full_stays(tmp_path: Path) -> None:
     place = tmp_path / "archive"
     place.mkdir()
-    options = BrokerOptions(OPTIONS.memory, place)
+    options = replace(OPTIONS, archive=place)
     async with running(tmp_path / "data", options=options) as broker, connected(broker, tmp_path / "data") as channel:
         await SliceServiceStub(channel).Declare(wire.DeclareRequest(queue=b"q"))
         await broker.checkpointed()

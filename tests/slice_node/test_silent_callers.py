@@ -28,22 +28,24 @@ from shoal_slice_node.adapters import (
     mapped_memory,
     servers,
     slice_service,
+    unary,
     watchman,
     writers,
 )
 from shoal_slice_node.adapters.broker import BrokerOptions
+from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
+    LARGE_ANSWER_BYTES,
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
     SESSIONS_MAX,
     UNARY_AT_ONCE_MAX,
     UNARY_PER_CONNECTION_MAX,
-    UNARY_READ_CROWDED_S,
+    UNARY_UNREAD_BYTES_MAX,
 )
 from shoal_slice_node.adapters.unary import Admission, parse
 
 from .brokers import OPTIONS, connected, running, served
-from .core_driver import publish
 from .raw_session import NARROW, RawSession
 
 WAIT_S = 30
@@ -143,7 +145,7 @@ async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -
         failure = next(iter(ended)).exception()
         assert isinstance(failure, grpc.aio.AioRpcError)
         error = from_rpc_error(failure)
-        assert isinstance(error, DeadlineExceeded) and "other calls wait for its place" in error.message
+        assert isinstance(error, DeadlineExceeded) and "other calls wait for its room" in error.message
         for call in calls:
             call.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
@@ -173,13 +175,14 @@ async def test_places_go_from_connection_to_connection() -> None:
     assert not admission._held and not admission._lines and admission._free == UNARY_AT_ONCE_MAX
 
 
-async def test_one_connection_alone_may_take_its_time_to_send(tmp_path: Path) -> None:
+async def test_one_connection_alone_may_take_its_time_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its calls wait for each other only: a client on a slow line is not hurried by its own."""
+    monkeypatch.setattr(unary, "UNARY_READ_CROWDED_S", 0.05)
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
         calls: list[Any] = [
             channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(UNARY_PER_CONNECTION_MAX + 4)
         ]
-        await asyncio.sleep(2.5 * UNARY_READ_CROWDED_S)
+        await asyncio.sleep(0.2)
 
         async def answer_of(call: Any) -> Any:
             await call.write(wire.DeclareRequest(queue=b"q").SerializeToString())
@@ -217,7 +220,7 @@ async def test_a_session_that_does_not_read_its_answers_ends_when_others_need_th
 ) -> None:
     """The share of answers was never quite full, so it never ended, and all others waited for ever."""
     monkeypatch.setattr(writers, "STALLED_SESSION_MS", 300)
-    options = BrokerOptions(replace(OPTIONS.memory, answers_bytes=0))  # Room for one.
+    options = replace(OPTIONS, memory=replace(OPTIONS.memory, answers_bytes=0))  # Room for one.
     async with (
         running(tmp_path, options=options) as broker,
         served(broker, tmp_path) as address,
@@ -256,44 +259,131 @@ def test_padding_in_unknown_fields_is_not_kept() -> None:
     assert all(one == request for one in kept)
 
 
-async def test_above_its_budget_a_node_ends_sessions_that_consume_nothing_and_takes_no_new_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Held:
+    """What a process seems to hold."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def options(self) -> BrokerOptions:
+        return replace(OPTIONS, own_bytes=lambda: self.bytes)
+
+
+async def ended_for_memory(session: RawSession) -> bool:
+    """Whether the slice has ended it for that; it says nothing else meanwhile."""
+    try:
+        async with asyncio.timeout(0.3):
+            await session.read_until(lambda: False)
+    except TimeoutError:
+        return False
+    except grpc.aio.AioRpcError as ended:
+        error = from_rpc_error(ended)
+        assert isinstance(error, ResourceExhausted) and "its budget is" in error.message
+    return True
+
+
+@pytest.mark.parametrize(
+    ("times", "silent_ms", "idle_ends", "consumer_ends"),
+    [
+        (1.1, 2_000, False, False),
+        (1.1, 11_000, True, False),
+        (1.3, 500, False, False),
+        (1.3, 2_000, True, False),
+        (1.6, 11_000, True, True),
+    ],
+)
+async def test_above_its_budget_a_node_ends_silent_sessions_and_takes_no_new_ones(
+    times: float, silent_ms: int, idle_ends: bool, consumer_ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(WAIT_S):
+    held = Held()
+    async with (
+        running(tmp_path, options=held.options()) as broker,
+        connected(broker, tmp_path) as channel,
+        asyncio.timeout(WAIT_S),
+    ):
         stub = SliceServiceStub(channel)
         await stub.Declare(wire.DeclareRequest(queue=b"q"))
-        consumer, silent_one = await RawSession.open(stub), await RawSession.open(stub)
+        consumer, idle = await RawSession.open(stub), await RawSession.open(stub)
         await consumer.attach([b"q"])
-        await silent_one.attach([])
-        monkeypatch.setattr(watchman, "own_bytes", lambda: 1 << 40)
-        await broker.watch.guard_memory()
-        assert silent_one.call.done() is False, "it said something just now"
-        monkeypatch.setattr(writers, "STALLED_SESSION_MS", 0)
-        await broker.watch.guard_memory()
-        with pytest.raises(grpc.aio.AioRpcError) as ended:
-            await silent_one.read_until(lambda: False)
-        assert isinstance(from_rpc_error(ended.value), ResourceExhausted)
+        await idle.attach([])
+        held.bytes = int(times * OPTIONS.memory.budget_bytes)
+        now_ms = steady_ms()
+        monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + silent_ms)
         newcomer = await RawSession.open(stub)
+        async with asyncio.timeout(WAIT_S):
+            while broker.watch.memory_short is None:  # noqa: ASYNC110 - the node is doing it
+                await asyncio.sleep(0.01)
+        broker.watch.guard_memory()  # Consumers are looked at once no other is left.
+        assert await ended_for_memory(idle) is idle_ends
+        assert await ended_for_memory(consumer) is consumer_ends
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await newcomer.attach([b"q"])
+            await (await RawSession.open(stub)).attach([b"q"])
         assert "its budget is" in str(from_rpc_error(refused.value))
-        monkeypatch.setattr(watchman, "own_bytes", lambda: 0)
-        await broker.watch.guard_memory()
+        held.bytes = 0
+        broker.watch.guard_memory()
         await (await RawSession.open(stub)).attach([b"q"])
-        await consumer.change(publish("q-key", b"still there"))
+        newcomer.call.cancel()
 
 
 async def test_memory_that_nobody_can_give_back_locks_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(WAIT_S):
-        monkeypatch.setattr(watchman, "own_bytes", lambda: 1 << 40)
-        looks = 0
-        while looks == 0 or broker.watch.memory_short is not None:
-            await broker.watch.guard_memory()
-            looks += 1
-        assert 10 < looks < 60
+    held = Held()
+    held.bytes = 1 << 40
+    async with (
+        running(tmp_path, options=held.options()) as broker,
+        connected(broker, tmp_path) as channel,
+        asyncio.timeout(WAIT_S),
+    ):
+        broker.watch.guard_memory()
+        assert broker.watch.memory_short is not None
+        now_ms = steady_ms()
+        for later_ms in (19_000, 21_000, 21_000):
+            monkeypatch.setattr(watchman, "steady_ms", lambda later_ms=later_ms: now_ms + later_ms)
+            assert broker.watch.memory_short is not None
+            broker.watch.guard_memory()
+        assert broker.watch.memory_short is None
         await (await RawSession.open(SliceServiceStub(channel))).attach([])
+
+
+async def test_an_unread_answer_keeps_no_place_unless_very_much_is_unread() -> None:
+    admission = Admission()
+    large = UNARY_UNREAD_BYTES_MAX // 2
+    async with admission.place("a") as leave_first, admission.place("a") as leave_second, admission.place("a") as leave:
+        with admission.unread(large, leave_first), admission.unread(large, leave_second):
+            assert admission._free == UNARY_AT_ONCE_MAX - 1 and not admission.crowded_by_answers
+            with admission.unread(1, leave):
+                assert admission._free == UNARY_AT_ONCE_MAX - 1 and admission.crowded_by_answers
+            assert not admission.crowded_by_answers
+    assert admission._free == UNARY_AT_ONCE_MAX and not admission._held and not admission._unread_bytes
+
+
+async def test_unary_answers_that_are_not_read_end_when_others_wait(tmp_path: Path) -> None:
+    """Each held its place, and room for a largest answer, for 30 s: six of them stopped all pulls."""
+    options = replace(OPTIONS, memory=replace(OPTIONS.memory, answers_bytes=0))  # Room for one.
+    async with (
+        running(tmp_path, options=options) as broker,
+        served(broker, tmp_path) as address,
+        grpc.aio.insecure_channel(address, options=NARROW) as narrow,
+        grpc.aio.insecure_channel(address) as channel,
+        asyncio.timeout(WAIT_S),
+    ):
+        stub = SliceServiceStub(channel)
+        await stub.Declare(wire.DeclareRequest(queue=b"q"))
+        await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
+        await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[bytes(1 << 20)])))
+        request = wire.PullRequest(pull=wire.Pull(queue=b"q", messages_max=10, peek=True))
+        greedy: Any = narrow.stream_stream("/shoal.v1.SliceService/Pull")()
+        await greedy.write(request.SerializeToString())
+        share = broker.answers.share
+        while not (1 << 20) <= share.used_bytes < LARGE_ANSWER_BYTES:  # noqa: ASYNC110 - the node is doing it
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(WAIT_S / 3):
+            assert (await stub.Pull(request)).deliveries
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            while await greedy.read() is not grpc.aio.EOF:
+                pass
+        assert failed.value.code() is grpc.StatusCode.UNAVAILABLE, "it was hung up on"
 
 
 def test_memory_of_its_own_is_known_and_what_was_freed_is_given_back() -> None:

@@ -14,7 +14,7 @@ import grpc
 from shoal.cluster_map import ClusterMap, first_map
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
-from shoal_contract.limits import FRAME_BYTES_MAX
+from shoal_contract.limits import FRAME_BYTES_MAX, REQUEST_BYTES_MAX
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_contract.wire.redirector_pb2 import WatchMapRequest
@@ -22,7 +22,7 @@ from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_pipeline.limits import CLUSTER_ANSWER_S_MAX
 
 _OPTIONS: Final[list[tuple[str, int]]] = [
-    ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+    ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_time_ms", 20_000),

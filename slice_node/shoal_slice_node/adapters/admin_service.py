@@ -19,7 +19,7 @@ from shoal_contract.wire import slice_pb2
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.limits import LIST_ITEMS_DEFAULT, LIST_TURN_MS, LISTS_AT_ONCE_MAX, LISTS_WAITING_MAX
-from shoal_slice_node.adapters.unary import Admission, Unary, unary_handlers
+from shoal_slice_node.adapters.unary import Admission, Call, Unary, unary_handlers
 from shoal_slice_node.core.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -34,28 +34,28 @@ class AdminService:
         self._lists = asyncio.Semaphore(LISTS_AT_ONCE_MAX)
         self._waiting = 0
 
-    async def figures(self, request: wire.FiguresRequest, context: Context) -> wire.FiguresResponse:
+    async def figures(self, request: wire.FiguresRequest, call: Call) -> wire.FiguresResponse:
         return self._figures.now()
 
-    async def list_queues(self, request: wire.ListQueuesRequest, context: Context) -> wire.ListQueuesResponse:
+    async def list_queues(self, request: wire.ListQueuesRequest, call: Call) -> wire.ListQueuesResponse:
         _check_cursor(request.prefix, request.after)
         work = list_queues(self._state, request.prefix, request.after, _limit(request.limit))
         queues, following = await self._gather(work)
         return wire.ListQueuesResponse(queues=queues, next=following)
 
-    async def list_keys(self, request: wire.ListKeysRequest, context: Context) -> wire.ListKeysResponse:
+    async def list_keys(self, request: wire.ListKeysRequest, call: Call) -> wire.ListKeysResponse:
         _check_cursor(request.prefix, request.after)
         work = list_keys(self._state, request.prefix, request.after, _limit(request.limit))
         keys, following = await self._gather(work)
         names, queues = [name for name, _ in keys], [count for _, count in keys]
         return wire.ListKeysResponse(keys=names, queues=queues, next=following)
 
-    async def list_members(self, request: wire.ListMembersRequest, context: Context) -> wire.ListMembersResponse:
+    async def list_members(self, request: wire.ListMembersRequest, call: Call) -> wire.ListMembersResponse:
         work = list_members(self._state, request.key, request.after, _limit(request.limit))
         queues, following = await self._gather(work)
         return wire.ListMembersResponse(queues=queues, next=following)
 
-    async def list_bindings(self, request: wire.ListBindingsRequest, context: Context) -> wire.ListBindingsResponse:
+    async def list_bindings(self, request: wire.ListBindingsRequest, call: Call) -> wire.ListBindingsResponse:
         check_name(request.queue, "queue")
         work = list_bindings(self._state, request.queue, request.after, _limit(request.limit))
         bindings, following = await self._gather(work)

@@ -48,6 +48,10 @@ class AnswerRoom:
         self._line.append(start)
         self._admit()
 
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._line)
+
     async def reserved(self) -> Reservation:
         """The same, to be awaited."""
         done: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()

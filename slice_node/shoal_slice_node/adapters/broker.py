@@ -31,6 +31,7 @@ from shoal_slice_node.adapters.limits import (
     SESSION_BYTES_MAX,
 )
 from shoal_slice_node.adapters.maintenance import Maintenance
+from shoal_slice_node.adapters.mapped_memory import own_bytes
 from shoal_slice_node.adapters.recovery import Recovered
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.adapters.store import Store
@@ -61,6 +62,8 @@ class BrokerOptions:
     archive_every_s: float = 0
     lease_left_s: Callable[[], float] = lambda: float(1 << 20)
     """How long this node surely may answer; a node that runs alone always may."""
+    own_bytes: Callable[[], int] = own_bytes
+    """What the process holds."""
 
 
 class Broker:
@@ -117,6 +120,7 @@ class Broker:
             (shares.deliveries, self.answers.share),
             memory.budget_bytes,
             self.commit.between_records,
+            options.own_bytes,
         )
         self._full = False
         self._sessions = 0

@@ -18,7 +18,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
 from shoal_slice_node.adapters.limits import SNAPSHOT_READERS_MAX, SNAPSHOT_STALL_S, SNAPSHOT_WAITERS_MAX
 from shoal_slice_node.adapters.snapshot import Snapshot
-from shoal_slice_node.adapters.unary import Admission, Unary, unary_handlers
+from shoal_slice_node.adapters.unary import Admission, Call, Unary, unary_handlers
 
 SERVICE = "shoal.v1.BulkService"
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -36,7 +36,7 @@ class BulkService:
     async def import_chunks(self, _: object, context: Context) -> None:
         await ImportStream(self._broker, context).serve()
 
-    async def import_status(self, request: wire.ImportStatusRequest, context: Context) -> wire.ImportStatusResponse:
+    async def import_status(self, request: wire.ImportStatusRequest, call: Call) -> wire.ImportStatusResponse:
         """Raises Malformed."""
         return wire.ImportStatusResponse(chunk=last_chunk(self._broker, request.run))
 

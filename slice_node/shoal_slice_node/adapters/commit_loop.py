@@ -26,6 +26,7 @@ from shoal_slice_node.adapters.limits import (
     OPERATION_US,
     PENDING_BYTES_DEFAULT,
     SOURCE_PENDING_BYTES_MIN,
+    UNPARSED_FACTOR,
 )
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.core.effects import Effects
@@ -113,6 +114,8 @@ class CommitLoop:
         self._wake = asyncio.Event()
         self._waiting_for_room: dict[Hashable, asyncio.Event] = {}
         self._large_room = asyncio.Event()
+        self._unparsed_bytes = 0
+        """Of large frames that wait for room."""
         self._time_ms = 0
         self._in_journal_thread = in_journal_thread
         self._taken: deque[Item] = deque()
@@ -150,10 +153,30 @@ class CommitLoop:
             await self._waiting_for_room.setdefault(source, asyncio.Event()).wait()
 
     async def room_for(self, size_bytes: int) -> None:
-        """Waits until so much may be pending besides: what is large is not even parsed before."""
-        while self._pending.bytes and self._pending.bytes + size_bytes > self._pending_bytes_max and not self._failure:
-            self._large_room.clear()
-            await self._large_room.wait()
+        """Waits until so much may be pending besides: what is large is not even parsed before. Raises ResourceExhausted
+        where too much waits so already."""
+        if not self._is_too_much(size_bytes):
+            return
+        limit = UNPARSED_FACTOR * self._pending_bytes_max
+        if self._unparsed_bytes + size_bytes > limit:
+            raise ResourceExhausted(
+                f"large frames of {self._unparsed_bytes} bytes wait to be worked on, and this one has {size_bytes};"
+                f" the limit is {limit}",
+                subject="waiting frames",
+                limit=limit,
+                value=self._unparsed_bytes + size_bytes,
+            )
+        self._unparsed_bytes += size_bytes
+        try:
+            while self._is_too_much(size_bytes):
+                self._large_room.clear()
+                await self._large_room.wait()
+        finally:
+            self._unparsed_bytes -= size_bytes
+
+    def _is_too_much(self, size_bytes: int) -> bool:
+        pending = self._pending.bytes
+        return bool(pending) and pending + size_bytes > self._pending_bytes_max and self._failure is None
 
     def _has_room(self, source: Hashable) -> bool:
         """A source may fill half of what is free: the more is pending, the less of it may be its own. A source that

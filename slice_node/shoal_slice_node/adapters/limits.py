@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from shoal_contract.limits import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX
+from shoal_contract.limits import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX, REQUEST_BYTES_MAX
 from shoal_slice_node.core.limits import ANSWERS_KEPT_MAX, PARCEL_BYTES_MAX, PULL_BYTES_MAX
 
 PRODUCER_IDLE_MS: Final = 24 * 3600 * 1000
@@ -147,6 +147,10 @@ STEPS_WATCHED_S: Final = 60
 PENDING_BYTES_DEFAULT: Final = 48 << 20
 """Frames and unary requests read and not yet applied, in all, where no memory plan says it."""
 
+UNPARSED_FACTOR: Final = 4
+"""Large frames that were read wait for room there before they are parsed: so many times as much. The session of one
+more ends, since a client may open any number of them."""
+
 SOURCE_PENDING_BYTES_MIN: Final = 64 << 10
 """What every source may have pending, however much others have: its next frame is read below this."""
 
@@ -179,7 +183,16 @@ UNARY_READ_CROWDED_S: Final = 0.5
 """The same while others wait for its place: requests come with their call, but for those of more than 64 KiB."""
 
 UNARY_WRITE_S: Final = 30.0
-"""How long the client of a unary call may take to read its answer: it holds one of few places meanwhile."""
+"""How long the client of a unary call may take to read its answer."""
+
+UNARY_WRITE_CROWDED_S: Final = 2.0
+"""The same while others wait for what it holds: a largest answer at 16 Mbit/s."""
+
+UNARY_ABORT_S: Final = 0.5
+"""What is left of it then, until it is hung up on: what it holds is counted until it is gone."""
+
+UNARY_UNREAD_BYTES_MAX: Final = 8 << 20
+"""Answers of unary calls that are not read yet, in all; above it their calls keep their places too."""
 
 UNARY_FIELDS_MAX: Final = 21_000
 """Fields of a unary request: a chunk's, and a few."""
@@ -202,8 +215,19 @@ LOOP_SLICE_MS: Final = 4
 MEMORY_SLACK_BYTES: Final = 64 << 20
 """Above what is held though nobody is left to be ended, before sessions are ended again."""
 
+MEMORY_LOOK_MS: Final = 100
+"""How often the process looks how much it holds: 0.1 ms each time. In between, clients of one network send 100 MB."""
+
+MEMORY_HIGH: Final = 1.25
+MEMORY_TOP: Final = 1.5
+"""Above so many times its budget a process ends sessions that were silent for SILENT_SESSION_MS; then those that
+consume, too. Its machine should have twice the budget (docs/administration.md)."""
+
+SILENT_SESSION_MS: Final = 1_000
+"""From a session that is in the middle of a request nothing came for so long."""
+
 SESSIONS_ENDED_PER_LOOK: Final = 32
-"""Ended each second while the process holds more than its budget: with 4 MiB each, 128 MiB."""
+"""Ended in one look while the process holds more than its budget, and one more for each request that is too much."""
 
 STALLED_SESSION_MS: Final = 10_000
 """A session whose client has taken nothing for so long is the first to end when deliveries fill their share."""
@@ -289,8 +313,8 @@ PROBLEMS_MAX: Final = 1_000
 
 assert ACK_FLUSH_MS >= TICK_MS
 assert APPEND_BYTES_MAX < SEGMENT_BYTES
-assert BATCH_BYTES_MAX + FRAME_BYTES_MAX < APPEND_BYTES_MAX
-assert BATCH_BYTES_MAX < FRAME_BYTES_MAX < PENDING_BYTES_DEFAULT
+assert BATCH_BYTES_MAX + REQUEST_BYTES_MAX < APPEND_BYTES_MAX
+assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < PENDING_BYTES_DEFAULT
 assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
 assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
 assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX

@@ -54,9 +54,13 @@ class Servers:
 
     def add(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
         """Adds the services, before `start`."""
-        admission = Admission()
+
+        def answers_waited_for() -> bool:
+            return broker.answers.is_waited_for
+
+        admission = Admission(answers_waited_for)
         self.clients.add_generic_rpc_handlers(tuple(slice_handlers(broker, admission)))
-        operators = admission if self.operators is self.clients else Admission()
+        operators = admission if self.operators is self.clients else Admission(answers_waited_for)
         self.operators.add_generic_rpc_handlers(
             (admin_handlers(broker, figures, operators), *bulk_handlers(broker, store_folder, operators))
         )

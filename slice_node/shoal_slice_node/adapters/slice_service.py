@@ -16,7 +16,7 @@ from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import PULL_LEASE_MS_DEFAULT, SESSION_OPEN_S
 from shoal_slice_node.adapters.session_stream import SessionStream, check_open
-from shoal_slice_node.adapters.unary import Admission, Unary, unary_handlers
+from shoal_slice_node.adapters.unary import Admission, Call, Unary, unary_handlers
 from shoal_slice_node.core.producers import numbered_twice, only_step
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.turns import Work
@@ -44,12 +44,12 @@ class SliceService:
             await abort(context, error)
         await stream.serve()
 
-    async def declare(self, request: wire.DeclareRequest, context: Context) -> wire.DeclareResponse:
+    async def declare(self, request: wire.DeclareRequest, call: Call) -> wire.DeclareResponse:
         step = wire.Step(declares=wire.Declares(queues=[request.queue], options=request.options))
-        outcome, _ = await self._change(context, step)
+        outcome, _ = await self._change(call, step)
         return wire.DeclareResponse(incarnation=outcome.offsets[0])
 
-    async def bind(self, request: wire.BindRequest, context: Context) -> wire.BindResponse:
+    async def bind(self, request: wire.BindRequest, call: Call) -> wire.BindResponse:
         binds = wire.Binds(
             queues=[request.queue],
             key_counts=[len(request.keys)],
@@ -57,48 +57,48 @@ class SliceService:
             start=request.start,
             start_value=request.start_value,
         )
-        outcome, _ = await self._change(context, wire.Step(binds=binds))
+        outcome, _ = await self._change(call, wire.Step(binds=binds))
         return wire.BindResponse(offsets=outcome.offsets)
 
-    async def unbind(self, request: wire.UnbindRequest, context: Context) -> wire.UnbindResponse:
+    async def unbind(self, request: wire.UnbindRequest, call: Call) -> wire.UnbindResponse:
         unbinds = wire.Unbinds(
             queues=[request.queue], key_counts=[len(request.keys)], keys=request.keys, discard=request.discard
         )
-        outcome, _ = await self._change(context, wire.Step(unbinds=unbinds))
+        outcome, _ = await self._change(call, wire.Step(unbinds=unbinds))
         return wire.UnbindResponse(offsets=outcome.offsets)
 
-    async def publish(self, request: wire.PublishRequest, context: Context) -> wire.PublishResponse:
+    async def publish(self, request: wire.PublishRequest, call: Call) -> wire.PublishResponse:
         publishes = wire.Publishes(
             keys=[request.key], chunks=[request.chunk.SerializeToString()], mandatory=request.mandatory
         )
         head = ChangeHead(request.producer or NO_PRODUCER, request.sequence, max(0, request.sequence - 1))
         if len(head.producer) != PRODUCER_BYTES:
             raise Malformed(f"producer is {len(head.producer)} bytes; it needs {PRODUCER_BYTES}", subject="producer")
-        outcome, live = await self._change(context, wire.Step(publishes=publishes), head)
+        outcome, live = await self._change(call, wire.Step(publishes=publishes), head)
         if len(outcome.offsets) != 1 or len(outcome.queues) != 1:
             raise numbered_twice(head.sequence)
         return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0], live=live[0] if live else 0)
 
-    async def drop(self, request: wire.DropRequest, context: Context) -> wire.DropResponse:
-        await self._change(context, wire.Step(drops=wire.Drops(queues=[request.queue])))
+    async def drop(self, request: wire.DropRequest, call: Call) -> wire.DropResponse:
+        await self._change(call, wire.Step(drops=wire.Drops(queues=[request.queue])))
         return wire.DropResponse()
 
-    async def purge(self, request: wire.PurgeRequest, context: Context) -> wire.PurgeResponse:
+    async def purge(self, request: wire.PurgeRequest, call: Call) -> wire.PurgeResponse:
         messages = position = 0
         while True:
             purges = wire.Purges(queues=[request.queue], positions=[position])
-            outcome, _ = await self._change(context, wire.Step(purges=purges))
+            outcome, _ = await self._change(call, wire.Step(purges=purges))
             messages += outcome.messages[0]
             position = outcome.positions[0]
             if not position:
                 return wire.PurgeResponse(messages=messages)
 
-    async def pull(self, request: wire.PullRequest, context: Context) -> wire.PullResponse:
+    async def pull(self, request: wire.PullRequest, call: Call) -> wire.PullResponse:
         work = requests.pull(self._broker, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX)
-        answer = await self._read(context, work)
+        answer = await self._read(call, work)
         return wire.PullResponse(deliveries=answer.pulled.deliveries)
 
-    async def ack(self, request: wire.AckRequest, context: Context) -> wire.AckResponse:
+    async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:
         if any(ack.handles for ack in request.acks):
             raise Malformed("handles belong to sessions; a unary ack names its queues", subject="handles")
         taken: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
@@ -114,16 +114,16 @@ class SliceService:
         self._broker.check_may_answer()
         return wire.AckResponse()
 
-    async def describe(self, request: wire.DescribeRequest, context: Context) -> wire.DescribeResponse:
-        answer = await self._read(context, requests.describe(self._broker, request.describe))
+    async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
+        answer = await self._read(call, requests.describe(self._broker, request.describe))
         return wire.DescribeResponse(description=answer.description)
 
     async def _change(
-        self, context: Context, step: wire.Step, head: ChangeHead = _UNNUMBERED
+        self, call: Call, step: wire.Step, head: ChangeHead = _UNNUMBERED
     ) -> tuple[wire.StepOutcome, Sequence[int]]:
         """Raises what the slice refuses it with."""
         data = wire.Change(steps=[step]).SerializeToString()
-        source = context.peer()
+        source = call.peer
         answer = await self._ask(
             source, lambda answered: requests.submit_change(self._broker, source, head, data, answered)
         )
@@ -132,12 +132,14 @@ class SliceService:
             raise from_wire(outcome.refusals[0].error)
         return outcome, answer.live
 
-    async def _read(self, context: Context, work: Callable[[], Work[wire.Answer]]) -> wire.Answer:
-        """Its place is kept until the answer is written, and so is what it reserves."""
-        source = context.peer()
+    async def _read(self, call: Call, work: Callable[[], Work[wire.Answer]]) -> wire.Answer:
+        """What it reserves is kept until the client has the answer."""
+        source = call.peer
         reservation = await self._broker.answers.reserved()
-        context.add_done_callback(lambda *_: reservation.release())  # type: ignore[arg-type]
-        return await self._ask(source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered))
+        call.held.callback(reservation.release)
+        answer = await self._ask(source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered))
+        reservation.settle(answer.ByteSize())
+        return answer
 
     async def _ask(self, source: Hashable, submit: Callable[[requests.Answered], None]) -> wire.Answer:
         done: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()

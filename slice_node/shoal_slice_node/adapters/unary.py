@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
@@ -24,6 +24,7 @@ from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.wire_count import Shape, count_fields
 from shoal_slice_node.adapters.limits import (
+    UNARY_ABORT_S,
     UNARY_AT_ONCE_MAX,
     UNARY_FIELDS_MAX,
     UNARY_LARGE_AT_ONCE_MAX,
@@ -31,7 +32,9 @@ from shoal_slice_node.adapters.limits import (
     UNARY_PER_CONNECTION_MAX,
     UNARY_READ_CROWDED_S,
     UNARY_READ_S,
+    UNARY_UNREAD_BYTES_MAX,
     UNARY_WAITING_MAX,
+    UNARY_WRITE_CROWDED_S,
     UNARY_WRITE_S,
 )
 from shoal_slice_node.adapters.requests import as_shoal_error
@@ -43,11 +46,19 @@ _log = logging.getLogger(__name__)
 _FLAT: Shape = {}
 
 
+class Call(NamedTuple):
+    """What a method is told of its call. `peer`: the client's connection. `held`: what is let go of once the client has
+    the answer, or cannot have it any more."""
+
+    peer: str
+    held: ExitStack
+
+
 class Unary(NamedTuple):
     """One method: how its request is parsed, what answers it. `shape`: messages within the request, for the count."""
 
     request: type[Message]
-    answer: Callable[[Any, Context], Awaitable[Message]]
+    answer: Callable[[Any, Call], Awaitable[Message]]
     shape: Shape = _FLAT
 
 
@@ -56,8 +67,12 @@ class Admission:
     connections take turns. `large`: for requests of more than UNARY_LARGE_BYTES, which are in memory several times
     while they are worked on."""
 
-    def __init__(self) -> None:
+    def __init__(self, others_wait: Callable[[], bool] = lambda: False) -> None:
+        """`others_wait`: whether calls wait for memory that answers hold which are not read."""
         self.large = asyncio.Semaphore(UNARY_LARGE_AT_ONCE_MAX)
+        self._others_wait = others_wait
+        self._unread_bytes = 0
+        """Of answers whose clients do not read them, or not yet."""
         self._free = UNARY_AT_ONCE_MAX
         self._held: Counter[str] = Counter()
         """Places, by connection."""
@@ -70,9 +85,14 @@ class Admission:
         """A call waits only because others have all places, not for those of its own connection."""
         return not self._free and self._next() is not None
 
+    @property
+    def crowded_by_answers(self) -> bool:
+        """A call waits for what answers hold that are not read."""
+        return self.crowded or self._unread_bytes > UNARY_UNREAD_BYTES_MAX or self._others_wait()
+
     @asynccontextmanager
-    async def place(self, peer: str) -> AsyncIterator[None]:
-        """Raises ResourceExhausted where too many wait already."""
+    async def place(self, peer: str) -> AsyncIterator[Callable[[], None]]:
+        """Gives what gives the place back sooner. Raises ResourceExhausted where too many wait already."""
         if self.waiting >= UNARY_WAITING_MAX:
             raise ResourceExhausted(
                 f"{self.waiting} calls wait for their turn; the limit is {UNARY_WAITING_MAX}",
@@ -84,14 +104,33 @@ class Admission:
         self._lines.setdefault(peer, deque()).append(turn)
         self.waiting += 1
         self._give()
+        left = False
+
+        def leave() -> None:
+            nonlocal left
+            if not left:
+                left = True
+                self._take_back(peer)
+
         try:
             await turn
-            yield
+            yield leave
         finally:
             if turn.cancelled():
                 self._leave_line(peer, turn)
             else:
-                self._take_back(peer)
+                leave()
+
+    @contextmanager
+    def unread(self, size_bytes: int, leave: Callable[[], None]) -> Iterator[None]:
+        """While an answer is not read. Its call does not keep its place for it, unless very much is unread."""
+        self._unread_bytes += size_bytes
+        if self._unread_bytes <= UNARY_UNREAD_BYTES_MAX:
+            leave()
+        try:
+            yield
+        finally:
+            self._unread_bytes -= size_bytes
 
     def _next(self) -> str | None:
         """The connection that has the next turn. Few are passed over: only few can have all places of one."""
@@ -134,61 +173,77 @@ def unary_handlers(service: str, methods: Mapping[str, Unary], admission: Admiss
 
 def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, Any]:
     async def serve(_: object, context: Context) -> None:
-        try:
-            async with admission.place(context.peer()):
-                data = await _read(context, admission)
-                if len(data) <= UNARY_LARGE_BYTES:
-                    answer = await method.answer(parse(method.request, data, method.shape), context)
-                else:
-                    async with admission.large:
-                        answer = await method.answer(parse(method.request, data, method.shape), context)
-                await _write(answer, context)
-        except ShoalError as error:
-            await abort(context, error)
-        except (grpc.aio.AbortError, grpc.aio.UsageError):
-            raise
-        except Exception as error:
-            await abort(context, as_shoal_error(error))
+        with ExitStack() as held:
+            try:
+                async with admission.place(context.peer()) as leave:
+                    data = await _answer(method, await _read(context, admission), Call(context.peer(), held), admission)
+                    with admission.unread(len(data), leave):
+                        await _write(data, context, admission)
+            except ShoalError as error:
+                await abort(context, error)
+            except (grpc.aio.AbortError, grpc.aio.UsageError):
+                raise
+            except Exception as error:
+                await abort(context, as_shoal_error(error))
 
     return grpc.stream_stream_rpc_method_handler(serve)
 
 
+async def _answer(method: Unary, data: bytes, call: Call, admission: Admission) -> bytes:
+    """Raises what the call is refused with."""
+    async with admission.large if len(data) > UNARY_LARGE_BYTES else nullcontext():
+        answer = await method.answer(parse(method.request, data, method.shape), call)
+    return answer.SerializeToString()
+
+
 async def _read(context: Context, admission: Admission) -> bytes:
     """Raises Malformed; DeadlineExceeded if the client takes too long to send it, sooner where others wait."""
+    async with _patience("request", "did not arrive", UNARY_READ_S, UNARY_READ_CROWDED_S, lambda: admission.crowded):
+        data = await context.read()
+    if data is grpc.aio.EOF:
+        raise Malformed("the call has no request", subject="request")
+    return bytes(data)
+
+
+async def _write(data: bytes, context: Context, admission: Admission) -> None:
+    """Ends the call if the client takes too long to read it, sooner where others wait."""
+
+    def crowded() -> bool:
+        return admission.crowded_by_answers
+
+    try:
+        async with _patience("answer", "was not read", UNARY_WRITE_S, UNARY_WRITE_CROWDED_S, crowded):
+            await send_headers(context)
+            await context.write(data)
+    except DeadlineExceeded as error:
+        await abort(context, error, UNARY_ABORT_S)
+
+
+@asynccontextmanager
+async def _patience(
+    what: str, lack: str, most_s: float, crowded_s: float, crowded: Callable[[], bool]
+) -> AsyncIterator[None]:
+    """Bounds what happens within. Raises DeadlineExceeded after `most_s`, or after `crowded_s` where others wait."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     looking: asyncio.TimerHandle
 
     def look() -> None:
         nonlocal looking
-        if admission.crowded and not patience.expired():
+        if crowded() and not patience.expired():
             patience.reschedule(loop.time())
-        looking = loop.call_later(UNARY_READ_CROWDED_S, look)
+        looking = loop.call_later(crowded_s, look)
 
-    looking = loop.call_later(UNARY_READ_CROWDED_S, look)
+    looking = loop.call_later(crowded_s, look)
     try:
-        async with asyncio.timeout(UNARY_READ_S) as patience:
-            data = await context.read()
+        async with asyncio.timeout(most_s) as patience:
+            yield
     except TimeoutError:
         waited_s = loop.time() - began_s
-        others = "; other calls wait for its place" if waited_s < UNARY_READ_S else ""
-        text = f"the request did not arrive within {waited_s:.1f} s{others}"
-        raise DeadlineExceeded(text, subject="request") from None
+        others = "; other calls wait for its room" if waited_s < most_s else ""
+        raise DeadlineExceeded(f"the {what} {lack} within {waited_s:.1f} s{others}", subject=what) from None
     finally:
         looking.cancel()
-    if data is grpc.aio.EOF:
-        raise Malformed("the call has no request", subject="request")
-    return bytes(data)
-
-
-async def _write(answer: Message, context: Context) -> None:
-    """Holds the call's place until the client takes its answer. Raises DeadlineExceeded if that takes too long."""
-    try:
-        async with asyncio.timeout(UNARY_WRITE_S):
-            await send_headers(context)
-            await context.write(answer.SerializeToString())
-    except TimeoutError:
-        raise DeadlineExceeded(f"the answer was not read within {UNARY_WRITE_S} s", subject="answer") from None
 
 
 def parse(form: type[Request], data: bytes, shape: Shape) -> Request:

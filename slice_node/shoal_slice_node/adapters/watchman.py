@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.limits import REQUEST_BYTES_MAX
+from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
     LARGE_ANSWER_BYTES,
+    MEMORY_HIGH,
+    MEMORY_LOOK_MS,
     MEMORY_SLACK_BYTES,
+    MEMORY_TOP,
     SERVED_STREAMS_PER_LOOK,
     SESSIONS_ENDED_PER_LOOK,
+    SILENT_SESSION_MS,
     STALLED_SESSION_MS,
     STEP_WATCH_MS,
 )
-from shoal_slice_node.adapters.mapped_memory import give_back, own_bytes
+from shoal_slice_node.adapters.mapped_memory import give_back
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -26,7 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 class Watchman:
-    """`shares`: deliveries, answers. `memory_bytes`: the process's budget.
+    """`shares`: deliveries, answers. `memory_bytes`: the process's budget; `own_bytes`: what it
+    holds.
 
     `memory_short`: the process holds more, and takes no new session. `silent`: bindings found that nothing would have
     served, since the start: always 0, or a defect."""
@@ -38,12 +46,15 @@ class Watchman:
         shares: tuple[Share, Share],
         memory_bytes: int,
         between_records: asyncio.Event,
+        own_bytes: Callable[[], int],
     ) -> None:
         self._dispatcher = dispatcher
         self._writers = writers
         self._shares = shares
         self._memory_bytes = self._bound_bytes = memory_bytes
-        self._looks_in_vain = 0
+        self._own_bytes = own_bytes
+        self._last_ended_ms = steady_ms()
+        """Since when nobody was left to be ended."""
         self.memory_short: ShoalError | None = None
         self._between_records = between_records
         self._position = 0
@@ -52,8 +63,11 @@ class Watchman:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(STEP_WATCH_MS / 1000)
-            await self.guard_memory()
+            for _ in range(STEP_WATCH_MS // MEMORY_LOOK_MS):
+                await asyncio.sleep(MEMORY_LOOK_MS / 1000)
+                self.guard_memory()
+            if self.memory_short is not None:
+                await asyncio.to_thread(give_back)
             await self._between_records.wait()  # The last wait: what follows looks into tables and dispatch.
             for share, needed_bytes in zip(self._shares, (0, LARGE_ANSWER_BYTES), strict=True):
                 session = self._writers.end_stalled(share, needed_bytes)
@@ -62,28 +76,41 @@ class Watchman:
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))
             self.look()
 
-    async def guard_memory(self) -> None:
+    def guard_memory(self) -> None:
         """The last resort, for what no share counts: frames that clients began to send and do not end. Where nobody is
         left to be ended, what is held is let be: a memory that the C library cannot give back must not lock all out."""
-        held_bytes = own_bytes()
+        held_bytes, now_ms = self._own_bytes(), steady_ms()
         if held_bytes <= self._bound_bytes:
             self.memory_short = None
+            self._last_ended_ms = now_ms
             self._bound_bytes = max(self._memory_bytes, min(self._bound_bytes, held_bytes + MEMORY_SLACK_BYTES))
             return
         error = ResourceExhausted(
-            f"this slice holds {held_bytes >> 20} MiB; its budget is {self._memory_bytes >> 20}: silent sessions that"
-            " consume nothing end, and new ones are not taken, until it holds less",
+            f"this slice holds {held_bytes >> 20} MiB; its budget is {self._memory_bytes >> 20}: silent sessions end,"
+            " and new ones are not taken, until it holds less",
             subject="memory",
             limit=self._memory_bytes,
             value=held_bytes,
         )
-        ended = self._writers.end_silent(SESSIONS_ENDED_PER_LOOK, error)
-        _log.warning("%s; %d sessions end now", error, ended)
-        await asyncio.to_thread(give_back)
-        self._looks_in_vain = 0 if ended else self._looks_in_vain + 1
-        if self._looks_in_vain * STEP_WATCH_MS > 2 * STALLED_SESSION_MS:
-            self._bound_bytes, self._looks_in_vain = held_bytes + MEMORY_SLACK_BYTES, 0
+        ended = self._end_silent(held_bytes, error)
+        if ended or self.memory_short is None:
+            _log.warning("%s; %d sessions end now", error, ended)
         self.memory_short = error
+        if ended:
+            self._last_ended_ms = now_ms
+        elif now_ms - self._last_ended_ms > 2 * STALLED_SESSION_MS:
+            self._bound_bytes = held_bytes + MEMORY_SLACK_BYTES
+
+    def _end_silent(self, held_bytes: int, error: ShoalError) -> int:
+        """How many sessions end."""
+        excess_bytes = held_bytes - self._bound_bytes
+        count = SESSIONS_ENDED_PER_LOOK + excess_bytes // REQUEST_BYTES_MAX
+        is_high, is_top = held_bytes > MEMORY_HIGH * self._bound_bytes, held_bytes > MEMORY_TOP * self._bound_bytes
+        for_ms = SILENT_SESSION_MS if is_high else STALLED_SESSION_MS
+        ended = self._writers.end_silent(count, error, for_ms, consumers=False)
+        if is_top and not ended:
+            ended = self._writers.end_silent(count, error, STALLED_SESSION_MS, consumers=True)
+        return ended
 
     def look(self) -> None:
         """At the next few feeds. Large ones are left out: looking at them would hold the loop."""

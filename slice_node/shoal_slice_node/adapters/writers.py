@@ -64,12 +64,14 @@ class Writers:
         self._heard[session] = steady_ms()
         self._heard.move_to_end(session)
 
-    def end_silent(self, count: int, error: ShoalError) -> int:
-        """Ends up to so many sessions that consume nothing and from which nothing came for STALLED_SESSION_MS, the
-        longest silent first. Returns how many."""
-        until_ms = steady_ms() - STALLED_SESSION_MS
+    def end_silent(self, count: int, error: ShoalError, for_ms: int, consumers: bool) -> int:
+        """Ends up to so many sessions from which nothing whole came `for_ms`, the longest silent first. Returns how
+        many. `consumers`: also those that have a queue attached."""
+        until_ms = steady_ms() - for_ms
         silent = takewhile(lambda one: self._heard[one] <= until_ms, self._heard)
-        chosen = list(islice((one for one in silent if not one.attachments and one.ended_by is None), count))
+        chosen = list(
+            islice((one for one in silent if one.ended_by is None and (consumers or not one.attachments)), count)
+        )
         for session in chosen:
             session.ended_by = error
             self._enders[session.number]()

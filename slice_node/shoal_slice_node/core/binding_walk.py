@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP
+from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP, WALKED_RANGES_PER_STEP
 from shoal_slice_node.core.lookups import done_of
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.detail_row import decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import count_done, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 from shoal_slice_node.core.state import State
 
@@ -30,7 +30,8 @@ class Binding(NamedTuple):
 
 
 def walk_bindings(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
-    """Yields batches; a queue that is dropped on the way has no more."""
+    """Yields batches of up to WALKED_RANGES_PER_STEP done ranges, and those of one binding more; a queue that is
+    dropped on the way has no more."""
     number = seen_buckets = 0
     met: set[bytes] = set()
     while (queue := state.load_queue_by_id(queue_id)) is not None:
@@ -39,33 +40,48 @@ def walk_bindings(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
         seen_buckets = queue.extra_buckets
         if number > seen_buckets:
             break
-        yield _bucket(state, queue, number, met)
-        number += 1
+        found, is_whole = _some_of(state, queue, number, met)
+        yield found
+        number += is_whole
     yield from _ended(state, queue_id, met)
 
 
-def _bucket(state: State, queue: Queue, number: int, met: set[bytes]) -> list[Binding]:
+def _some_of(state: State, queue: Queue, number: int, met: set[bytes]) -> tuple[list[Binding], bool]:
+    """Bindings of one bucket that were not met, and whether these are all."""
     bucket = queue.numbered_bucket(number)
-    found = [
-        Binding(key_id, start, bucket.cursor(key_id), 0, done_of(state.tables, queue, key_id))
-        for key_id, start in bucket.starts.items()
-        if key_id not in met
-    ]
-    if queue.extra_buckets:
-        met.update(binding.key_id for binding in found)
-    return found
+    found: list[Binding] = []
+    ranges = 0
+    for key_id, start in bucket.starts.items():
+        if key_id in met:
+            continue
+        if ranges >= WALKED_RANGES_PER_STEP:
+            return found, False
+        done = done_of(state.tables, queue, key_id)
+        ranges += len(done)
+        met.add(key_id)
+        found.append(Binding(key_id, start, bucket.cursor(key_id), 0, done))
+    return found, True
 
 
 def _ended(state: State, queue_id: bytes, met: set[bytes]) -> Iterator[list[Binding]]:
     after = bytes(ID_BYTES)
     while (queue := state.load_queue_by_id(queue_id)) is not None and queue.details:
-        rows = list(islice(state.tables.detail.scan(queue_id, detail_key(queue_id, after)), LOAD_DETAILS_PER_STEP))
-        details = [(row_key[ID_BYTES:], decode_detail(row)) for row_key, row in rows]
-        yield [
-            Binding(key_id, detail.start, detail.cursor, detail.end, detail.done)
-            for key_id, detail in details
-            if detail.ended and key_id not in met
-        ]
-        if len(rows) < LOAD_DETAILS_PER_STEP:
-            return
-        after = next_id(details[-1][0])
+        found: list[Binding] = []
+        ranges = count = 0
+        rows = state.tables.detail.scan(queue_id, detail_key(queue_id, after))
+        for row_key, row in islice(rows, LOAD_DETAILS_PER_STEP):
+            count += 1  # noqa: SIM113 - it is read after the loop
+            key_id = row_key[ID_BYTES:]
+            after = next_id(key_id)
+            if key_id not in met:
+                detail = decode_detail(row)
+                if detail.ended:
+                    found.append(Binding(key_id, detail.start, detail.cursor, detail.end, detail.done))
+            ranges += count_done(row)
+            if ranges >= WALKED_RANGES_PER_STEP:
+                break
+        else:
+            if count < LOAD_DETAILS_PER_STEP:
+                yield found
+                return
+        yield found

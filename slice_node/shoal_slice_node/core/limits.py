@@ -101,6 +101,9 @@ bindings have a few each can be described too."""
 READ_ROWS_PER_STEP: Final = 100
 """Bindings, keys or done ranges read in one step of a Describe: about 1 ms."""
 
+WALKED_RANGES_PER_STEP: Final = 4_096
+"""Done ranges decoded in one step of a walk over a queue's bindings: about 0.7 ms."""
+
 SIZED_PER_COST: Final = 64
 """Messages of a chunk whose sizes are summed that count there as one: a largest chunk takes half a step."""
 
