@@ -26,6 +26,7 @@ class Server:
     def __init__(self) -> None:
         self.ended = asyncio.Semaphore(0)
         self.peers: list[str] = []
+        self.lost_patience = asyncio.Event()
 
     async def large(self, _: object, context: Any) -> None:
         self.peers.append(context.peer())
@@ -36,6 +37,7 @@ class Server:
                 async with asyncio.timeout(0.2):
                     await context.write(LARGE)
             except TimeoutError:
+                self.lost_patience.set()
                 await abort(context, DeadlineExceeded("too slow"), 0.5)
         finally:
             self.ended.release()
@@ -94,9 +96,9 @@ async def test_who_does_not_read_is_hung_up_on_and_nobody_else() -> None:
 
 
 async def test_who_reads_in_time_learns_why_its_call_ended() -> None:
-    async with serving() as (_, address), connection(address, 1) as channel, asyncio.timeout(WAIT_S):
+    async with serving() as (server, address), connection(address, 1) as channel, asyncio.timeout(WAIT_S):
         late = await call(channel, "Large")
-        await asyncio.sleep(0.4)
+        await server.lost_patience.wait()
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             while await late.read() is not grpc.aio.EOF:
                 pass

@@ -182,15 +182,16 @@ async def test_one_connection_alone_may_take_its_time_to_send(tmp_path: Path, mo
         calls: list[Any] = [
             channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(UNARY_PER_CONNECTION_MAX + 4)
         ]
-        await asyncio.sleep(0.2)
+        reads = [asyncio.ensure_future(call.read()) for call in calls]
+        assert not (await asyncio.wait(reads, timeout=0.2))[0]
 
-        async def answer_of(call: Any) -> Any:
+        async def answer_of(call: Any, read: asyncio.Future[Any]) -> Any:
             await call.write(wire.DeclareRequest(queue=b"q").SerializeToString())
             await call.done_writing()
-            return await call.read()
+            return await read
 
         async with asyncio.timeout(WAIT_S):  # All at once: which of them have places is not known here.
-            answers = await asyncio.gather(*map(answer_of, calls))
+            answers = await asyncio.gather(*map(answer_of, calls, reads))
         assert grpc.aio.EOF not in answers
 
 
