@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported, as every program does
@@ -11,7 +12,10 @@ VARIABLE = "SHOAL_TEST_ETCD"
 
 
 def pytest_configure() -> None:
-    """Puts the program's folder in front of PATH, for this process and for all that it starts."""
+    """Puts the program's folder in front of PATH, for this process and for all that it starts; they hear Ctrl-C, which
+    a shell has its background jobs ignore."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     given = os.environ.get(VARIABLE)
     if given is None:
         return

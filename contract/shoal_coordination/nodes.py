@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,6 +38,9 @@ async def register_node(
     try:
         # Put on the new lease, the record no longer hangs on an earlier incarnation's.
         incarnation = await client.put(key, encode_record(record), lease.id)
+    except asyncio.CancelledError:
+        await lease.revoke()  # The record may be there already.
+        raise
     except BaseException:
         await lease.abandon()
         raise

@@ -42,8 +42,24 @@ CHURN_AWAY_SHARE: Final = 0.1
 CHURN_PREBUILT_OPS_PER_S: Final = 160_000
 """Frames are built before the clock starts, for this rate; a faster slice makes the generator build as it goes."""
 
-SECONDS_DEFAULT: Final = {"churn": 30.0, "publish": 5.0, "fanout": 5.0, "latency": 20.0, "idle": 8.0, "restart": 5.0}
-SECONDS_QUICK: Final = {"churn": 5.0, "publish": 1.0, "fanout": 1.5, "latency": 3.0, "idle": 4.0, "restart": 1.0}
+SECONDS_DEFAULT: Final = {
+    "churn": 30.0,
+    "publish": 5.0,
+    "fanout": 5.0,
+    "latency": 20.0,
+    "idle": 8.0,
+    "restart": 5.0,
+    "neighbours": 60.0,
+}
+SECONDS_QUICK: Final = {
+    "churn": 5.0,
+    "publish": 1.0,
+    "fanout": 1.5,
+    "latency": 3.0,
+    "idle": 4.0,
+    "restart": 1.0,
+    "neighbours": 5.0,
+}
 """Of steady load: dozens of checkpoints in churn; idle outlasts the node's own pause before it lets go of memory."""
 
 SECONDS_MAX: Final = 3600.0
@@ -133,6 +149,40 @@ LATENCY_BODY_BYTES: Final = 128
 
 LATENCY_AWAY_QUEUES: Final = 1_000
 """Queues logged out before the first comes back: a few seconds."""
+
+NEIGHBOURS_MEMORY_MIB: Final = 512
+"""The node's budget: small, so that it is reached."""
+
+NEIGHBOURS_LOOK_S: Final = 0.05
+"""How often its memory is looked at."""
+
+GREEDY_QUEUES: Final = 10_000
+GREEDY_KEYS: Final = 500
+"""Queues that a greedy client attaches and leaves, and keys to which they are bound, one each."""
+
+GREEDY_BINDINGS: Final = 99_000
+"""Bindings of its largest queue: a slice takes 100,000."""
+
+GREEDY_ACKS: Final = 2_000
+GREEDY_WINDOW_MESSAGES: Final = 100_000
+GREEDY_CHUNK_BODY_BYTES: Final = 500
+"""The most acks in a frame, messages in a window; bodies that make a fullest chunk a largest one."""
+
+GREEDY_EVERY_S: Final = 0.2
+"""Between two of its largest publishes: 10 MB/s, so that a run fits a disk."""
+
+GREEDY_UNREAD: Final = 100
+"""Sessions that never read."""
+
+GREEDY_PUBLISHES: Final = 600
+"""Unary publishes of 1 MB at once."""
+
+GREEDY_RECONNECTING: Final = 10
+GREEDY_RECONNECT_S: Final = 10.0
+"""Sessions that are lost and open anew together, and how long they stay."""
+
+GREEDY_COMPETING: Final = 3
+"""Sessions at a time that attach all queues and leave at once."""
 
 assert PUBLISH_KEYS % PUBLISH_KEYS_PER_QUEUE == 0
 assert PUBLISH_KEYS_PER_QUEUE < FRAME_OPERATIONS_MAX

@@ -19,6 +19,7 @@ from shoal_loadtest.fanout import bench_fanout
 from shoal_loadtest.idle import bench_idle
 from shoal_loadtest.latency import bench_latency
 from shoal_loadtest.limits import QUEUES_DEFAULT, QUEUES_MAX, QUEUES_MIN, QUEUES_QUICK, SECONDS_MAX
+from shoal_loadtest.neighbours import bench_neighbours
 from shoal_loadtest.publish import bench_publish
 from shoal_loadtest.report import Result, as_json, as_text, say
 from shoal_loadtest.restart import bench_restart
@@ -31,6 +32,7 @@ BENCHES: dict[str, Callable[[Setting], Awaitable[Result]]] = {
     "restart": bench_restart,
     "idle": bench_idle,
     "latency": bench_latency,
+    "neighbours": bench_neighbours,
     "bulk": bench_bulk,
 }
 NEED_MORE = {"bulk"}

@@ -36,8 +36,10 @@ class Usage:
 class NodeProcess:
     """Use as `async with NodeProcess(folder) as node:`; leaving kills it, for a run's folder is thrown away."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, memory_mib: int = 0) -> None:
+        """`memory_mib`: its budget; 0: its own default."""
         self.data = data
+        self._memory_mib = memory_mib
         self.address = ""
         self._process: asyncio.subprocess.Process | None = None
 
@@ -60,6 +62,7 @@ class NodeProcess:
         self.data.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "shoal_slice_node", "--slice", "s01", "--node", "n01"]
         command += ["--listen", "127.0.0.1:0", "--data", str(self.data), "--standalone"]
+        command += ["--memory-mib", str(self._memory_mib)] if self._memory_mib else []
         started_s = time.perf_counter()
         with (self.data.parent / LOG_FILE).open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log)

@@ -30,6 +30,11 @@ FIELDS: dict[str, dict[str, tuple[float, float]]] = {
         "resident_mb": (20, 1_000),
     },
     "latency": {"bind_p99_ms": (0.1, 20_000), "publish_p99_ms": (0.1, 20_000), "delivery_p99_ms": (0.1, 20_000)},
+    "neighbours": {
+        f"{kind}_{figure}": bounds
+        for kind in ("nobody", "limits", "unread", "unary", "reconnect", "storm")
+        for figure, bounds in (("p99_ms", (0.1, 20_000.0)), ("mib", (10.0, 512.0)))
+    },
 }
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,27 @@ async def test_a_waiting_node_has_one_lease_and_leads_once_the_other_is_gone(
     await registration.end()
     assert keepers() == 0
     assert not losses
+
+
+async def test_a_node_that_is_stopped_while_it_registers_leaves_nothing(
+    client: EtcdClient, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record was there, and it had not heard so: it stayed until the lease ran out."""
+    put = client.put
+    done = asyncio.Event()
+
+    async def unheard(*given: Any) -> int:
+        await put(*given)
+        done.set()
+        return await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(client, "put", unheard)
+    async with Tasks("test") as tasks, asyncio.timeout(WAIT_S):
+        registering = tasks.start("register", register_node(client, cluster, NODE, ttl_s=10, on_loss=lambda: None))
+        await done.wait()
+        registering.cancel()
+        await asyncio.wait([registering])
+    assert await client.get(ClusterKeys(cluster).node("n2")) is None and keepers() == 0
 
 
 async def test_a_node_that_is_stopped_while_it_waits_leaves_nothing(

@@ -302,7 +302,7 @@ CLAIM_RETRY_MS: Final = 1_000
 STOP_S: Final = 2.0
 """How long sessions get to end by themselves when the node stops."""
 
-GC_THRESHOLDS: Final = (50_000, 20, 100)
+GC_THRESHOLDS: Final = (10_000, 20, 500)
 """Allocations before the cyclic collector looks at each generation: few cycles are made, and a look at all stalls."""
 
 CHECKPOINT_STOP_S: Final = 60
