@@ -78,10 +78,10 @@ async def test_a_node_that_is_stopped_while_it_registers_leaves_nothing(
     put = client.put
     done = asyncio.Event()
 
-    async def unheard(*given: Any) -> int:
+    async def unheard(*given: Any) -> None:
         await put(*given)
         done.set()
-        return await asyncio.get_running_loop().create_future()
+        await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(client, "put", unheard)
     async with Tasks("test") as tasks, asyncio.timeout(WAIT_S):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 import pytest_asyncio
-from google.protobuf.message import Message
 
+from shoal_contract import grpc_errors
 from shoal_contract.errors import DeadlineExceeded, InvalidName, Malformed, NoSuchQueue, ShoalError
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import FRAME_BYTES_MAX
@@ -103,7 +103,7 @@ async def test_a_client_that_sends_no_more_gets_every_answer_it_is_owed(stub: Sl
 async def test_a_name_of_megabytes_is_refused_in_a_few_words(stub: SliceServiceAsyncStub) -> None:
     """A pull from a name of 3.5 MB built an error of 28 MB, and the session ended with it."""
     session = await RawSession.open(stub)
-    pull = wire.Pull(queue=b"\0" * 3_500_000)
+    pull = wire.Pull(queue=b"\0" * 2_200_000)
     sequence = await session.write(wire.SessionRequest(pull=pull))
     await session.read_until(lambda: sequence in session.answers)
     error = session.answers[sequence].error
@@ -177,17 +177,14 @@ async def test_a_unary_call_whose_answer_is_not_read_says_so(
     channel: grpc.aio.Channel, stub: SliceServiceAsyncStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unary, "UNARY_WRITE_S", 0.2)
-    held = unary._write
+    monkeypatch.setattr(unary, "UNARY_ABORT_S", WAIT_S)
     timed_out = asyncio.Event()
 
-    async def write(answer: Message, context: unary.Context) -> None:
-        try:
-            await held(answer, context)
-        except DeadlineExceeded:
-            timed_out.set()
-            raise
+    async def abort(*given: Any) -> None:
+        timed_out.set()
+        await grpc_errors.abort(*given)
 
-    monkeypatch.setattr(unary, "_write", write)
+    monkeypatch.setattr(unary, "abort", abort)
     peek = wire.PullRequest(pull=await large_queue(stub))
     call: Any = channel.stream_stream("/shoal.v1.SliceService/Pull")()
     await call.write(peek.SerializeToString())
@@ -198,5 +195,5 @@ async def test_a_unary_call_whose_answer_is_not_read_says_so(
 
 async def test_a_name_that_is_too_long_is_said_for_a_unary_call_too(stub: SliceServiceAsyncStub) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await stub.Pull(wire.PullRequest(pull=wire.Pull(queue=b"\xff" * 3_500_000)))
+        await stub.Pull(wire.PullRequest(pull=wire.Pull(queue=b"\xff" * 2_200_000)))
     assert isinstance(from_rpc_error(refused.value), InvalidName)
