@@ -12,6 +12,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from shoal_contract.limits import REQUEST_BYTES_MAX
+
 Bytes = Callable[[bytes, Random], bytes]
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
@@ -135,7 +137,7 @@ def _repeat(fields: list[Field], at: int, random: Random) -> None:
 
 
 def _repeat_until_large(fields: list[Field], at: int, random: Random) -> None:
-    size = random.choice((70 << 10, 200 << 10, 1 << 20, (4 << 20) - 200, LARGE_BYTES_MAX))
+    size = random.choice((70 << 10, 200 << 10, 1 << 20, REQUEST_BYTES_MAX - 200, LARGE_BYTES_MAX))
     one = write_fields([fields[at]])
     fields[at:at] = [Field(0, _RAW, one * (size // max(1, len(one))))]
 

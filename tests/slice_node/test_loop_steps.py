@@ -17,7 +17,7 @@ import pytest
 
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import ShoalError
-from shoal_contract.limits import CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX, FRAME_OPERATIONS_MAX
+from shoal_contract.limits import CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX, FRAME_OPERATIONS_MAX, REQUEST_BYTES_MAX
 from shoal_contract.wire import admin_pb2, bulk_pb2
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
@@ -313,12 +313,12 @@ async def test_imports_export_and_checkpoint(one: Slice) -> None:
     await one.measure("export, with a checkpoint", export())
 
 
-HUGE = (4 << 20) - 1000
+HUGE = REQUEST_BYTES_MAX - 1000
 REFUSED = {
     "1,001 declares": wire.Change(steps=[declare(*(f"q{number}" for number in range(1001)))]).SerializeToString(),
-    "a million empty binds": b"\x0a\x02\x12\x00" * (HUGE // 4),
-    "a million empty drops": b"\x0a\x02\x2a\x00" * (HUGE // 4),
-    "a million names": wire.Change(steps=[wire.Step(drops=wire.Drops(queues=[b"q"] * 1_000_000))]).SerializeToString(),
+    "half a million empty binds": b"\x0a\x02\x12\x00" * (HUGE // 4),
+    "half a million empty drops": b"\x0a\x02\x2a\x00" * (HUGE // 4),
+    "700,000 names": wire.Change(steps=[wire.Step(drops=wire.Drops(queues=[b"q"] * (HUGE // 3)))]).SerializeToString(),
     "names of megabytes": wire.Change(steps=[drop("q" * HUGE)]).SerializeToString(),
     "bytes that are no change": b"\xff" * HUGE,
     "a chunk of a million messages": wire.Change(
@@ -334,18 +334,20 @@ async def test_changes_above_the_limits(one: Slice, what: str) -> None:
 
 
 ABOVE: dict[str, wire.SessionRequest] = {
-    "600,000 acks": wire.SessionRequest(acks=wire.Acks(acks=[wire.Ack(key=b"k")] * 600_000)),
+    "400,000 acks": wire.SessionRequest(acks=wire.Acks(acks=[wire.Ack(key=b"k")] * (HUGE // 6))),
     "2,001 acks": wire.SessionRequest(acks=wire.Acks(acks=[wire.Ack(key=b"k")] * 2_001)),
-    "an ack with 4 million handles": wire.SessionRequest(acks=wire.Acks(acks=[wire.Ack(key=b"k", handles=[1] * HUGE)])),
-    "an ack with a million queues": wire.SessionRequest(
-        acks=wire.Acks(acks=[wire.Ack(key=b"k", queues=[b"q"] * 1_000_000)])
+    "an ack with two million handles": wire.SessionRequest(
+        acks=wire.Acks(acks=[wire.Ack(key=b"k", handles=[1] * HUGE)])
     ),
-    "a detach of 4 million handles": wire.SessionRequest(detach=wire.Detach(handles=[1] * HUGE)),
+    "an ack with 700,000 queues": wire.SessionRequest(
+        acks=wire.Acks(acks=[wire.Ack(key=b"k", queues=[b"q"] * (HUGE // 3))])
+    ),
+    "a detach of two million handles": wire.SessionRequest(detach=wire.Detach(handles=[1] * HUGE)),
     "an attach of 1,001 queues": wire.SessionRequest(
         attach=wire.Attach(queues=[b"q%d" % number for number in range(1001)], handles=range(1001))
     ),
-    "an attach of a million queues": wire.SessionRequest(attach=wire.Attach(queues=[b"q"] * 1_000_000)),
-    "a describe of a million names": wire.SessionRequest(describe=wire.Describe(keys=[b"k"] * 1_000_000)),
+    "an attach of a million queues": wire.SessionRequest(attach=wire.Attach(queues=[b"q"] * (HUGE // 3))),
+    "a describe of 700,000 names": wire.SessionRequest(describe=wire.Describe(keys=[b"k"] * (HUGE // 3))),
     "a describe of 1,001 names": wire.SessionRequest(describe=wire.Describe(keys=[b"k"] * 1_001)),
     "a pull with a name of megabytes": wire.SessionRequest(pull=wire.Pull(queue=b"q" * HUGE)),
 }

@@ -107,7 +107,7 @@ async def test_a_name_of_megabytes_is_refused_in_a_few_words(stub: SliceServiceA
     sequence = await session.write(wire.SessionRequest(pull=pull))
     await session.read_until(lambda: sequence in session.answers)
     error = session.answers[sequence].error
-    assert error.ByteSize() < ERROR_BYTES_MAX and "3500000 bytes" in error.message
+    assert error.ByteSize() < ERROR_BYTES_MAX and "2200000 bytes" in error.message
     with pytest.raises(NoSuchQueue) as missing:
         await session.ask(wire.SessionRequest(pull=wire.Pull(queue=b"\0" * 255)))
     assert len(missing.value.message) < ERROR_BYTES_MAX
