@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 from shoal_contract.errors import ShoalError
+from shoal_contract.loops import Loop
 from shoal_contract.stopping import Stopping
 from shoal_contract.version import version
 
@@ -31,7 +32,7 @@ def run(serve: Serve, name: str, drain_s: float = 0.0) -> int:
     )
     logging.getLogger(__name__).info("shoal %s starts", version())
     try:
-        uvloop.run(_until_signalled(serve, drain_s))
+        uvloop.run(_until_signalled(serve, drain_s), loop_factory=Loop)
     except (ShoalError, OSError) as error:
         logging.getLogger(__name__).error("%s stops: %s", name, error)
         return 1

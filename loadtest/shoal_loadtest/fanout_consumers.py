@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 
 import uvloop
 
+from shoal_contract.loops import Loop
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.consuming import ConsumingSession
 from shoal_loadtest.failure import BenchFailed
@@ -67,7 +68,7 @@ async def consume(address: str, step_messages: int) -> None:
 def main() -> int:
     address, step_messages = sys.argv[1], int(sys.argv[2])
     try:
-        uvloop.run(consume(address, step_messages))
+        uvloop.run(consume(address, step_messages), loop_factory=Loop)
     except BenchFailed as error:
         sys.stderr.write(f"consumers: {error}\n")
         return 1

@@ -21,6 +21,7 @@ import uvloop
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import CHUNK_MESSAGES_MAX, FRAME_OPERATIONS_MAX, WINDOW_BYTES_MAX
+from shoal_contract.loops import Loop
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
@@ -236,4 +237,4 @@ def say(line: Mapping[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(run(sys.argv[1], sys.argv[2]))
+    uvloop.run(run(sys.argv[1], sys.argv[2]), loop_factory=Loop)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvloop
 
+from shoal_contract.loops import Loop
 from shoal_loadtest.bulk import bench_bulk
 from shoal_loadtest.churn import bench_churn
 from shoal_loadtest.failure import BenchFailed
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     for name in [one for one in BENCHES if one not in NEED_MORE] if given.name == ALL else [given.name]:
         try:
-            result = uvloop.run(_run(name, setting))
+            result = uvloop.run(_run(name, setting), loop_factory=Loop)
         except (BenchFailed, OSError) as error:
             say(f"{name} failed: {error}")
             failed = True

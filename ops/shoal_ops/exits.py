@@ -107,7 +107,9 @@ def run(work: Coroutine[Any, Any, Result], hints: Mapping[int, str] | None = Non
     with told({UNKNOWN: CLUSTER_AWAY} | dict(hints or {})):
         try:
             import uvloop
+
+            from shoal_contract.loops import Loop
         except ModuleNotFoundError:
             work.close()
             raise
-        return uvloop.run(work)
+        return uvloop.run(work, loop_factory=Loop)

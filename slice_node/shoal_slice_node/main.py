@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from shoal_slice_node.adapters.broker import Broker, BrokerOptions
 from shoal_slice_node.adapters.data_folder import STORE_FOLDER
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.joining import Joined, join
-from shoal_slice_node.adapters.limits import GC_THRESHOLDS, STOP_S
+from shoal_slice_node.adapters.limits import GC_THRESHOLDS, STOP_S, SWITCH_S
 from shoal_slice_node.adapters.membership import follow
 from shoal_slice_node.adapters.recovery import Recovered, look, recover, standalone_identity
 from shoal_slice_node.adapters.servers import Servers
@@ -139,6 +140,7 @@ class Node:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_S)
         await servers.start()
         facts: dict[str, str | int] = {"slice": settings.slice, "node": settings.node, "lsn": broker.commit.applied_lsn}
         if watched is not None:

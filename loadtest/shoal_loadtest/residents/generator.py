@@ -17,6 +17,7 @@ from typing import Any
 
 import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported # isort: skip
 import shoal
+from shoal_contract.loops import Loop
 from shoal_contract.tasks import Tasks
 from shoal_loadtest.residents import wire
 from shoal_loadtest.residents.core.load import load_at, part_of
@@ -258,4 +259,4 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING)
     # Millions of entries that live as long as the process: a look at all of them stalls everything.
     gc.set_threshold(100_000, 50, 1000)
-    uvloop.run(generate(read_setting(Path(sys.argv[1])), int(sys.argv[2])))
+    uvloop.run(generate(read_setting(Path(sys.argv[1])), int(sys.argv[2])), loop_factory=Loop)

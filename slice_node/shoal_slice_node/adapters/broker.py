@@ -26,7 +26,7 @@ from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks, Item
 from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_STOP_S,
-    LOOP_SLICE_MS,
+    PUMP_SLICE_MS,
     SESSION_BYTES_DEFAULT,
     SESSION_BYTES_MAX,
 )
@@ -283,14 +283,14 @@ class Broker:
             self.checkpoints.consider(self.commit.applied_lsn, self.commit.operations, self.commit.journal_bytes)
 
     async def _pump(self) -> None:
-        """Work in turns: a step of dispatch, a step of a read, and so on, LOOP_SLICE_MS at a time."""
+        """Work in turns: a step of dispatch, a step of a read, and so on, PUMP_SLICE_MS at a time."""
         dispatcher, turns, between_records = self.dispatcher, self.turns, self.commit.between_records
         while True:
             await self._pump_wake.wait()
             self._pump_wake.clear()
             await between_records.wait()
             began = time.perf_counter()
-            slice_end = began + LOOP_SLICE_MS / 2000
+            slice_end = began + PUMP_SLICE_MS / 1000
             more = True
             while more:
                 more = dispatcher.turn()
@@ -303,6 +303,6 @@ class Broker:
                     await asyncio.sleep(0)
                     await between_records.wait()
                     began = time.perf_counter()
-                    slice_end = began + LOOP_SLICE_MS / 2000
+                    slice_end = began + PUMP_SLICE_MS / 1000
             self._on_turn()
             self.steps.done(began)

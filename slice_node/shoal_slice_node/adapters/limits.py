@@ -212,6 +212,10 @@ LARGE_ANSWER_WEIGHT: Final = 128
 LOOP_SLICE_MS: Final = 4
 """How long the loop may apply or read logs before everything else gets its turn."""
 
+PUMP_SLICE_MS: Final = 0.5
+"""How long the pump works on what can wait, before everything else gets its turn. A frame takes two or three turns of
+the loop to be read: where the pump never rests, a session has so many times this for each."""
+
 MEMORY_SLACK_BYTES: Final = 64 << 20
 """Above what is held though nobody is left to be ended, before sessions are ended again."""
 
@@ -304,6 +308,10 @@ STOP_S: Final = 2.0
 
 GC_THRESHOLDS: Final = (10_000, 20, 500)
 """Allocations before the cyclic collector looks at each generation: few cycles are made, and a look at all stalls."""
+
+SWITCH_S: Final = 0.0005
+"""How long the loop keeps Python's lock while another thread waits for it: the journal's takes it several times for each
+sync, and everybody's answer waits for that. Python's own 5 ms made it 10 to 30 ms while the loop was busy."""
 
 CHECKPOINT_STOP_S: Final = 60
 """How long a clean stop waits for its checkpoint before it leaves the rest to the journal."""
