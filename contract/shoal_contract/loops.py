@@ -25,9 +25,7 @@ _POLLER = "PollerCompletionQueue"
 
 
 class Loop(uvloop.Loop):
-    def add_reader(  # type: ignore[override] - uvloop's own, which typeshed has in another way
-        self, fd: Any, callback: Callable[..., Any], *args: Any
-    ) -> None:
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         if isinstance(fd, socket.socket) and _is_of_poller(callback):
             super().add_reader(fd, _take_all_but_one, fd, callback, *args)
         else:

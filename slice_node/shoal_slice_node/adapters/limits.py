@@ -310,8 +310,8 @@ GC_THRESHOLDS: Final = (10_000, 20, 500)
 """Allocations before the cyclic collector looks at each generation: few cycles are made, and a look at all stalls."""
 
 SWITCH_S: Final = 0.0005
-"""How long the loop keeps Python's lock while another thread waits for it: the journal's takes it several times for each
-sync, and everybody's answer waits for that. Python's own 5 ms made it 10 to 30 ms while the loop was busy."""
+"""How long the loop keeps Python's lock while another thread waits for it: the journal's takes it several times for
+each sync, and everybody's answer waits for that. Python's own 5 ms made it 10 to 30 ms while the loop was busy."""
 
 CHECKPOINT_STOP_S: Final = 60
 """How long a clean stop waits for its checkpoint before it leaves the rest to the journal."""
