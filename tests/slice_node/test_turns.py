@@ -95,3 +95,13 @@ def test_the_work_of_an_owner_that_is_gone_ends_and_nothing_is_told() -> None:
     turns.step()
     turns.drop("one")
     assert ended == ["closed"] and not turns and not turns.busy("one")
+
+
+def test_who_comes_new_does_not_wait_for_a_round_in_vain() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for source in "abc":
+        for _ in range(50):
+            queue.put(source, source, FAIR_QUANTUM, 1)
+    queue.put("new", "new", 1, 1)
+    taken = [queue.take()[0] for _ in range(8)]
+    assert "new" in taken[:4]

@@ -33,6 +33,7 @@ from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.frames import Checked
+from shoal_slice_node.core.limits import FAIR_BYTES_PER_OPERATION
 from shoal_slice_node.core.turns import finish
 
 _log = logging.getLogger(__name__)
@@ -144,7 +145,8 @@ class CommitLoop:
         if self._failure is not None:
             item.failed(self._failure)
             return
-        self._pending.put(source, item, item.operations, len(item.payload or b""))
+        size_bytes = len(item.payload or b"")
+        self._pending.put(source, item, max(item.operations, size_bytes // FAIR_BYTES_PER_OPERATION), size_bytes)
         self._wake.set()
 
     async def room(self, source: Hashable) -> None:

@@ -22,7 +22,7 @@ class _Lane(Generic[Item]):
 
     def __init__(self) -> None:
         self.items: deque[tuple[Item, int, int]] = deque()
-        self.credit = 0
+        self.credit = FAIR_QUANTUM
         self.bytes = 0
 
 

@@ -73,6 +73,9 @@ RECLAIM_KEY_COST: Final = 2
 FAIR_QUANTUM: Final = 100
 """Operations that a source gets in its turn, where several wait: a largest frame waits for ten rounds."""
 
+FAIR_BYTES_PER_OPERATION: Final = 1_024
+"""What is large counts by its bytes there: a disk takes about as long for so many as the broker for an operation."""
+
 KEYS_WALKED_PER_TURN: Final = 200
 """Keys looked at in one turn of the walk after a start: 10,000 a second, 0.3 ms each turn."""
 
