@@ -102,6 +102,7 @@ def test_who_comes_new_does_not_wait_for_a_round_in_vain() -> None:
     for source in "abc":
         for _ in range(50):
             queue.put(source, source, FAIR_QUANTUM, 1)
+    for _ in range(6):
+        queue.take()
     queue.put("new", "new", 1, 1)
-    taken = [queue.take()[0] for _ in range(8)]
-    assert "new" in taken[:4]
+    assert "new" in [queue.take()[0] for _ in range(4)]
