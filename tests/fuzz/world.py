@@ -7,6 +7,7 @@ from re import sub
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.commit_loop import Item
+from shoal_slice_node.core.frames import parse_change
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_ownership
 from tests.fuzz.checks import Checks
 from tests.fuzz.node import Client, Node
@@ -78,7 +79,7 @@ class World:
                 then(outcome)
 
         self.say(head.sequence, wire.Change.FromString(data))
-        requests.submit_change(self.node, "test", head, data, answered)  # type: ignore[arg-type]
+        requests.submit_change(self.node, "test", head, data, parse_change(data), answered)  # type: ignore[arg-type]
 
     @staticmethod
     def _check_live(outcome: wire.Outcome, live: list[int]) -> None:

@@ -45,8 +45,8 @@ def test_the_shares_add_up_to_the_budget() -> None:
 def test_answers_wait_for_room_in_their_order_and_give_back_what_they_do_not_need() -> None:
     room = AnswerRoom(3 * LARGE_ANSWER_BYTES)
     given: list[Reservation] = []
-    for _ in range(5):
-        room.reserve(given.append)
+    for number in range(5):
+        room.reserve(given.append, number)
     assert len(given) == 3 and room.share.left_bytes == 0
     given[0].settle(1000)
     assert len(given) == 3, "there is not room for a largest one yet"
@@ -63,27 +63,55 @@ def test_answers_wait_for_room_in_their_order_and_give_back_what_they_do_not_nee
 def test_thousands_who_waited_for_room_and_left_are_passed_over() -> None:
     room = AnswerRoom(LARGE_ANSWER_BYTES)
     given: list[Reservation] = []
-    room.reserve(given.append)
+    room.reserve(given.append, "a")
     for _ in range(5_000):
-        room.reserve(Reservation.release)
-    room.reserve(given.append)
+        room.reserve(Reservation.release, "a")
+    room.reserve(given.append, "a")
     given[0].release()
     assert len(given) == 2
 
 
+def test_who_has_an_answer_that_is_not_taken_comes_after_those_who_have_none() -> None:
+    """Eight sessions with seven describes each kept all others waiting for 18 s."""
+    room = AnswerRoom(2 * LARGE_ANSWER_BYTES)
+    order: list[str] = []
+    given: dict[str, Reservation] = {}
+
+    def ask(source: str, size_bytes: int = LARGE_ANSWER_BYTES) -> None:
+        def start(reservation: Reservation) -> None:
+            order.append(source)
+            given[source] = reservation
+
+        room.reserve(start, source, size_bytes)
+
+    for source in "aaaabbbb":
+        ask(source)
+    assert order == ["a", "a"] and room.waiting == 1
+    ask("c")
+    ask("d", 100)
+    given["a"].release()
+    assert order == ["a", "a", "b"] and room.waiting == 2
+    given["b"].release()
+    assert order[3:] == ["c"]
+    given["c"].release()
+    assert order[4:] == ["d"] and room.waiting == 1, "what d has is not enough for b"
+    given["d"].release()
+    assert sorted(order[5:]) == ["b"]
+
+
 async def test_who_waits_for_room_and_leaves_gives_it_back() -> None:
     room = AnswerRoom(LARGE_ANSWER_BYTES)
-    first = await room.reserved()
+    first = await room.reserved("a")
     async with Tasks("waiter") as tasks:
-        tasks.start("wait", room.reserved())
+        tasks.start("wait", room.reserved("a"))
         await asyncio.sleep(0)
     first.release()
-    first = await room.reserved()
+    first = await room.reserved("a")
     async with Tasks("waiter") as tasks:
-        tasks.start("wait", room.reserved())
+        tasks.start("wait", room.reserved("a"))
         await asyncio.sleep(0)
         first.release()  # Its turn comes, and it is cancelled before it hears of that.
-    (await room.reserved()).release()
+    (await room.reserved("a")).release()
     assert room.share.used_bytes == 0
 
 
@@ -164,18 +192,18 @@ def test_a_session_that_reads_nothing_ends_when_deliveries_are_full(monkeypatch:
     for session, size in ((small, 100), (large, 900), (reads, 5000)):
         held.open(session, lambda: None, partial(told.append, session))
         session.under_way_bytes = size
-    held.began(small)
-    held.began(large)
+    held.began(small, int)
+    held.began(large, int)
     share.used_bytes = 999
     clock_ms += 60_000
-    assert held.end_stalled(share) is None, "there is room"
+    assert not held.end_stalled(share), "there is room"
     share.used_bytes = 1000
-    held.began(reads)
-    assert held.end_stalled(share) is large and told == [large]
+    held.began(reads, int)
+    assert held.end_stalled(share) == [large] and told == [large]
     assert isinstance(large.ended_by, ResourceExhausted) and "read nothing for" in large.ended_by.message
     held.close(large)
     held.ended(small)
-    assert held.end_stalled(share) is None, "nobody else stands still for long"
+    assert not held.end_stalled(share), "nobody else stands still for long"
 
 
 def test_deliveries_of_a_full_share_come_all_the_same() -> None:

@@ -280,39 +280,30 @@ async def test_who_waits_for_whole_records_gets_a_turn_between_two_and_never_in_
         assert set(seen) >= {900, 1800, 2700, 3600}, "it had no turn"
 
 
-async def test_a_large_frame_waits_before_it_is_parsed() -> None:
+async def test_small_frames_do_not_keep_a_large_one_waiting() -> None:
+    """400 sessions of frames of 64 KB kept one of 100 KB waiting for as long as they went on."""
     async with looped() as (node, _):
-        held = threading.Event()
-        node.disk.hold = held
-        answered: list[object] = []
-        payload = change_of(*(publish("k", bytes(1 << 20)) for _ in range(3)))
-        for number in range(40):
-            node.loop.submit(Item(Kind.CHANGE, payload, answered.append, answered.append), number)
-        waiting = asyncio.create_task(node.loop.room_for(4 << 20))
-        await asyncio.sleep(0)
-        assert node.loop.pending_bytes > (64 << 20) and not waiting.done()
-        held.set()
-        await asyncio.wait_for(waiting, 10)
-
-
-async def test_large_frames_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """150 sessions that sent one each at once took a node of 512 MiB to 771."""
-    monkeypatch.setattr(commit_loop, "UNPARSED_FACTOR", 1)
-    async with looped() as (node, _):
-        held = threading.Event()
-        node.disk.hold = held
-        payload = change_of(*(publish("k", bytes(1 << 20)) for _ in range(3)))
-        for number in range(40):
+        node.disk.hold = held = threading.Event()
+        payload = change_of(publish("k", bytes(1 << 20)))
+        for number in range(60):
             node.loop.submit(Item(Kind.CHANGE, payload, lambda _: None, lambda _: None), number)
-        waiting = [asyncio.create_task(node.loop.room_for(16 << 20)) for _ in range(4)]
-        done, _ = await asyncio.wait(waiting, timeout=0.1)
-        (refused,) = done
-        error = refused.exception()
-        assert isinstance(error, ResourceExhausted) and error.limit == 48 << 20 and error.value == 64 << 20
+        assert node.loop.pending_bytes > 48 << 20
+        await asyncio.wait_for(node.loop.large_frames.take(100_000), 10)
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        item = Item(Kind.CHANGE, payload, answer.set_result, answer.set_result, large_bytes=100_000)
+        node.loop.submit(item, "large")
         held.set()
-        left = [task for task in waiting if task is not refused]
-        await asyncio.wait_for(asyncio.gather(*left), 10)
-        assert not node.loop._unparsed_bytes
+        assert isinstance(await asyncio.wait_for(answer, 10), Effects)
+        assert not node.loop.large_frames._used_bytes
+
+
+async def test_who_waits_with_a_large_frame_hears_that_the_loop_ends() -> None:
+    async with looped() as (node, _):
+        await node.loop.large_frames.take(1 << 30)
+        waiting = asyncio.create_task(node.loop.large_frames.take(1 << 20))
+        await asyncio.sleep(0)
+    with pytest.raises(Unavailable):
+        await waiting
 
 
 async def test_acks_are_not_flushed_in_the_middle_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:

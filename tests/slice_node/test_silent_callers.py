@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,21 +28,16 @@ from shoal_slice_node.adapters import (
     servers,
     slice_service,
     unary,
-    watchman,
     writers,
 )
-from shoal_slice_node.adapters.broker import BrokerOptions
-from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
     LARGE_ANSWER_BYTES,
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
     SESSIONS_MAX,
-    UNARY_AT_ONCE_MAX,
     UNARY_PER_CONNECTION_MAX,
-    UNARY_UNREAD_BYTES_MAX,
 )
-from shoal_slice_node.adapters.unary import Admission, parse
+from shoal_slice_node.adapters.unary import parse
 
 from .brokers import OPTIONS, connected, running, served
 from .raw_session import NARROW, RawSession
@@ -151,30 +145,6 @@ async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -
         await asyncio.gather(*reads, return_exceptions=True)
 
 
-async def test_places_go_from_connection_to_connection() -> None:
-    admission, order = Admission(), []
-    ends = asyncio.Event()
-
-    async def call(peer: str) -> None:
-        async with admission.place(peer):
-            order.append(peer)
-            await ends.wait()
-
-    many = UNARY_PER_CONNECTION_MAX + 2
-    tasks = [asyncio.ensure_future(call(peer)) for peer in ["a"] * many + ["b"] * many + ["c"] * 20 + ["d"]]
-    await asyncio.sleep(0)
-    assert Counter(order) == {"a": UNARY_PER_CONNECTION_MAX, "b": UNARY_PER_CONNECTION_MAX} and admission.crowded
-    for task in (*tasks[:3], tasks[many - 1]):
-        task.cancel()
-    await asyncio.gather(*tasks[:3], return_exceptions=True)
-    await asyncio.sleep(0)
-    assert order[UNARY_AT_ONCE_MAX:] == ["a", "c", "d"]
-    ends.set()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert len(order) == len(tasks) - 1 and not admission.waiting and not admission.crowded
-    assert not admission._held and not admission._lines and admission._free == UNARY_AT_ONCE_MAX
-
-
 async def test_one_connection_alone_may_take_its_time_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its calls wait for each other only: a client on a slow line is not hurried by its own."""
     monkeypatch.setattr(unary, "UNARY_READ_CROWDED_S", 0.05)
@@ -260,105 +230,6 @@ def test_padding_in_unknown_fields_is_not_kept() -> None:
     assert all(one == request for one in kept)
 
 
-class Held:
-    """What a process seems to hold."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def options(self) -> BrokerOptions:
-        return replace(OPTIONS, own_bytes=lambda: self.bytes)
-
-
-async def ended_for_memory(session: RawSession) -> bool:
-    """Whether the slice has ended it for that; it says nothing else meanwhile."""
-    try:
-        async with asyncio.timeout(0.3):
-            await session.read_until(lambda: False)
-    except TimeoutError:
-        return False
-    except grpc.aio.AioRpcError as ended:
-        error = from_rpc_error(ended)
-        assert isinstance(error, ResourceExhausted) and "its budget is" in error.message
-    return True
-
-
-@pytest.mark.parametrize(
-    ("times", "silent_ms", "idle_ends", "consumer_ends"),
-    [
-        (1.1, 2_000, False, False),
-        (1.1, 11_000, True, False),
-        (1.3, 500, False, False),
-        (1.3, 2_000, True, False),
-        (1.6, 11_000, True, True),
-    ],
-)
-async def test_above_its_budget_a_node_ends_silent_sessions_and_takes_no_new_ones(
-    times: float, silent_ms: int, idle_ends: bool, consumer_ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held()
-    async with (
-        running(tmp_path, options=held.options()) as broker,
-        connected(broker, tmp_path) as channel,
-        asyncio.timeout(WAIT_S),
-    ):
-        stub = SliceServiceStub(channel)
-        await stub.Declare(wire.DeclareRequest(queue=b"q"))
-        consumer, idle = await RawSession.open(stub), await RawSession.open(stub)
-        await consumer.attach([b"q"])
-        await idle.attach([])
-        held.bytes = int(times * OPTIONS.memory.budget_bytes)
-        now_ms = steady_ms()
-        monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + silent_ms)
-        newcomer = await RawSession.open(stub)
-        async with asyncio.timeout(WAIT_S):
-            while broker.watch.memory_short is None:  # noqa: ASYNC110 - the node is doing it
-                await asyncio.sleep(0.01)
-        broker.watch.guard_memory()  # Consumers are looked at once no other is left.
-        assert await ended_for_memory(idle) is idle_ends
-        assert await ended_for_memory(consumer) is consumer_ends
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await (await RawSession.open(stub)).attach([b"q"])
-        assert "its budget is" in str(from_rpc_error(refused.value))
-        held.bytes = 0
-        broker.watch.guard_memory()
-        await (await RawSession.open(stub)).attach([b"q"])
-        newcomer.call.cancel()
-
-
-async def test_memory_that_nobody_can_give_back_locks_nobody_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held()
-    held.bytes = 1 << 40
-    async with (
-        running(tmp_path, options=held.options()) as broker,
-        connected(broker, tmp_path) as channel,
-        asyncio.timeout(WAIT_S),
-    ):
-        broker.watch.guard_memory()
-        assert broker.watch.memory_short is not None
-        now_ms = steady_ms()
-        for later_ms in (19_000, 21_000, 21_000):
-            monkeypatch.setattr(watchman, "steady_ms", lambda later_ms=later_ms: now_ms + later_ms)
-            assert broker.watch.memory_short is not None
-            broker.watch.guard_memory()
-        assert broker.watch.memory_short is None
-        await (await RawSession.open(SliceServiceStub(channel))).attach([])
-
-
-async def test_an_unread_answer_keeps_no_place_unless_very_much_is_unread() -> None:
-    admission = Admission()
-    large = UNARY_UNREAD_BYTES_MAX // 2
-    async with admission.place("a") as leave_first, admission.place("a") as leave_second, admission.place("a") as leave:
-        with admission.unread(large, leave_first), admission.unread(large, leave_second):
-            assert admission._free == UNARY_AT_ONCE_MAX - 1 and not admission.crowded_by_answers
-            with admission.unread(1, leave):
-                assert admission._free == UNARY_AT_ONCE_MAX - 1 and admission.crowded_by_answers
-            assert not admission.crowded_by_answers
-    assert admission._free == UNARY_AT_ONCE_MAX and not admission._held and not admission._unread_bytes
-
-
 async def test_unary_answers_that_are_not_read_end_when_others_wait(tmp_path: Path) -> None:
     """Each held its place, and room for a largest answer, for 30 s: six of them stopped all pulls."""
     options = replace(OPTIONS, memory=replace(OPTIONS.memory, answers_bytes=0))  # Room for one.
@@ -385,8 +256,3 @@ async def test_unary_answers_that_are_not_read_end_when_others_wait(tmp_path: Pa
             while await greedy.read() is not grpc.aio.EOF:
                 pass
         assert failed.value.code() is grpc.StatusCode.UNAVAILABLE, "it was hung up on"
-
-
-def test_memory_of_its_own_is_known_and_what_was_freed_is_given_back() -> None:
-    assert 1 << 20 < mapped_memory.own_bytes() <= mapped_memory.resident_bytes()
-    mapped_memory.give_back()

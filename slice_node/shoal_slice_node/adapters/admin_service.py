@@ -16,10 +16,11 @@ from shoal_contract.limits import LIST_ITEMS_MAX, NAME_BYTES_MAX
 from shoal_contract.names import check_name
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_contract.wire import slice_pb2
+from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.limits import LIST_ITEMS_DEFAULT, LIST_TURN_MS, LISTS_AT_ONCE_MAX, LISTS_WAITING_MAX
-from shoal_slice_node.adapters.unary import Admission, Call, Unary, unary_handlers
+from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 from shoal_slice_node.core.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -117,7 +117,7 @@ class Broker:
         self.watch = Watchman(
             self.dispatcher,
             self.writers,
-            (shares.deliveries, self.answers.share),
+            self.answers,
             memory.budget_bytes,
             self.commit.between_records,
             options.own_bytes,

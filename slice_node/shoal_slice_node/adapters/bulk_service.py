@@ -14,11 +14,12 @@ from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalErro
 from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
+from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
 from shoal_slice_node.adapters.limits import SNAPSHOT_READERS_MAX, SNAPSHOT_STALL_S, SNAPSHOT_WAITERS_MAX
 from shoal_slice_node.adapters.snapshot import Snapshot
-from shoal_slice_node.adapters.unary import Admission, Call, Unary, unary_handlers
+from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 
 SERVICE = "shoal.v1.BulkService"
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.journal_record import Record, encode_record
 from shoal_slice_node.adapters.clock import now_ms
+from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.limits import (
     APPLIED_WHOLE_MAX,
     BATCH_BYTES_MAX,
@@ -26,7 +27,6 @@ from shoal_slice_node.adapters.limits import (
     OPERATION_US,
     PENDING_BYTES_DEFAULT,
     SOURCE_PENDING_BYTES_MIN,
-    UNPARSED_FACTOR,
 )
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.core.effects import Effects
@@ -49,7 +49,8 @@ class JournalWriter(Protocol):
 
 @dataclass(slots=True)
 class Item:
-    """`payload` None: not journaled. Exactly one of `applied` and `failed` is called, from the loop."""
+    """`payload` None: not journaled. Exactly one of `applied` and `failed` is called, from the loop. `large_bytes`:
+    what it has of the room of large frames."""
 
     kind: int
     payload: bytes | None
@@ -57,6 +58,7 @@ class Item:
     failed: Callable[[ShoalError], None]
     checked: Checked | None = None
     operations: int = 1
+    large_bytes: int = 0
 
 
 Entry = tuple[Item, Record | None]
@@ -114,9 +116,7 @@ class CommitLoop:
         self._pending: FairQueue[Item] = FairQueue()
         self._wake = asyncio.Event()
         self._waiting_for_room: dict[Hashable, asyncio.Event] = {}
-        self._large_room = asyncio.Event()
-        self._unparsed_bytes = 0
-        """Of large frames that wait for room."""
+        self.large_frames = FrameRoom(pending_bytes_max // 2)
         self._time_ms = 0
         self._in_journal_thread = in_journal_thread
         self._taken: deque[Item] = deque()
@@ -143,6 +143,7 @@ class CommitLoop:
 
     def submit(self, item: Item, source: Hashable = NODE) -> None:
         if self._failure is not None:
+            self._let_go(item)
             item.failed(self._failure)
             return
         size_bytes = len(item.payload or b"")
@@ -153,32 +154,6 @@ class CommitLoop:
         """Waits until this source may submit more. Only a source that has much here waits."""
         while not self._has_room(source):
             await self._waiting_for_room.setdefault(source, asyncio.Event()).wait()
-
-    async def room_for(self, size_bytes: int) -> None:
-        """Waits until so much may be pending besides: what is large is not even parsed before. Raises ResourceExhausted
-        where too much waits so already."""
-        if not self._is_too_much(size_bytes):
-            return
-        limit = UNPARSED_FACTOR * self._pending_bytes_max
-        if self._unparsed_bytes + size_bytes > limit:
-            raise ResourceExhausted(
-                f"large frames of {self._unparsed_bytes} bytes wait to be worked on, and this one has {size_bytes};"
-                f" the limit is {limit}",
-                subject="waiting frames",
-                limit=limit,
-                value=self._unparsed_bytes + size_bytes,
-            )
-        self._unparsed_bytes += size_bytes
-        try:
-            while self._is_too_much(size_bytes):
-                self._large_room.clear()
-                await self._large_room.wait()
-        finally:
-            self._unparsed_bytes -= size_bytes
-
-    def _is_too_much(self, size_bytes: int) -> bool:
-        pending = self._pending.bytes
-        return bool(pending) and pending + size_bytes > self._pending_bytes_max and self._failure is None
 
     def _has_room(self, source: Hashable) -> bool:
         """A source may fill half of what is free: the more is pending, the less of it may be its own. A source that
@@ -215,9 +190,11 @@ class CommitLoop:
         items = [*self._taken, *self._pending.clear()]
         self._taken.clear()
         for item in items:
+            self._let_go(item)
             item.failed(error)
-        for waiting in (*self._waiting_for_room.values(), self._large_room):
+        for waiting in self._waiting_for_room.values():
             waiting.set()
+        self.large_frames.close(self._stopped)
 
     def _gather(self) -> tuple[list[Entry], list[bytes]]:
         batch: list[Entry] = []
@@ -229,6 +206,7 @@ class CommitLoop:
             source, item = pending.take()
             taken.add(source)
             self._taken.append(item)
+            self._let_go(item)
             if item.payload is None:
                 batch.append((item, None))
                 continue
@@ -238,12 +216,16 @@ class CommitLoop:
             size += len(item.payload)
             operations += item.operations
             batch.append((item, record))
-        self._large_room.set()
         if self._waiting_for_room:
             for source in taken & self._waiting_for_room.keys():
                 if self._has_room(source):
                     self._waiting_for_room.pop(source).set()
         return batch, data
+
+    def _let_go(self, item: Item) -> None:
+        if item.large_bytes:
+            self.large_frames.give(item.large_bytes)
+            item.large_bytes = 0
 
     def _write(self, data: Sequence[bytes]) -> asyncio.Future[object]:
         first = self._next_lsn - len(data)

@@ -176,17 +176,24 @@ it grow to megabytes, for each of thousands of calls that wait."""
 UNARY_WAITING_MAX: Final = 4_000
 """Further unary calls that wait, unread, for their turn: about 20 KB each."""
 
+UNARY_WAITING_PER_CONNECTION_MAX: Final = 256
+"""Of them of one connection: ten times what a busy client of this interface has; for more there are sessions."""
+
+UNARY_BLAME_S: Final = 30.0
+UNARY_BLAMED_MAX: Final = 10_000
+"""How long a connection that held up others comes after them, and how many such are remembered."""
+
 UNARY_READ_S: Final = 10.0
 """How long a unary call may take to send its request once it is asked for: 4 MiB at 4 Mbit/s."""
 
-UNARY_READ_CROWDED_S: Final = 0.5
+UNARY_READ_CROWDED_S: Final = 0.1
 """The same while others wait for its place: requests come with their call, but for those of more than 64 KiB."""
 
 UNARY_WRITE_S: Final = 30.0
 """How long the client of a unary call may take to read its answer."""
 
-UNARY_WRITE_CROWDED_S: Final = 2.0
-"""The same while others wait for what it holds: a largest answer at 16 Mbit/s."""
+UNARY_WRITE_CROWDED_S: Final = 0.5
+"""The same while others wait for what it holds."""
 
 UNARY_ABORT_S: Final = 0.5
 """What is left of it then, until it is hung up on: what it holds is counted until it is gone."""
@@ -203,8 +210,17 @@ SESSION_OPEN_S: Final = 10.0
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 """The largest answer to a pull or a describe: what is reserved for it until it is known."""
 
+DESCRIBED_BYTES_MAX: Final = 512
+"""What is told of one queue or key, without its bindings: a name and numbers."""
+
 BYTES_PER_WEIGHT: Final = 4096
 """A frame that is kept until it is answered weighs one answer more for so many bytes: 4 MiB of them a session."""
+
+OPERATIONS_PER_WEIGHT: Final = 40
+"""A change weighs one answer more for so many operations: refused, each may be answered with some 100 bytes."""
+
+ANSWERS_HELD_FLOOR_BYTES: Final = 64 << 10
+"""Bytes of answers that a session may leave unread even when their share is full: it is read below this."""
 
 LARGE_ANSWER_WEIGHT: Final = 128
 """A pull or a describe counts as so many: an answer of up to 4 MiB each, so a session holds about 32 MiB of them."""
@@ -224,8 +240,9 @@ MEMORY_LOOK_MS: Final = 100
 
 MEMORY_HIGH: Final = 1.25
 MEMORY_TOP: Final = 1.5
-"""Above so many times its budget a process ends sessions that were silent for SILENT_SESSION_MS; then those that
-consume, too. Its machine should have twice the budget (docs/administration.md)."""
+"""Above its budget a process ends sessions that consume nothing and were silent for STALLED_SESSION_MS. Above so many
+times the budget it takes no new ones, and a shorter silence ends them, then consumers, too. Its machine should have
+twice the budget (docs/administration.md)."""
 
 SILENT_SESSION_MS: Final = 1_000
 """From a session that is in the middle of a request nothing came for so long."""
@@ -235,6 +252,9 @@ SESSIONS_ENDED_PER_LOOK: Final = 32
 
 STALLED_SESSION_MS: Final = 10_000
 """A session whose client has taken nothing for so long is the first to end when deliveries fill their share."""
+
+STALLED_CROWDED_MS: Final = 500
+"""The same for answers while others wait for their room: a largest one at 16 Mbit/s."""
 
 STEP_WATCH_MS: Final = 1_000
 """How often the node looks whether a session stands still, and whether a binding was forgotten."""

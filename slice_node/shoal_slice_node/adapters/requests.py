@@ -16,6 +16,8 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import Item
 from shoal_slice_node.adapters.limits import (
+    DESCRIBED_BYTES_MAX,
+    LARGE_ANSWER_BYTES,
     WINDOW_BYTES_DEFAULT,
     WINDOW_BYTES_MAX,
     WINDOW_MESSAGES_DEFAULT,
@@ -25,7 +27,7 @@ from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.frames import Checked
 from shoal_slice_node.core.limits import (
     ACKED_PER_STEP,
     ATTACHED_PER_STEP,
@@ -45,12 +47,20 @@ Answered = Callable[[wire.Answer], None]
 _log = logging.getLogger(__name__)
 
 
-def submit_change(broker: Broker, source: Hashable, head: ChangeHead, data: bytes, answer: Answered) -> None:
-    """Journals and applies a change; its answer comes once that is durable.
+def submit_change(
+    broker: Broker,
+    source: Hashable,
+    head: ChangeHead,
+    data: bytes,
+    checked: Checked,
+    answer: Answered,
+    large_bytes: int = 0,
+) -> None:
+    """Journals and applies a change; its answer comes once that is durable. `checked`: the same, parsed. `large_bytes`:
+    what it has of the room of large frames.
 
-    Raises Malformed, TooLarge, InvalidName; ResourceExhausted while the slice takes no changes.
+    Raises ResourceExhausted while the slice takes no changes.
     """
-    checked = parse_change(data)
     broker.check_takes_changes()
     sequence = head.sequence
 
@@ -70,7 +80,7 @@ def submit_change(broker: Broker, source: Hashable, head: ChangeHead, data: byte
     def failed(error: ShoalError) -> None:
         answer(broker.refusal(sequence, error))
 
-    item = Item(Kind.CHANGE, encode_change(head, data), applied, failed, checked, checked.operations)
+    item = Item(Kind.CHANGE, encode_change(head, data), applied, failed, checked, checked.operations, large_bytes)
     broker.commit.submit(item, source)
 
 
@@ -80,24 +90,26 @@ def submit_work(
     sequence: int,
     work: Callable[[], Work[wire.Answer]],
     answer: Answered,
-    on_reserved: Callable[[Reservation], None] | None = None,
+    on_reserved: Callable[[Reservation], bool] | None = None,
+    answer_bytes: int = LARGE_ANSWER_BYTES,
 ) -> None:
     """Does `work` in turns, after all that its source submitted before is applied, and one after the other; answers
-    with what it returns. `on_reserved`: it begins when there is room for a large answer, and is told of that."""
+    with what it returns. `on_reserved`: it begins when there is room for an answer of `answer_bytes`, is told
+    of that, and says whether somebody still waits for it."""
 
     def begin() -> None:
         broker.add_work(source, work(), done)
 
     def reserved(reservation: Reservation) -> None:
         assert on_reserved is not None
-        on_reserved(reservation)
-        begin()
+        if on_reserved(reservation):
+            begin()
 
     def applied(_: Effects) -> None:
         if on_reserved is None:
             begin()
         else:
-            broker.answers.reserve(reserved)
+            broker.answers.reserve(reserved, source, answer_bytes)
 
     def done(found: wire.Answer | None, error: Exception | None) -> None:
         if error is not None:
@@ -240,6 +252,13 @@ def pull(
         return answer
 
     return work
+
+
+def described_bytes(request: wire.Describe) -> int:
+    """The largest answer to it."""
+    if request.bindings:
+        return LARGE_ANSWER_BYTES
+    return min(LARGE_ANSWER_BYTES, DESCRIBED_BYTES_MAX * (1 + len(request.queues) + len(request.keys)))
 
 
 def describe(broker: Broker, request: wire.Describe) -> Callable[[], Work[wire.Answer]]:

@@ -14,6 +14,7 @@ import grpc
 from shoal_contract import grpc_server
 from shoal_contract.open_files import raise_open_files
 from shoal_slice_node.adapters.admin_service import admin_handlers
+from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.bulk_service import bulk_handlers
 from shoal_slice_node.adapters.figures import Figures
@@ -24,7 +25,6 @@ from shoal_slice_node.adapters.limits import (
     UNREAD_BYTES,
 )
 from shoal_slice_node.adapters.slice_service import slice_handlers
-from shoal_slice_node.adapters.unary import Admission
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Servers:
         """Adds the services, before `start`."""
 
         def answers_waited_for() -> bool:
-            return broker.answers.is_waited_for
+            return broker.answers.waiting > 0
 
         admission = Admission(answers_waited_for)
         self.clients.add_generic_rpc_handlers(tuple(slice_handlers(broker, admission)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,16 +19,17 @@ from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX, PRODUCER_BYTES, PULL
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
-from shoal_slice_node.adapters.answer_room import Reservation
+from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import (
-    ANSWERS_PENDING_MAX,
     BYTES_PER_WEIGHT,
     DELIVERIES_PER_WRITE_BYTES,
     LARGE_ANSWER_WEIGHT,
+    OPERATIONS_PER_WEIGHT,
     RESETS_PER_RESPONSE_MAX,
     RESPONSE_BYTES_MAX,
 )
+from shoal_slice_node.core.frames import parse_change
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.session_frames import parse_request
 
@@ -43,19 +43,10 @@ class SessionStream:
         self._broker = broker
         self._context = context
         self._producer = opened.producer
-        self._answers: deque[tuple[wire.Answer, int, Reservation | None]] = deque()
-        """Each with its weight, and its reservation if it is a large one."""
-        self._reservations: set[Reservation] = set()
-        """Of large answers that are not written yet."""
-        self._written: list[Reservation] = []
-        """Of large answers in the response that is being written."""
-        self._owed = 0
-        """Weight of the frames whose answers are not yet on their way."""
         self._reading_ended = False
         self._closed = False
         self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._answers = Answers(broker.answers, self._wake.set)
         self._ended = asyncio.Event()
         """The slice ends the session, whatever its writer waits for."""
         self._session = broker.open_session(opened.window_bytes, self._wake.set, self._ended.set)
@@ -87,8 +78,7 @@ class SessionStream:
         if not self._closed:
             self._closed = True
             self._broker.close_session(self._session)
-            for reservation in self._reservations:
-                reservation.release()
+            self._answers.close()
 
     async def _read(self) -> None:
         """Raises Malformed, TooLarge: a frame that cannot be told from another ends the session."""
@@ -99,35 +89,44 @@ class SessionStream:
                 return
             self._broker.writers.heard(self._session)
             size_bytes = len(data)
-            if size_bytes > PARSED_AT_ONCE_BYTES_MAX:
-                await commit.room_for(size_bytes)
-            began = time.perf_counter()
-            request = parse_request(data)
-            del data
-            weight = _weight(request, size_bytes)
-            self._owed += weight
-            if self._owed > ANSWERS_PENDING_MAX:
-                self._room.clear()
+            large_bytes = size_bytes if size_bytes > PARSED_AT_ONCE_BYTES_MAX else 0
+            if large_bytes:
+                await commit.large_frames.take(large_bytes)
             try:
-                self._frame(request, weight)
-            except ShoalError as error:
-                self._answer(self._broker.refusal(request.sequence, error), weight)
-            self._broker.steps.done(began)
-            await self._room.wait()
+                began = time.perf_counter()
+                large_bytes = self._take(data, large_bytes)
+                self._broker.steps.done(began)
+            finally:
+                if large_bytes:
+                    commit.large_frames.give(large_bytes)
+            del data
+            await self._answers.room.wait()
             await commit.room(source)
 
-    def _frame(self, request: wire.SessionRequest, weight: int) -> None:
+    def _take(self, data: bytes, large_bytes: int) -> int:
+        """Begins what a frame asks for. Returns what it does not need any more of the room of large frames. Raises
+        Malformed, TooLarge."""
+        request = parse_request(data)
+        weight = _weight(request, len(data))
+        self._answers.expect(weight)
+        try:
+            return self._frame(request, weight, large_bytes)
+        except ShoalError as error:
+            self._answers.add(self._broker.refusal(request.sequence, error), weight)
+        return large_bytes
+
+    def _frame(self, request: wire.SessionRequest, weight: int, large_bytes: int) -> int:
         kind = request.WhichOneof("frame")
         broker, session, sequence = self._broker, self._session, request.sequence
         source = session.number
 
         def answer(answer: wire.Answer) -> None:
-            self._answer(answer, weight)
+            self._answers.add(answer, weight)
 
         if kind == "change":
-            head = ChangeHead(self._producer, sequence, request.settled)
-            requests.submit_change(broker, source, head, request.change, answer)
-        elif kind == "acks":
+            self._change(request, weight, large_bytes)
+            return 0
+        if kind == "acks":
             self._acks(sequence, list(request.acks.acks), answer)
         elif kind == "attach":
             work = requests.attach(broker, session, request.attach)
@@ -137,12 +136,26 @@ class SessionStream:
             requests.submit_work(broker, source, sequence, work, answer)
         elif kind == "pull":
             work = requests.pull(broker, session, request.pull, 0, PULL_LEASE_MS_MAX)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight))
+            requests.submit_work(broker, source, sequence, work, *self._answers.large(weight))
         elif kind == "describe":
             work = requests.describe(broker, request.describe)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight))
+            size_bytes = requests.described_bytes(request.describe)
+            requests.submit_work(broker, source, sequence, work, *self._answers.large(weight), size_bytes)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
+        return large_bytes
+
+    def _change(self, request: wire.SessionRequest, weight: int, large_bytes: int) -> None:
+        """Weighs as much as its answer may: each operation may be refused, with a text."""
+        checked = parse_change(request.change)
+        head = ChangeHead(self._producer, request.sequence, request.settled)
+        more = checked.operations // OPERATIONS_PER_WEIGHT
+
+        def answer(answer: wire.Answer) -> None:
+            self._answers.add(answer, weight + more)
+
+        requests.submit_change(self._broker, self._session.number, head, request.change, checked, answer, large_bytes)
+        self._answers.expect(more)
 
     def _acks(self, sequence: int, acks: list[wire.Ack], answer: Callable[[wire.Answer], None]) -> None:
         broker = self._broker
@@ -159,37 +172,11 @@ class SessionStream:
 
         requests.take_acks(broker, self._session, acks, taken, everyone=False)
 
-    def _large(self, weight: int) -> tuple[Callable[[wire.Answer], None], Callable[[Reservation], None]]:
-        """What takes one large answer, and what takes its reservation: released when that is written, or the session
-        ends. Not by the frame's sequence, which a client may use twice."""
-        reserved: Reservation | None = None
-
-        def keep(reservation: Reservation) -> None:
-            nonlocal reserved
-            if self._closed:
-                reservation.release()
-            else:
-                reserved = reservation
-                self._reservations.add(reservation)
-
-        def answer(answer: wire.Answer) -> None:
-            if reserved is not None:
-                reserved.settle(answer.ByteSize())
-            self._answers.append((answer, weight, reserved))
-            self._wake.set()
-
-        return answer, keep
-
-    def _answer(self, answer: wire.Answer, weight: int) -> None:
-        """`weight`: as its frame was counted."""
-        self._answers.append((answer, weight, None))
-        self._wake.set()
-
     async def _write(self) -> None:
         """Raises what the slice ends the session with."""
         session, context, broker = self._session, self._context, self._broker
         while True:
-            if self._reading_ended and not (self._owed or session.to_send):
+            if self._reading_ended and not (self._answers.owed or session.to_send):
                 return
             await self._wake.wait()
             self._wake.clear()
@@ -200,31 +187,18 @@ class SessionStream:
                 data = response.SerializeToString()
                 del response
                 broker.steps.done(began)
-                broker.writers.began(session, self._reservations)
+                broker.writers.began(session, self._answers.held_bytes)
                 await context.write(data)
                 broker.writers.ended(session)
-                while self._written:
-                    written = self._written.pop()
-                    self._reservations.discard(written)
-                    written.release()
+                self._answers.written()
                 if cost_bytes:
                     broker.dispatcher.sent(session, cost_bytes)
                     broker.after_event()
 
     def _response(self) -> tuple[wire.SessionResponse, int]:
         """What is ready, up to one response's size; and the memory of its deliveries."""
-        response = wire.SessionResponse()
-        room = RESPONSE_BYTES_MAX
-        answers, session = self._answers, self._session
-        while answers and (room == RESPONSE_BYTES_MAX or answers[0][0].ByteSize() + 8 <= room):
-            answer, weight, reservation = answers.popleft()
-            self._owed -= weight
-            if reservation is not None:
-                self._written.append(reservation)
-            room -= answer.ByteSize() + 8
-            response.answers.append(answer)
-        if self._owed <= ANSWERS_PENDING_MAX // 2:
-            self._room.set()
+        response, session = wire.SessionResponse(), self._session
+        room = self._answers.take(response, RESPONSE_BYTES_MAX)
         response.resets.extend(session.resets[:RESETS_PER_RESPONSE_MAX])
         del session.resets[:RESETS_PER_RESPONSE_MAX]
         if session.resets or not session.waiting or room < RESPONSE_BYTES_MAX // 2:
@@ -235,7 +209,8 @@ class SessionStream:
 
 
 def _weight(request: wire.SessionRequest, size_bytes: int) -> int:
-    """What is pending of a change is counted in bytes elsewhere; other frames are kept until they are answered."""
+    """What is pending of a change is counted in bytes elsewhere; other frames are kept until they are answered. What a
+    change may be answered comes on top."""
     kind = request.WhichOneof("frame")
     if kind == "change":
         return 1

@@ -13,10 +13,12 @@ from shoal_contract.grpc_errors import abort
 from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
+from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.limits import PULL_LEASE_MS_DEFAULT, SESSION_OPEN_S
+from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, PULL_LEASE_MS_DEFAULT, SESSION_OPEN_S
 from shoal_slice_node.adapters.session_stream import SessionStream, check_open
-from shoal_slice_node.adapters.unary import Admission, Call, Unary, unary_handlers
+from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
+from shoal_slice_node.core.frames import parse_change
 from shoal_slice_node.core.producers import numbered_twice, only_step
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.turns import Work
@@ -115,7 +117,8 @@ class SliceService:
         return wire.AckResponse()
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
-        answer = await self._read(call, requests.describe(self._broker, request.describe))
+        work = requests.describe(self._broker, request.describe)
+        answer = await self._read(call, work, requests.described_bytes(request.describe))
         return wire.DescribeResponse(description=answer.description)
 
     async def _change(
@@ -123,19 +126,21 @@ class SliceService:
     ) -> tuple[wire.StepOutcome, Sequence[int]]:
         """Raises what the slice refuses it with."""
         data = wire.Change(steps=[step]).SerializeToString()
-        source = call.peer
+        source, checked = call.peer, parse_change(data)
         answer = await self._ask(
-            source, lambda answered: requests.submit_change(self._broker, source, head, data, answered)
+            source, lambda answered: requests.submit_change(self._broker, source, head, data, checked, answered)
         )
         outcome = only_step(answer.outcome, head.sequence)
         if outcome.refusals:
             raise from_wire(outcome.refusals[0].error)
         return outcome, answer.live
 
-    async def _read(self, call: Call, work: Callable[[], Work[wire.Answer]]) -> wire.Answer:
+    async def _read(
+        self, call: Call, work: Callable[[], Work[wire.Answer]], answer_bytes: int = LARGE_ANSWER_BYTES
+    ) -> wire.Answer:
         """What it reserves is kept until the client has the answer."""
         source = call.peer
-        reservation = await self._broker.answers.reserved()
+        reservation = await self._broker.answers.reserved(source, answer_bytes)
         call.held.callback(reservation.release)
         answer = await self._ask(source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered))
         reservation.settle(answer.ByteSize())

@@ -4,36 +4,32 @@ gRPC reads the request of a unary call before its handler runs, whatever its siz
 is a stream of one message; served as such its message stays in the transport, behind flow control, until it is asked
 for. So 600 calls of 1 MB at once cost 600 small contexts, not 600 MB.
 
-Belongs here: how many at a time, reading, parsing, errors. Not here: what the calls do (slice_service, admin_service).
+Belongs here: reading, parsing, errors, writing. Not here: who is next (admission), what the calls do (slice_service,
+admin_service).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from shoal_contract.errors import DeadlineExceeded, Malformed, ResourceExhausted, ShoalError, TooLarge
+from shoal_contract.errors import DeadlineExceeded, Malformed, ShoalError, TooLarge
 from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.wire_count import Shape, count_fields
+from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.limits import (
     UNARY_ABORT_S,
-    UNARY_AT_ONCE_MAX,
     UNARY_FIELDS_MAX,
-    UNARY_LARGE_AT_ONCE_MAX,
     UNARY_LARGE_BYTES,
-    UNARY_PER_CONNECTION_MAX,
     UNARY_READ_CROWDED_S,
     UNARY_READ_S,
-    UNARY_UNREAD_BYTES_MAX,
-    UNARY_WAITING_MAX,
     UNARY_WRITE_CROWDED_S,
     UNARY_WRITE_S,
 )
@@ -62,109 +58,6 @@ class Unary(NamedTuple):
     shape: Shape = _FLAT
 
 
-class Admission:
-    """UNARY_AT_ONCE_MAX calls at a time, UNARY_PER_CONNECTION_MAX of one connection; further ones wait unread, and the
-    connections take turns. `large`: for requests of more than UNARY_LARGE_BYTES, which are in memory several times
-    while they are worked on."""
-
-    def __init__(self, others_wait: Callable[[], bool] = lambda: False) -> None:
-        """`others_wait`: whether calls wait for memory that answers hold which are not read."""
-        self.large = asyncio.Semaphore(UNARY_LARGE_AT_ONCE_MAX)
-        self._others_wait = others_wait
-        self._unread_bytes = 0
-        """Of answers whose clients do not read them, or not yet."""
-        self._free = UNARY_AT_ONCE_MAX
-        self._held: Counter[str] = Counter()
-        """Places, by connection."""
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
-        """The calls that wait, by connection: the first line has the next turn. None is empty."""
-        self.waiting = 0
-
-    @property
-    def crowded(self) -> bool:
-        """A call waits only because others have all places, not for those of its own connection."""
-        return not self._free and self._next() is not None
-
-    @property
-    def crowded_by_answers(self) -> bool:
-        """A call waits for what answers hold that are not read."""
-        return self.crowded or self._unread_bytes > UNARY_UNREAD_BYTES_MAX or self._others_wait()
-
-    @asynccontextmanager
-    async def place(self, peer: str) -> AsyncIterator[Callable[[], None]]:
-        """Gives what gives the place back sooner. Raises ResourceExhausted where too many wait already."""
-        if self.waiting >= UNARY_WAITING_MAX:
-            raise ResourceExhausted(
-                f"{self.waiting} calls wait for their turn; the limit is {UNARY_WAITING_MAX}",
-                subject="unary calls",
-                limit=UNARY_WAITING_MAX,
-                value=self.waiting + 1,
-            )
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(peer, deque()).append(turn)
-        self.waiting += 1
-        self._give()
-        left = False
-
-        def leave() -> None:
-            nonlocal left
-            if not left:
-                left = True
-                self._take_back(peer)
-
-        try:
-            await turn
-            yield leave
-        finally:
-            if turn.cancelled():
-                self._leave_line(peer, turn)
-            else:
-                leave()
-
-    @contextmanager
-    def unread(self, size_bytes: int, leave: Callable[[], None]) -> Iterator[None]:
-        """While an answer is not read. Its call does not keep its place for it, unless very much is unread."""
-        self._unread_bytes += size_bytes
-        if self._unread_bytes <= UNARY_UNREAD_BYTES_MAX:
-            leave()
-        try:
-            yield
-        finally:
-            self._unread_bytes -= size_bytes
-
-    def _next(self) -> str | None:
-        """The connection that has the next turn. Few are passed over: only few can have all places of one."""
-        return next((peer for peer in self._lines if self._held[peer] < UNARY_PER_CONNECTION_MAX), None)
-
-    def _give(self) -> None:
-        while self._free and (peer := self._next()) is not None:
-            line = self._lines.pop(peer)
-            turn = line.popleft()
-            if line:
-                self._lines[peer] = line  # At the end.
-            if turn.cancelled():
-                continue  # Its task will hear of it.
-            self._free -= 1
-            self._held[peer] += 1
-            self.waiting -= 1
-            turn.set_result(None)
-
-    def _take_back(self, peer: str) -> None:
-        self._free += 1
-        self._held[peer] -= 1
-        if not self._held[peer]:
-            del self._held[peer]
-        self._give()
-
-    def _leave_line(self, peer: str, turn: asyncio.Future[None]) -> None:
-        self.waiting -= 1
-        line = self._lines.get(peer)
-        if line is not None and turn in line:
-            line.remove(turn)
-            if not line:
-                del self._lines[peer]
-
-
 def unary_handlers(service: str, methods: Mapping[str, Unary], admission: Admission) -> grpc.GenericRpcHandler:
     """To be added to a server."""
     handlers = {name: _handler(method, admission) for name, method in methods.items()}
@@ -191,15 +84,27 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
 
 async def _answer(method: Unary, data: bytes, call: Call, admission: Admission) -> bytes:
     """Raises what the call is refused with."""
-    async with admission.large if len(data) > UNARY_LARGE_BYTES else nullcontext():
+    if len(data) <= UNARY_LARGE_BYTES:
         answer = await method.answer(parse(method.request, data, method.shape), call)
+        return answer.SerializeToString()
+    async with admission.large:
+        async with admission.parsing:
+            await asyncio.sleep(0)
+            request = parse(method.request, data, method.shape)
+        answer = await method.answer(request, call)
     return answer.SerializeToString()
 
 
 async def _read(context: Context, admission: Admission) -> bytes:
     """Raises Malformed; DeadlineExceeded if the client takes too long to send it, sooner where others wait."""
-    async with _patience("request", "did not arrive", UNARY_READ_S, UNARY_READ_CROWDED_S, lambda: admission.crowded):
-        data = await context.read()
+    try:
+        async with _patience(
+            "request", "did not arrive", UNARY_READ_S, UNARY_READ_CROWDED_S, lambda: admission.crowded
+        ):
+            data = await context.read()
+    except DeadlineExceeded:
+        admission.blame(context.peer())
+        raise
     if data is grpc.aio.EOF:
         raise Malformed("the call has no request", subject="request")
     return bytes(data)
@@ -216,6 +121,7 @@ async def _write(data: bytes, context: Context, admission: Admission) -> None:
             await send_headers(context)
             await context.write(data)
     except DeadlineExceeded as error:
+        admission.blame(context.peer())
         await abort(context, error, UNARY_ABORT_S)
 
 

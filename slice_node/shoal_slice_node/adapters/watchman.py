@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.limits import REQUEST_BYTES_MAX
+from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
     LARGE_ANSWER_BYTES,
@@ -19,6 +20,7 @@ from shoal_slice_node.adapters.limits import (
     SERVED_STREAMS_PER_LOOK,
     SESSIONS_ENDED_PER_LOOK,
     SILENT_SESSION_MS,
+    STALLED_CROWDED_MS,
     STALLED_SESSION_MS,
     STEP_WATCH_MS,
 )
@@ -27,34 +29,34 @@ from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
-from shoal_slice_node.core.dispatch.shares import Share
+from shoal_slice_node.core.dispatch.sessions import Session
 
 _log = logging.getLogger(__name__)
 
 
 class Watchman:
-    """`shares`: deliveries, answers. `memory_bytes`: the process's budget; `own_bytes`: what it
-    holds.
+    """`memory_bytes`: the process's budget; `own_bytes`: what it holds.
 
-    `memory_short`: the process holds more, and takes no new session. `silent`: bindings found that nothing would have
-    served, since the start: always 0, or a defect."""
+    `memory_short`: the process holds much more, and takes no new session. `silent`: bindings found that nothing would
+    have served, since the start: always 0, or a defect."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         writers: Writers,
-        shares: tuple[Share, Share],
+        answers: AnswerRoom,
         memory_bytes: int,
         between_records: asyncio.Event,
         own_bytes: Callable[[], int],
     ) -> None:
         self._dispatcher = dispatcher
         self._writers = writers
-        self._shares = shares
-        self._memory_bytes = self._bound_bytes = memory_bytes
+        self._answers = answers
+        self._memory_bytes = memory_bytes
         self._own_bytes = own_bytes
-        self._last_ended_ms = steady_ms()
-        """Since when nobody was left to be ended."""
+        self._short_since_ms = steady_ms()
+        self._let_be_bytes = 0
+        """Held for so long that no session can be what holds it: new ones are taken up to there."""
         self.memory_short: ShoalError | None = None
         self._between_records = between_records
         self._position = 0
@@ -66,25 +68,31 @@ class Watchman:
             for _ in range(STEP_WATCH_MS // MEMORY_LOOK_MS):
                 await asyncio.sleep(MEMORY_LOOK_MS / 1000)
                 self.guard_memory()
+                self.guard_answers()
             if self.memory_short is not None:
                 await asyncio.to_thread(give_back)
             await self._between_records.wait()  # The last wait: what follows looks into tables and dispatch.
-            for share, needed_bytes in zip(self._shares, (0, LARGE_ANSWER_BYTES), strict=True):
-                session = self._writers.end_stalled(share, needed_bytes)
-                if session is not None:
-                    _log.warning("session %d ends: %s", session.number, session.ended_by)
+            self._tell(self._writers.end_stalled(self._dispatcher.shares.deliveries))
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))
             self.look()
 
+    def guard_answers(self) -> None:
+        """Who does not read answers ends soon while others wait for their room."""
+        waiting = self._answers.waiting
+        share, needed_bytes = self._answers.share, LARGE_ANSWER_BYTES * max(1, waiting)
+        for_ms = STALLED_CROWDED_MS if waiting else STALLED_SESSION_MS
+        self._tell(self._writers.end_stalled(share, needed_bytes, for_ms))
+
+    def _tell(self, ended: Sequence[Session]) -> None:
+        for session in ended:
+            _log.warning("session %d ends: %s", session.number, session.ended_by)
+
     def guard_memory(self) -> None:
-        """The last resort, for what no share counts: frames that clients began to send and do not end. Where nobody is
-        left to be ended, what is held is let be: a memory that the C library cannot give back must not lock all out."""
+        """The last resort, for what no share counts: frames that clients began to send and do not end. The more is
+        held, the shorter the silence that ends a session. Where nobody is left to be ended, what is held is let be: a
+        memory that the C library cannot give back must not lock all out."""
         held_bytes, now_ms = self._own_bytes(), steady_ms()
-        if held_bytes <= self._bound_bytes:
-            self.memory_short = None
-            self._last_ended_ms = now_ms
-            self._bound_bytes = max(self._memory_bytes, min(self._bound_bytes, held_bytes + MEMORY_SLACK_BYTES))
-            return
+        over = held_bytes / self._memory_bytes
         error = ResourceExhausted(
             f"this slice holds {held_bytes >> 20} MiB; its budget is {self._memory_bytes >> 20}: silent sessions end,"
             " and new ones are not taken, until it holds less",
@@ -92,24 +100,27 @@ class Watchman:
             limit=self._memory_bytes,
             value=held_bytes,
         )
-        ended = self._end_silent(held_bytes, error)
-        if ended or self.memory_short is None:
-            _log.warning("%s; %d sessions end now", error, ended)
-        self.memory_short = error
-        if ended:
-            self._last_ended_ms = now_ms
-        elif now_ms - self._last_ended_ms > 2 * STALLED_SESSION_MS:
-            self._bound_bytes = held_bytes + MEMORY_SLACK_BYTES
+        ended = self._end_silent(held_bytes, error) if over > 1 else 0
+        self._let_be_bytes = min(self._let_be_bytes, held_bytes + MEMORY_SLACK_BYTES)
+        if over <= MEMORY_HIGH or held_bytes <= self._let_be_bytes:
+            self.memory_short = None
+            self._short_since_ms = now_ms
+        else:
+            if ended or self.memory_short is None:
+                _log.warning("%s; %d sessions end now", error, ended)
+            self.memory_short = error
+            if not ended and now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
+                self._let_be_bytes = held_bytes + MEMORY_SLACK_BYTES
 
     def _end_silent(self, held_bytes: int, error: ShoalError) -> int:
         """How many sessions end."""
-        excess_bytes = held_bytes - self._bound_bytes
-        count = SESSIONS_ENDED_PER_LOOK + excess_bytes // REQUEST_BYTES_MAX
-        is_high, is_top = held_bytes > MEMORY_HIGH * self._bound_bytes, held_bytes > MEMORY_TOP * self._bound_bytes
-        for_ms = SILENT_SESSION_MS if is_high else STALLED_SESSION_MS
+        count = SESSIONS_ENDED_PER_LOOK + (held_bytes - self._memory_bytes) // REQUEST_BYTES_MAX
+        over = held_bytes / self._memory_bytes
+        for_ms = STALLED_SESSION_MS if over <= MEMORY_HIGH else SILENT_SESSION_MS
         ended = self._writers.end_silent(count, error, for_ms, consumers=False)
-        if is_top and not ended:
-            ended = self._writers.end_silent(count, error, STALLED_SESSION_MS, consumers=True)
+        if over > MEMORY_HIGH and not ended:
+            for_ms = STALLED_SESSION_MS if over <= MEMORY_TOP else SILENT_SESSION_MS
+            ended = self._writers.end_silent(count, error, for_ms, consumers=True)
         return ended
 
     def look(self) -> None:

@@ -7,11 +7,12 @@ first to end when memory is short.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
-from itertools import islice, takewhile
+from collections.abc import Callable
+from heapq import nlargest
+from itertools import takewhile
+from operator import attrgetter
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
-from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import STALLED_SESSION_MS
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -29,8 +30,8 @@ class Writers:
         """Session -> when a whole frame of it came last, steady_ms; the longest ago first."""
         self._writing: dict[Session, int] = {}
         """Session -> since when, steady_ms; in the order in which they began."""
-        self._answers: dict[Session, Collection[Reservation]] = {}
-        """The same sessions -> their large answers: what is being written, and what waits behind it."""
+        self._answers_bytes: dict[Session, Callable[[], int]] = {}
+        """The same sessions -> bytes of their answers: what is being written, and what waits behind it."""
 
     def __len__(self) -> int:
         """How many streams are open."""
@@ -65,51 +66,53 @@ class Writers:
         self._heard.move_to_end(session)
 
     def end_silent(self, count: int, error: ShoalError, for_ms: int, consumers: bool) -> int:
-        """Ends up to so many sessions from which nothing whole came `for_ms`, the longest silent first. Returns how
-        many. `consumers`: also those that have a queue attached."""
+        """Ends up to so many sessions from which nothing whole came `for_ms`, those that opened last first: who was
+        there before something went wrong did not cause it. Returns how many. `consumers`: also those that have a queue
+        attached."""
         until_ms = steady_ms() - for_ms
         silent = takewhile(lambda one: self._heard[one] <= until_ms, self._heard)
-        chosen = list(
-            islice((one for one in silent if one.ended_by is None and (consumers or not one.attachments)), count)
-        )
+        may_end = (one for one in silent if one.ended_by is None and (consumers or not one.attachments))
+        chosen = nlargest(count, may_end, key=attrgetter("number"))
         for session in chosen:
             session.ended_by = error
             self._enders[session.number]()
         return len(chosen)
 
-    def began(self, session: Session, answers: Collection[Reservation] = ()) -> None:
-        """A response is on its way to the transport. `answers`: the session's large ones, while they are not taken."""
+    def began(self, session: Session, answers_bytes: Callable[[], int]) -> None:
+        """A response is on its way to the transport. `answers_bytes`: of the session's answers that are not taken."""
         self._writing[session] = steady_ms()
-        self._answers[session] = answers
+        self._answers_bytes[session] = answers_bytes
 
     def ended(self, session: Session) -> None:
         """The transport has it."""
         self._writing.pop(session, None)
-        self._answers.pop(session, None)
+        self._answers_bytes.pop(session, None)
 
-    def end_stalled(self, share: Share, needed_bytes: int = 0) -> Session | None:
-        """Ends the session that holds most of a share that is full, of those that stood still for STALLED_SESSION_MS.
-        Returns it; None: none had to end. `needed_bytes`: of the answers' share, which is full when less is free."""
-        if share.left_bytes >= max(1, needed_bytes):
-            return None
+    def end_stalled(self, share: Share, needed_bytes: int = 0, for_ms: int = STALLED_SESSION_MS) -> list[Session]:
+        """Ends sessions until a share that is full would not be: of those that stood still `for_ms`, who holds most of
+        it first. Returns them. `needed_bytes`: of the answers' share, which is full when less is free."""
+        lacking_bytes = max(1, needed_bytes) - share.left_bytes
+        if lacking_bytes <= 0:
+            return []
         now_ms = steady_ms()
-        stalled = [session for session, since_ms in self._writing.items() if now_ms - since_ms >= STALLED_SESSION_MS]
-        holds = self._answers_bytes if needed_bytes else _deliveries_bytes
-        session = max((one for one in stalled if holds(one)), key=holds, default=None)
-        if session is not None:
+        stalled = [session for session, since_ms in self._writing.items() if now_ms - since_ms >= for_ms]
+        holds = {
+            session: self._answers_bytes[session]() if needed_bytes else session.under_way_bytes
+            for session in stalled
+            if session.ended_by is None
+        }
+        ended: list[Session] = []
+        for session in sorted(holds, key=lambda one: holds[one], reverse=True):
+            if lacking_bytes <= 0 or not holds[session]:
+                break
+            lacking_bytes -= holds[session]
             session.ended_by = ResourceExhausted(
-                f"this client has read nothing for {STALLED_SESSION_MS // 1000} s while {share.name} fill their share"
+                f"this client has read nothing for {for_ms / 1000:g} s while {share.name} fill their share"
                 f" of memory, {share.limit_bytes} bytes: its session ends",
                 subject=share.name,
                 limit=share.limit_bytes,
                 value=share.used_bytes,
             )
             self._enders[session.number]()
-        return session
-
-    def _answers_bytes(self, session: Session) -> int:
-        return sum(answer.bytes for answer in self._answers[session])
-
-
-def _deliveries_bytes(session: Session) -> int:
-    return session.under_way_bytes
+            ended.append(session)
+        return ended

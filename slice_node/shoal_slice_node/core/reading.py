@@ -8,7 +8,7 @@ what is told of each binding was true at some moment of the walk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted
@@ -36,23 +36,20 @@ AttachedTo = Callable[[bytes], int]
 
 
 def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work[wire.Description]:
-    """Answers a Describe; a name that comes again is looked at once.
+    """Answers a Describe.
 
     Raises InvalidName, NotOwner; ResourceExhausted if its queues have more than DESCRIBE_BINDINGS_MAX bindings, where
     DESCRIBE_RANGES_PER_BINDING done ranges count as one.
     """
-    names = dict.fromkeys(request.queues)
-    yield from _check_cost(state, names)
+    yield from _check_cost(state, request.queues)
     yield
-    found: dict[bytes, wire.QueueDescription] = {}
-    listed = 0
-    for name in names:
-        bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
-        found[name] = yield from _describe_queue(state, name, attached, bindings_max)
-        listed += len(found[name].bindings)
     description = wire.Description()
+    listed = 0
     for number, name in enumerate(request.queues):
-        description.queues.append(found[name])
+        bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
+        found = yield from _describe_queue(state, name, attached, bindings_max)
+        listed += len(found.bindings)
+        description.queues.append(found)
         if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
             yield
     for number, name in enumerate(request.keys):
@@ -62,7 +59,7 @@ def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work
     return description
 
 
-def _check_cost(state: State, names: dict[bytes, None]) -> Work[None]:
+def _check_cost(state: State, names: Iterable[bytes]) -> Work[None]:
     """First what the queues' rows say, then what their done ranges add."""
     queues = [queue for name in names if (queue := state.load_queue(name)) is not None]
     cost = sum(queue.bindings + queue.details for queue in queues)

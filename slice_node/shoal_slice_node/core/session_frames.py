@@ -69,11 +69,13 @@ def check_acks(acks: Iterable[wire.Ack], count: int) -> int:
 
 
 def check_describe(request: wire.Describe) -> None:
-    """Raises TooLarge, InvalidName."""
+    """Raises TooLarge, InvalidName, Malformed."""
     check_at_most("names per describe", len(request.queues) + len(request.keys), DESCRIBE_NAMES_MAX)
     check_queues(request.queues)
     for key in request.keys:
         check_key(key)
+    if len(set(request.queues)) < len(request.queues) or len(set(request.keys)) < len(request.keys):
+        raise Malformed("describe names a queue or a key twice", subject="describe")
 
 
 def check_queues(names: Iterable[bytes]) -> None:

@@ -1,0 +1,120 @@
+"""Admission of unary calls: connections in turn, and nobody is kept out by who has most or holds up others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_slice_node.adapters import admission as module
+from shoal_slice_node.adapters.admission import Admission
+from shoal_slice_node.adapters.limits import (
+    UNARY_AT_ONCE_MAX,
+    UNARY_BLAME_S,
+    UNARY_PER_CONNECTION_MAX,
+    UNARY_UNREAD_BYTES_MAX,
+    UNARY_WAITING_PER_CONNECTION_MAX,
+)
+
+
+class Calls:
+    """Made-up calls that have their places until they are told to end. `order`: whose turn it was, in order."""
+
+    def __init__(self, admission: Admission) -> None:
+        self.admission = admission
+        self.order: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.ends = asyncio.Event()
+
+    async def begin(self, *peers: str) -> None:
+        self.tasks += [asyncio.create_task(self._call(peer)) for peer in peers]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def _call(self, peer: str) -> None:
+        async with self.admission.place(peer):
+            self.order.append(peer)
+            await self.ends.wait()
+
+    async def end(self) -> list[BaseException | None]:
+        self.ends.set()
+        return await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+async def test_places_go_from_connection_to_connection() -> None:
+    admission = Admission()
+    order: list[str] = []
+    ends = asyncio.Event()
+
+    async def call(peer: str) -> None:
+        async with admission.place(peer):
+            order.append(peer)
+            await ends.wait()
+
+    many = UNARY_PER_CONNECTION_MAX + 2
+    tasks = [asyncio.ensure_future(call(peer)) for peer in ["a"] * many + ["b"] * many + ["c"] * 20 + ["d"]]
+    await asyncio.sleep(0)
+    assert Counter(order) == {"a": UNARY_PER_CONNECTION_MAX, "b": UNARY_PER_CONNECTION_MAX} and admission.crowded
+    for task in (*tasks[:3], tasks[many - 1]):
+        task.cancel()
+    await asyncio.gather(*tasks[:3], return_exceptions=True)
+    await asyncio.sleep(0)
+    assert order[UNARY_AT_ONCE_MAX:] == ["a", "c", "d"]
+    ends.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(order) == len(tasks) - 1 and not admission.waiting and not admission.crowded
+    assert not admission._held and not admission._lines and admission._free == UNARY_AT_ONCE_MAX
+
+
+async def test_an_unread_answer_keeps_no_place_unless_very_much_is_unread() -> None:
+    admission = Admission()
+    large = UNARY_UNREAD_BYTES_MAX // 2
+    async with admission.place("a") as leave_first, admission.place("a") as leave_second, admission.place("a") as leave:
+        with admission.unread(large, leave_first), admission.unread(large, leave_second):
+            assert admission._free == UNARY_AT_ONCE_MAX - 1 and not admission.crowded_by_answers
+            with admission.unread(1, leave):
+                assert admission._free == UNARY_AT_ONCE_MAX - 1 and admission.crowded_by_answers
+            assert not admission.crowded_by_answers
+    assert admission._free == UNARY_AT_ONCE_MAX and not admission._held and not admission._unread_bytes
+
+
+async def test_a_connection_with_many_calls_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two connections filled the line of all: every call of the others was refused."""
+    monkeypatch.setattr(module, "UNARY_WAITING_MAX", 300)
+    calls = Calls(Admission())
+    await calls.begin(*["a", "b"] * (UNARY_PER_CONNECTION_MAX + 150))
+    assert calls.admission.waiting == 300
+    await calls.begin(*["honest"] * 3)
+    assert calls.admission.waiting == 300
+    refused = [error for error in await calls.end() if error is not None]
+    assert len(refused) == 3 and all(isinstance(error, ResourceExhausted) for error in refused)
+    assert calls.order.count("honest") == 3 and not calls.admission.waiting
+
+
+async def test_calls_that_wait_are_bounded_for_one_connection() -> None:
+    calls = Calls(Admission())
+    await calls.begin(*["a"] * (UNARY_PER_CONNECTION_MAX + UNARY_WAITING_PER_CONNECTION_MAX + 5))
+    refused = [error for error in await calls.end() if error is not None]
+    assert len(refused) == 5 and "calls of this connection wait" in str(refused[0])
+    assert not calls.admission.waiting and calls.admission._free == UNARY_AT_ONCE_MAX
+
+
+async def test_who_held_up_others_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 connections whose calls said nothing kept everyone waiting for 6 s."""
+    now_s = 0.0
+    monkeypatch.setattr("shoal_slice_node.adapters.admission.time.monotonic", lambda: now_s)
+    calls = Calls(Admission())
+    await calls.begin(*[f"silent-{number}" for number in range(UNARY_AT_ONCE_MAX + 50)], "silent-1")
+    for number in range(UNARY_AT_ONCE_MAX + 50):
+        calls.admission.blame(f"silent-{number}")
+    await calls.begin("honest", "silent-0")
+    calls.tasks[3].cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert calls.order[UNARY_AT_ONCE_MAX] == "honest"
+    now_s += UNARY_BLAME_S + 1
+    await calls.begin("silent-0", "silent-2")
+    await calls.end()
+    assert len(calls.order) == UNARY_AT_ONCE_MAX + 55 and not calls.admission._last and not calls.admission._lines

@@ -1,0 +1,72 @@
+"""Answers of a session: all are in their share of memory, and who does not take them is not read any further."""
+
+from __future__ import annotations
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters.answer_room import AnswerRoom
+from shoal_slice_node.adapters.answers import Answers
+from shoal_slice_node.adapters.limits import ANSWERS_HELD_FLOOR_BYTES, LARGE_ANSWER_BYTES
+
+LARGE = wire.Answer(outcome=bytes(100_000))
+
+
+def answers_of(room: AnswerRoom) -> Answers:
+    return Answers(room, lambda: None)
+
+
+def test_answers_that_are_not_read_stop_their_session() -> None:
+    """1,024 answers of refused frames, 550 KB each, waited for each session: three took a node of 512 MiB to 1,168."""
+    room = AnswerRoom(20 * LARGE_ANSWER_BYTES)
+    answers = answers_of(room)
+    count = 0
+    while answers.room.is_set():
+        answers.expect(1)
+        answers.add(LARGE, 1)
+        count += 1
+    assert answers.held_bytes() == room.share.used_bytes <= room.share.limit_bytes // 4
+    response = wire.SessionResponse()
+    answers.take(response, 1 << 30)
+    assert len(response.answers) == count and not answers.room.is_set(), "they are on their way, and not there"
+    answers.written()
+    assert answers.room.is_set() and not room.share.used_bytes and not answers.owed
+
+
+def test_where_the_share_is_full_a_session_goes_on_frame_by_frame() -> None:
+    room = AnswerRoom(0)
+    other, answers = answers_of(room), answers_of(room)
+    while room.share.left_bytes > 0:
+        other.add(LARGE, 1)
+    small = wire.Answer(sequence=1)
+    for _ in range(3):
+        answers.expect(1)
+        assert not answers.room.is_set()
+        answers.add(small, 1)
+        assert answers.take(wire.SessionResponse(), 1000) < 1000
+        assert answers.room.is_set(), "its answer is on its way"
+        answers.written()
+    answers.add(LARGE, 0)
+    assert answers.held_bytes() > ANSWERS_HELD_FLOOR_BYTES and not answers.room.is_set()
+    answers.close()
+    other.close()
+    assert not room.share.used_bytes
+
+
+def test_a_large_answer_fills_what_was_reserved_for_it() -> None:
+    room = AnswerRoom(LARGE_ANSWER_BYTES)
+    answers = answers_of(room)
+    answer, keep = answers.large(128)
+    answers.expect(128)
+    room.reserve(keep, "session")
+    assert room.share.left_bytes == 0
+    answer(LARGE)
+    assert room.share.used_bytes == LARGE.ByteSize()
+    answers.take(wire.SessionResponse(), 1 << 30)
+    assert answers.held_bytes() == LARGE.ByteSize()
+    answers.written()
+    assert not room.share.used_bytes and not answers.owed
+    answers.close()
+    late, keep = answers.large(1)
+    begun: list[bool] = []
+    room.reserve(lambda reservation: begun.append(keep(reservation)), "session")
+    late(LARGE)
+    assert begun == [False] and not room.share.used_bytes, "nobody waits for it"

@@ -1,0 +1,162 @@
+"""The last resort for memory: above its budget a node ends silent sessions, and takes no new ones far above it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters import mapped_memory, watchman, writers
+from shoal_slice_node.adapters.broker import BrokerOptions
+from shoal_slice_node.adapters.clock import steady_ms
+from shoal_slice_node.adapters.limits import MEMORY_HIGH
+
+from .brokers import OPTIONS, connected, running
+from .raw_session import RawSession
+
+WAIT_S = 30
+
+
+class Held:
+    """What a process seems to hold."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def options(self) -> BrokerOptions:
+        return replace(OPTIONS, own_bytes=lambda: self.bytes)
+
+
+async def ended_for_memory(session: RawSession) -> bool:
+    """Whether the slice has ended it for that; it says nothing else meanwhile."""
+    try:
+        async with asyncio.timeout(0.3):
+            await session.read_until(lambda: False)
+    except TimeoutError:
+        return False
+    except grpc.aio.AioRpcError as ended:
+        error = from_rpc_error(ended)
+        assert isinstance(error, ResourceExhausted) and "its budget is" in error.message
+    return True
+
+
+@pytest.mark.parametrize(
+    ("times", "silent_ms", "idle_ends", "consumer_ends"),
+    [
+        (1.1, 2_000, False, False),
+        (1.1, 11_000, True, False),
+        (1.3, 500, False, False),
+        (1.3, 2_000, True, False),
+        (1.3, 11_000, True, True),
+        (1.6, 2_000, True, True),
+    ],
+)
+async def test_above_its_budget_a_node_ends_silent_sessions_and_far_above_takes_no_new_ones(
+    times: float, silent_ms: int, idle_ends: bool, consumer_ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held()
+    async with (
+        running(tmp_path, options=held.options()) as broker,
+        connected(broker, tmp_path) as channel,
+        asyncio.timeout(WAIT_S),
+    ):
+        stub = SliceServiceStub(channel)
+        await stub.Declare(wire.DeclareRequest(queue=b"q"))
+        consumer, idle = await RawSession.open(stub), await RawSession.open(stub)
+        await consumer.attach([b"q"])
+        await idle.attach([])
+        held.bytes = int(times * OPTIONS.memory.budget_bytes)
+        now_ms = steady_ms()
+        monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + silent_ms)
+        newcomer = await RawSession.open(stub)
+        broker.watch.guard_memory()
+        broker.watch.guard_memory()  # Consumers are looked at once no other is left.
+        assert await ended_for_memory(idle) is idle_ends
+        assert await ended_for_memory(consumer) is consumer_ends
+        if times > MEMORY_HIGH:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await (await RawSession.open(stub)).attach([b"q"])
+            assert "its budget is" in str(from_rpc_error(refused.value))
+            held.bytes = 0
+        broker.watch.guard_memory()
+        await (await RawSession.open(stub)).attach([b"q"])
+        newcomer.call.cancel()
+
+
+async def test_memory_that_nobody_can_give_back_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held()
+    held.bytes = 1 << 40
+    async with (
+        running(tmp_path, options=held.options()) as broker,
+        connected(broker, tmp_path) as channel,
+        asyncio.timeout(WAIT_S),
+    ):
+        broker.watch.guard_memory()
+        assert broker.watch.memory_short is not None
+        now_ms = steady_ms()
+        for later_ms in (19_000, 21_000, 21_000):
+            monkeypatch.setattr(watchman, "steady_ms", lambda later_ms=later_ms: now_ms + later_ms)
+            assert broker.watch.memory_short is not None
+            broker.watch.guard_memory()
+        assert broker.watch.memory_short is None
+        await (await RawSession.open(SliceServiceStub(channel))).attach([])
+
+
+async def test_what_is_held_for_long_does_not_become_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound followed what an attacker held: in three strokes 1,500 MB of 512, and nobody was ended."""
+    held = Held()
+    held.bytes = int(2 * OPTIONS.memory.budget_bytes)
+    async with (
+        running(tmp_path, options=held.options()) as broker,
+        connected(broker, tmp_path) as channel,
+        asyncio.timeout(WAIT_S),
+    ):
+        now_ms = steady_ms()
+        broker.watch.guard_memory()
+        monkeypatch.setattr(watchman, "steady_ms", lambda: now_ms + 30_000)
+        broker.watch.guard_memory()
+        broker.watch.guard_memory()
+        assert broker.watch.memory_short is None, "it is let be"
+        monkeypatch.undo()
+        session = await RawSession.open(SliceServiceStub(channel))
+        await session.attach([])
+        monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + 60_000)
+        broker.watch.guard_memory()
+        assert await ended_for_memory(session), "that new ones are taken protects nobody"
+
+
+async def test_who_opened_last_ends_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchman, "SESSIONS_ENDED_PER_LOOK", 1)
+    held = Held()
+    async with (
+        running(tmp_path, options=held.options()) as broker,
+        connected(broker, tmp_path) as channel,
+        asyncio.timeout(WAIT_S),
+    ):
+        stub = SliceServiceStub(channel)
+        old, new = await RawSession.open(stub), await RawSession.open(stub)
+        await old.attach([])
+        await new.attach([])
+        await old.attach([])
+        held.bytes = OPTIONS.memory.budget_bytes + 1
+        now_ms = steady_ms()
+        monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + 11_000)
+        broker.watch.guard_memory()
+        held.bytes = 0
+        assert await ended_for_memory(new) and not await ended_for_memory(old)
+
+
+def test_memory_of_its_own_is_known_and_what_was_freed_is_given_back() -> None:
+    assert 1 << 20 < mapped_memory.own_bytes() <= mapped_memory.resident_bytes()
+    mapped_memory.give_back()
