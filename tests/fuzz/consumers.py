@@ -10,6 +10,7 @@ from shoal_slice_node.adapters import requests
 from shoal_slice_node.core.turns import Work
 from tests.fuzz.node import Client
 from tests.fuzz.owed import Life
+from tests.fuzz.sources import UNARY, source_of
 from tests.fuzz.world import HANDLES, QUEUES, World, pick_client
 
 
@@ -48,7 +49,7 @@ def detach(world: World, random: Random) -> None:
 
 def read(world: World, client: Client | None, work: Callable[[], Work[wire.Answer]], random: Random) -> None:
     """As the session's stream, or a unary call, submits it."""
-    source = "unary" if client is None else client.session.number
+    source = UNARY if client is None else source_of(client.session)
 
     def answered(answer: wire.Answer) -> None:
         session = world.node.shared if client is None else client.session
@@ -151,7 +152,7 @@ def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
     """Once they are answered they are durable: what was acked comes no more."""
     node, session = world.node, client.session
     promised: list[tuple[Life, bytes, int, int]] = []
-    for one in acks if not node.turns.busy(session.number) else ():  # Else a handle may mean another queue by then.
+    for one in acks if not node.turns.busy(source_of(session)) else ():  # Else a handle may mean another queue by then.
         for handle in one.handles:
             attachment = session.attachments.get(handle)
             life = None if attachment is None else node.owed.lives.get(attachment.feed.name)
@@ -170,7 +171,7 @@ def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
 
     world.say("acks", session.number, acks)
     try:
-        requests.take_acks(node, session, acks, taken, everyone=False)  # type: ignore[arg-type]
+        requests.take_acks(node, source_of(session), session, acks, taken, everyone=False)  # type: ignore[arg-type]
     except ShoalError as error:
         assert not all(node.owed.owns(one.key) for one in acks), error
 
@@ -188,6 +189,7 @@ def ack_by_name(world: World, random: Random) -> None:
     request = wire.Ack(key=key, low=first, to=last + 1, queues=[life.name])
     world.say("ack by name", request)
     try:
-        requests.take_acks(world.node, world.node.shared, [request], lambda _: None, everyone=True)  # type: ignore[arg-type]
+        source = source_of(world.node.shared)
+        requests.take_acks(world.node, source, world.node.shared, [request], lambda _: None, everyone=True)  # type: ignore[arg-type]
     except ShoalError as error:
         assert not world.node.owed.owns(key), error

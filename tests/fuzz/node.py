@@ -35,10 +35,11 @@ from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.rows.small_rows import CANDIDATE, KEPT, RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
 from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.trimmer import Trimmer
-from shoal_slice_node.core.turns import Done, Turns, Work
+from shoal_slice_node.core.turns import Done, Source, Turns, Work
 from shoal_slice_node.core.watch import Watch
 from tests.fuzz.given import Given
 from tests.fuzz.owed import Bounds, Owed
+from tests.fuzz.sources import source_of
 from tests.slice_node.memory_base import MemoryBase
 
 _NOTHING = Effects()
@@ -217,8 +218,8 @@ class Node:
     def submit(self, item: Item, source: Hashable = None) -> None:
         self.pending.append(item)
 
-    def add_work(self, owner: Hashable, work: Work[object], done: Done) -> None:
-        self.turns.add(owner, work, done)
+    def add_work(self, source: Source, work: Work[object], done: Done) -> None:
+        self.turns.add(source, work, done)
 
     def check_takes_changes(self) -> None:
         """Always."""
@@ -368,7 +369,7 @@ class Node:
     def close(self, client: Client) -> None:
         session = client.session
         del self.clients[session.number]
-        self.turns.drop(session.number)
+        self.turns.drop(source_of(session))
         self.dispatcher.close(session)
         self.given.ways.pop(session.number, None)
 

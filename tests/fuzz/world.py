@@ -12,6 +12,7 @@ from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_
 from tests.fuzz.checks import Checks
 from tests.fuzz.node import Client, Node
 from tests.fuzz.owed import Life
+from tests.fuzz.sources import UNARY
 
 PARTITIONS = 4
 QUEUES = (b"q0", b"q1", b"q2", b"q3")
@@ -79,7 +80,7 @@ class World:
                 then(outcome)
 
         self.say(head.sequence, wire.Change.FromString(data))
-        requests.submit_change(self.node, "test", head, data, parse_change(data), answered)  # type: ignore[arg-type]
+        requests.submit_change(self.node, UNARY, head, data, parse_change(data), answered)  # type: ignore[arg-type]
 
     @staticmethod
     def _check_live(outcome: wire.Outcome, live: list[int]) -> None:

@@ -8,7 +8,9 @@ from random import Random
 from shoal_contract.errors import Conflict
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import FAIR_QUANTUM
-from shoal_slice_node.core.turns import Turns, Work
+from shoal_slice_node.core.turns import Source, Turns, Work
+
+ONE, TWO = Source("one", 1), Source("two", 2)
 
 
 def test_sources_are_served_by_cost_and_each_in_its_order() -> None:
@@ -57,12 +59,24 @@ def test_owners_take_turns_and_one_does_its_pieces_in_order() -> None:
     done: list[object] = []
     turns = Turns()
     for name, steps in (("a", 2), ("b", 1)):
-        turns.add("one", counting(told, name, steps), lambda result, _: done.append(result))
-    turns.add("two", counting(told, "c", 3), lambda result, _: done.append(result))
+        turns.add(ONE, counting(told, name, steps), lambda result, _: done.append(result))
+    turns.add(TWO, counting(told, "c", 3), lambda result, _: done.append(result))
     while turns:
         turns.step()
     assert told == ["a0", "c0", "a1", "c1", "c2", "b0"]
-    assert done == ["a", "c", "b"] and not turns.busy("one")
+    assert done == ["a", "c", "b"] and not turns.busy(ONE)
+
+
+def test_connections_take_turns_however_many_sessions_they_have() -> None:
+    told: list[str] = []
+    turns = Turns()
+    for number in range(10):
+        turns.add(Source("many", number), counting(told, "m", 5), lambda *_: None)
+    turns.add(Source("one", "session"), counting(told, "o", 5), lambda *_: None)
+    while turns:
+        turns.step()
+    assert [step for step in told[:10] if step.startswith("o")] == ["o0", "o1", "o2", "o3", "o4"]
+    assert told[:10:2] == ["m0"] * 5, "its sessions take turns in their connection's"
 
 
 def test_what_fails_is_told_and_the_rest_goes_on() -> None:
@@ -72,8 +86,8 @@ def test_what_fails_is_told_and_the_rest_goes_on() -> None:
 
     told: list[object] = []
     turns = Turns()
-    turns.add("one", failing(), lambda result, error: told.append((result, type(error))))
-    turns.add("one", counting([], "after", 1), lambda result, error: told.append((result, error)))
+    turns.add(ONE, failing(), lambda result, error: told.append((result, type(error))))
+    turns.add(ONE, counting([], "after", 1), lambda result, error: told.append((result, error)))
     while turns:
         turns.step()
     assert told == [(None, Conflict), ("after", None)]
@@ -90,11 +104,11 @@ def test_the_work_of_an_owner_that_is_gone_ends_and_nothing_is_told() -> None:
             ended.append("closed")
 
     turns = Turns()
-    turns.add("one", work(), lambda *_: ended.append("told"))
-    turns.add("one", work(), lambda *_: ended.append("told"))
+    turns.add(ONE, work(), lambda *_: ended.append("told"))
+    turns.add(ONE, work(), lambda *_: ended.append("told"))
     turns.step()
-    turns.drop("one")
-    assert ended == ["closed"] and not turns and not turns.busy("one")
+    turns.drop(ONE)
+    assert ended == ["closed"] and not turns and not turns.busy(ONE)
 
 
 def test_who_comes_new_does_not_wait_for_a_round_in_vain() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ from shoal_slice_node.core.reclaim_list import ReclaimList
 from shoal_slice_node.core.records import Kind, encode_ownership
 from shoal_slice_node.core.state import State
 from shoal_slice_node.core.trimmer import Trimmer
-from shoal_slice_node.core.turns import Done, Turns, Work
+from shoal_slice_node.core.turns import Done, Source, Turns, Work
 
 _log = logging.getLogger(__name__)
 
@@ -224,9 +224,9 @@ class Broker:
         self._sessions += 1
         return Session(self._sessions, SESSION_BYTES_DEFAULT)
 
-    def close_session(self, session: Session) -> None:
+    def close_session(self, session: Session, source: Source) -> None:
         self.writers.close(session)
-        self.turns.drop(session.number)
+        self.turns.drop(source)
         self.commit.between(lambda: self.dispatcher.close(session))
         self._on_turn()
 
@@ -235,9 +235,9 @@ class Broker:
         self.state.counters.refuse(error.code)
         return wire.Answer(sequence=sequence, error=error.to_wire())
 
-    def add_work(self, owner: Hashable, work: Work[object], done: Done) -> None:
+    def add_work(self, source: Source, work: Work[object], done: Done) -> None:
         """Does `work` in turns, an owner's one after the other."""
-        self.turns.add(owner, work, done)
+        self.turns.add(source, work, done)
         self._pump_wake.set()
 
     def after_event(self) -> None:

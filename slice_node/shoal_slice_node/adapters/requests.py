@@ -6,7 +6,7 @@ Everything is checked at once, before it is queued; what is more than a small st
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
 from shoal_contract.names import check_name, show
@@ -40,7 +40,7 @@ from shoal_slice_node.core.reading import peek
 from shoal_slice_node.core.records import ChangeHead, Kind, encode_change
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.session_frames import check_acks, check_attach, check_describe, check_detach
-from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.turns import Source, Work
 
 Answered = Callable[[wire.Answer], None]
 
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 def submit_change(
     broker: Broker,
-    source: Hashable,
+    source: Source,
     head: ChangeHead,
     data: bytes,
     checked: Checked,
@@ -81,12 +81,12 @@ def submit_change(
         answer(broker.refusal(sequence, error))
 
     item = Item(Kind.CHANGE, encode_change(head, data), applied, failed, checked, checked.operations, large_bytes)
-    broker.commit.submit(item, source)
+    broker.commit.submit(item, source.connection)
 
 
 def submit_work(
     broker: Broker,
-    source: Hashable,
+    source: Source,
     sequence: int,
     work: Callable[[], Work[wire.Answer]],
     answer: Answered,
@@ -109,7 +109,7 @@ def submit_work(
         if on_reserved is None:
             begin()
         else:
-            broker.answers.reserve(reserved, source, answer_bytes)
+            broker.answers.reserve(reserved, source.connection, answer_bytes)
 
     def done(found: wire.Answer | None, error: Exception | None) -> None:
         if error is not None:
@@ -122,7 +122,7 @@ def submit_work(
     def failed(error: ShoalError) -> None:
         answer(broker.refusal(sequence, error))
 
-    broker.commit.submit(Item(0, None, applied, failed), source)
+    broker.commit.submit(Item(0, None, applied, failed), source.connection)
 
 
 def as_shoal_error(error: Exception) -> ShoalError:
@@ -173,7 +173,12 @@ def detach(broker: Broker, session: Session, request: wire.Detach) -> Callable[[
 
 
 def take_acks(
-    broker: Broker, session: Session, acks: list[wire.Ack], done: Callable[[ShoalError | None], None], everyone: bool
+    broker: Broker,
+    source: Source,
+    session: Session,
+    acks: list[wire.Ack],
+    done: Callable[[ShoalError | None], None],
+    everyone: bool,
 ) -> None:
     """Acks what this session (`everyone`: any session) has out; what it has not is left as it is. Calls `done` when
     all of it was looked at, which may be at once; flushing is the caller's.
@@ -183,12 +188,12 @@ def take_acks(
     consumers = check_acks(acks, len(acks))
     names = [broker.state.full_name(ack.key) for ack in acks]
     work = _acking(broker, session, list(zip(acks, names, strict=True)), everyone)
-    if consumers <= ACKED_PER_STEP and not broker.turns.busy(session.number) and broker.commit.between_records.is_set():
+    if consumers <= ACKED_PER_STEP and not broker.turns.busy(source) and broker.commit.between_records.is_set():
         for _ in work:  # A small step: it need not wait for its turn.
             pass
         done(None)
     else:
-        broker.add_work(session.number, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
+        broker.add_work(source, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
 
 
 def _acking(broker: Broker, session: Session, acks: list[tuple[wire.Ack, bytes]], everyone: bool) -> Work[None]:

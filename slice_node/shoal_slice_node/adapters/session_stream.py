@@ -32,6 +32,7 @@ from shoal_slice_node.adapters.limits import (
 from shoal_slice_node.core.frames import parse_change
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.session_frames import parse_request
+from shoal_slice_node.core.turns import Source
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -50,6 +51,7 @@ class SessionStream:
         self._ended = asyncio.Event()
         """The slice ends the session, whatever its writer waits for."""
         self._session = broker.open_session(opened.window_bytes, self._wake.set, self._ended.set)
+        self._source = Source(context.peer(), self._session.number)
 
     async def serve(self) -> None:
         try:
@@ -77,12 +79,12 @@ class SessionStream:
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._broker.close_session(self._session)
+            self._broker.close_session(self._session, self._source)
             self._answers.close()
 
     async def _read(self) -> None:
         """Raises Malformed, TooLarge: a frame that cannot be told from another ends the session."""
-        context, commit, source = self._context, self._broker.commit, self._session.number
+        context, commit, connection = self._context, self._broker.commit, self._source.connection
         while True:
             data = await context.read()
             if data is grpc.aio.EOF:
@@ -101,7 +103,7 @@ class SessionStream:
                     commit.large_frames.give(large_bytes)
             del data
             await self._answers.room.wait()
-            await commit.room(source)
+            await commit.room(connection)
 
     def _take(self, data: bytes, large_bytes: int) -> int:
         """Begins what a frame asks for. Returns what it does not need any more of the room of large frames. Raises
@@ -118,7 +120,7 @@ class SessionStream:
     def _frame(self, request: wire.SessionRequest, weight: int, large_bytes: int) -> int:
         kind = request.WhichOneof("frame")
         broker, session, sequence = self._broker, self._session, request.sequence
-        source = session.number
+        source = self._source
 
         def answer(answer: wire.Answer) -> None:
             self._answers.add(answer, weight)
@@ -154,7 +156,7 @@ class SessionStream:
         def answer(answer: wire.Answer) -> None:
             self._answers.add(answer, weight + more)
 
-        requests.submit_change(self._broker, self._session.number, head, request.change, checked, answer, large_bytes)
+        requests.submit_change(self._broker, self._source, head, request.change, checked, answer, large_bytes)
         self._answers.expect(more)
 
     def _acks(self, sequence: int, acks: list[wire.Ack], answer: Callable[[wire.Answer], None]) -> None:
@@ -170,7 +172,7 @@ class SessionStream:
             else:
                 flushed(error)
 
-        requests.take_acks(broker, self._session, acks, taken, everyone=False)
+        requests.take_acks(broker, self._source, self._session, acks, taken, everyone=False)
 
     async def _write(self) -> None:
         """Raises what the slice ends the session with."""

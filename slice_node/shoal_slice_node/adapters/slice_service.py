@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -21,7 +21,7 @@ from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 from shoal_slice_node.core.frames import parse_change
 from shoal_slice_node.core.producers import numbered_twice, only_step
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
-from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.turns import Source, Work
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _UNNUMBERED = ChangeHead(NO_PRODUCER, 0, 0)
@@ -109,7 +109,8 @@ class SliceService:
             if not taken.done():
                 taken.set_result(error)
 
-        requests.take_acks(self._broker, self._session, list(request.acks), done, everyone=True)
+        source = Source("unary acks", self._session.number)
+        requests.take_acks(self._broker, source, self._session, list(request.acks), done, everyone=True)
         failure = await taken or await self._broker.acks.settled()
         if failure is not None:
             raise failure
@@ -126,7 +127,7 @@ class SliceService:
     ) -> tuple[wire.StepOutcome, Sequence[int]]:
         """Raises what the slice refuses it with."""
         data = wire.Change(steps=[step]).SerializeToString()
-        source, checked = call.peer, parse_change(data)
+        source, checked = Source(call.peer, call.peer), parse_change(data)
         answer = await self._ask(
             source, lambda answered: requests.submit_change(self._broker, source, head, data, checked, answered)
         )
@@ -139,21 +140,21 @@ class SliceService:
         self, call: Call, work: Callable[[], Work[wire.Answer]], answer_bytes: int = LARGE_ANSWER_BYTES
     ) -> wire.Answer:
         """What it reserves is kept until the client has the answer."""
-        source = call.peer
-        reservation = await self._broker.answers.reserved(source, answer_bytes)
+        source = Source(call.peer, call.peer)
+        reservation = await self._broker.answers.reserved(source.connection, answer_bytes)
         call.held.callback(reservation.release)
         answer = await self._ask(source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered))
         reservation.settle(answer.ByteSize())
         return answer
 
-    async def _ask(self, source: Hashable, submit: Callable[[requests.Answered], None]) -> wire.Answer:
+    async def _ask(self, source: Source, submit: Callable[[requests.Answered], None]) -> wire.Answer:
         done: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
 
         def answered(answer: wire.Answer) -> None:
             if not done.done():
                 done.set_result(answer)
 
-        await self._broker.commit.room(source)
+        await self._broker.commit.room(source.connection)
         submit(answered)
         answer = await done
         self._broker.check_may_answer()

@@ -1,10 +1,10 @@
-"""Work that is done in steps, between the steps of others: one piece at a time for each owner, owners in turn."""
+"""Work that is done in steps, between the steps of others: one piece at a time for each owner, connections in turn."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 Result = TypeVar("Result")
 Work: TypeAlias = Generator[None, None, Result]
@@ -13,25 +13,35 @@ Done = Callable[[Any, Exception | None], None]
 """Told the result, or what the work raised."""
 
 
+class Source(NamedTuple):
+    """Who asks: one of the owners that share a connection. Connections have turns, and within each its owners."""
+
+    connection: Hashable
+    owner: Hashable
+
+
 class Turns:
     """An owner's pieces are done in the order in which they came."""
 
     def __init__(self) -> None:
-        self._owners: OrderedDict[Hashable, deque[tuple[Work[Any], Done]]] = OrderedDict()
+        self._connections: OrderedDict[Hashable, OrderedDict[Hashable, deque[tuple[Work[Any], Done]]]] = OrderedDict()
 
     def __bool__(self) -> bool:
-        return bool(self._owners)
+        return bool(self._connections)
 
-    def busy(self, owner: Hashable) -> bool:
+    def busy(self, source: Source) -> bool:
         """Whether something of this owner is not done yet."""
-        return owner in self._owners
+        return source.owner in self._connections.get(source.connection, ())
 
-    def add(self, owner: Hashable, work: Work[Any], done: Done) -> None:
-        self._owners.setdefault(owner, deque()).append((work, done))
+    def add(self, source: Source, work: Work[Any], done: Done) -> None:
+        owners = self._connections.setdefault(source.connection, OrderedDict())
+        owners.setdefault(source.owner, deque()).append((work, done))
 
     def step(self) -> None:
-        """One step of the next owner's first piece. `done` may add more. Not while there is nothing."""
-        owner, pieces = self._owners.popitem(last=False)
+        """One step of the first piece of the next connection's next owner. `done` may add more. Not while there is
+        nothing."""
+        connection, owners = self._connections.popitem(last=False)
+        owner, pieces = owners.popitem(last=False)
         work, done = pieces[0]
         result, failure, ended = None, None, True
         try:
@@ -44,14 +54,21 @@ class Turns:
         if ended:
             pieces.popleft()
         if pieces:
-            self._owners[owner] = pieces
+            owners[owner] = pieces
+        if owners:
+            self._connections[connection] = owners
         if ended:
             done(result, failure)
 
-    def drop(self, owner: Hashable) -> None:
+    def drop(self, source: Source) -> None:
         """Its owner is gone: what it wanted is not done any further, and nothing is told."""
-        for work, _ in self._owners.pop(owner, ()):
+        owners = self._connections.get(source.connection)
+        if owners is None:
+            return
+        for work, _ in owners.pop(source.owner, ()):
             work.close()
+        if not owners:
+            del self._connections[source.connection]
 
 
 def finish(work: Work[Result]) -> Result:

@@ -1,0 +1,13 @@
+"""Who asks the node under test: sessions of two connections, and unary calls."""
+
+from __future__ import annotations
+
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.turns import Source
+
+UNARY = Source("unary", "unary")
+
+
+def source_of(session: Session) -> Source:
+    """Of what a session submits: two connections, and that of unary calls."""
+    return Source(session.number % 2, session.number)
