@@ -19,7 +19,7 @@ async def check_memberships(
     source = random.Random(f"check {seed}")
     chosen = source.sample(range(population.queues), min(CHECKED_QUEUES, population.queues))
     chosen += source.sample(sorted(out), min(CHECKED_QUEUES, len(out)))
-    numbers = [number for number in chosen if number not in unknown]
+    numbers = [number for number in dict.fromkeys(chosen) if number not in unknown]
     request = wire.Describe(queues=[queue_name(number) for number in numbers], bindings=True)
     async with LoadSession(address) as session:
         answer = await session.ask(wire.SessionRequest(describe=request).SerializeToString())
