@@ -113,6 +113,12 @@ SIZED_PER_COST: Final = 64
 LOG_ROWS_PASSED_MAX: Final = 4
 """Log rows passed by on the way to a later offset before its row is sought: what is passed is read in vain."""
 
+LOG_BYTES_PASSED_MAX: Final = 16 << 10
+"""After a row that is larger, the next one is sought: 20 us of reading in vain, more than a look costs."""
+
+LOG_BYTES_PER_COST: Final = 32 << 10
+"""Bytes of a log row that count as one small row more: a largest one takes about 0.4 ms to read."""
+
 QUEUES_PER_ATTACH_MAX: Final = 1_000
 """Queues in one Attach: about 10 ms of work, in turns, and streams for each besides."""
 
