@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from shoal_contract.chunk import parse_chunk
 from shoal_slice_node.core.limits import SIZED_PER_COST
 from shoal_slice_node.core.log_rows import LogRows, StoredChunk
 from shoal_slice_node.core.rows.key_row import KeyRow
@@ -43,7 +42,7 @@ class LogMeasure:
         if offset <= found.first:
             return found.header.body_bytes_before
         if self._sized is not found:
-            self._sizes = [0, *accumulate(map(len, parse_chunk(found.chunk).bodies))]
+            self._sizes = [0, *accumulate(map(len, found.opened().bodies))]
             self._sized = found
             self.cost += found.header.messages // SIZED_PER_COST
         return found.header.body_bytes_before + self._sizes[offset - found.first]

@@ -119,6 +119,16 @@ LOG_BYTES_PASSED_MAX: Final = 16 << 10
 LOG_BYTES_PER_COST: Final = 32 << 10
 """Bytes of a log row that count as one small row more: a largest one takes about 0.4 ms to read."""
 
+CUT_SHARE: Final = 4
+"""A part with fewer than one in so many of its chunk's messages travels without the rest: all parts of a chunk
+together take at most so many times what it takes."""
+
+CUT_CHUNK_BYTES_MIN: Final = 1 << 10
+"""A smaller chunk is not cut: a delivery takes about as much besides."""
+
+CUT_MESSAGES_PER_COST: Final = 256
+"""Messages of a chunk, taken apart to cut it, that count as one small log row; its bytes count as read once more."""
+
 QUEUES_PER_ATTACH_MAX: Final = 1_000
 """Queues in one Attach: about 10 ms of work, in turns, and streams for each besides."""
 

@@ -1,15 +1,25 @@
 """A key's log rows by their offsets, for one step of work: neighbours share what was read.
 
-Belongs here: which rows are read, which are passed by, and what that costs. Not here: what is done of them (undone),
-what they measure (backlog).
+Belongs here: which rows are read, passed by or taken apart, and what that costs. Not here: what is done of them
+(undone), what they measure (backlog).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
-from shoal_slice_node.core.limits import LOG_BYTES_PASSED_MAX, LOG_BYTES_PER_COST, LOG_ROWS_PASSED_MAX
+from shoal_contract.chunk import cut_chunk, read_stored_chunk
+from shoal_contract.wire.common_pb2 import Chunk
+from shoal_slice_node.core.limits import (
+    CUT_CHUNK_BYTES_MIN,
+    CUT_MESSAGES_PER_COST,
+    CUT_SHARE,
+    LOG_BYTES_PASSED_MAX,
+    LOG_BYTES_PER_COST,
+    LOG_ROWS_PASSED_MAX,
+)
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
 from shoal_slice_node.core.tables import Logs
@@ -18,11 +28,12 @@ from shoal_slice_node.core.tables import Logs
 class StoredChunk:
     """One log row: the chunk with the messages first <= o < end. Rows never change, so it may be kept."""
 
-    __slots__ = ("_chunk", "_row", "end", "first", "header")
+    __slots__ = ("_chunk", "_opened", "_row", "end", "first", "header")
 
     def __init__(self, first: int, row: bytes) -> None:
         self._row = row
         self._chunk: bytes | None = None
+        self._opened: Chunk | None = None
         self.first = first
         self.header = decode_log(row)
         self.end = first + self.header.messages
@@ -34,12 +45,30 @@ class StoredChunk:
             self._chunk = chunk_of(self._row)
         return self._chunk
 
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    def opened(self) -> Chunk:
+        """The same, taken apart once."""
+        if self._opened is None:
+            self._opened = read_stored_chunk(self.chunk)
+        return self._opened
+
+
+class Part(NamedTuple):
+    """A chunk in which some messages travel, and the offset of its first."""
+
+    first: int
+    chunk: bytes
+
 
 class LogRows:
     """Of one key. Offsets that ascend read each row once; rows on the way to a later one are passed by where they are
     few, else the later one is sought.
 
-    `cost`: counts up, in small rows, what was passed by and what was large. `pause` before others may change the log.
+    `cost`: counts up, in small rows, what was passed by, was large or was taken apart. `pause` before others may change
+    the log.
     """
 
     __slots__ = ("_found", "_from", "_key", "_logs", "_rows", "cost")
@@ -73,6 +102,15 @@ class LogRows:
             return None
         self._found, self._from = found, min(offset, found.first)
         return found
+
+    def part(self, stored: StoredChunk, low: int, to: int) -> Part:
+        """What the messages low <= o < to of a chunk travel in: the whole, or without the rest if that is much more."""
+        chunk = stored.chunk
+        if (to - low) * CUT_SHARE >= stored.header.messages or len(chunk) < CUT_CHUNK_BYTES_MIN:
+            return Part(stored.first, chunk)
+        if not stored.is_open:
+            self.cost += len(chunk) // LOG_BYTES_PER_COST + stored.header.messages // CUT_MESSAGES_PER_COST
+        return Part(low, cut_chunk(stored.opened(), low - stored.first, to - stored.first))
 
     def _next(self, offset: int, rows_max: int) -> StoredChunk | None:
         for first, row in islice(self._rows, rows_max):

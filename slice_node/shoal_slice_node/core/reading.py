@@ -217,8 +217,8 @@ class _Peeking:
             if self.full:
                 return 0
             to = min(found.to, found.low + self._messages_left)
-            header, stored = found.stored.header, found.stored
-            parcel = Parcel(full_name[NAME], stored.first, found.low, to, stored.chunk, header.time_ms, 0)
+            first, chunk = rows.part(found.stored, found.low, to)
+            parcel = Parcel(full_name[NAME], first, found.low, to, chunk, found.stored.header.time_ms, 0)
             delivery = parcel.to_wire()
             self._messages_left -= to - found.low
             self._bytes_left -= delivery.ByteSize()

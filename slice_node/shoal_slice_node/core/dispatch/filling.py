@@ -16,7 +16,7 @@ from shoal_slice_node.core.undone import Undone, undone
 
 
 class Piece(NamedTuple):
-    """Offsets low <= o < to of the chunk at `first`, for one attachment."""
+    """Offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to them."""
 
     key: bytes
     first: int
@@ -35,8 +35,8 @@ Give = Callable[[Stream, Attachment, Piece], None]
 
 
 class Budget:
-    """What one turn may still read: a part of a chunk counts as all of it, since all of it travels. `rows`: pieces, and
-    what else is read of logs (LogRows.cost). `looks`: streams that may still be looked at. `given`: pieces so far."""
+    """What one turn may still read. `chunk_bytes`: of what travels. `rows`: pieces, and what else reading logs costs
+    (LogRows.cost). `looks`: streams that may still be looked at. `given`: pieces so far."""
 
     __slots__ = ("chunk_bytes", "given", "looks", "messages", "rows")
 
@@ -172,7 +172,8 @@ class _Filling:
         to = min(to, low + messages_max)
         header = stored.header
         size = _share(header.body_bytes, to - low, header.messages)
-        return Piece(self._stream.key, stored.first, low, to, size, header.time_ms, stored.chunk, times)
+        first, chunk = self._rows.part(stored, low, to)
+        return Piece(self._stream.key, first, low, to, size, header.time_ms, chunk, times)
 
     def _times(self, found: Undone) -> int:
         return 1 if found.low < self._stream.marked else 0
