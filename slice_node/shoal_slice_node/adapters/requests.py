@@ -130,15 +130,25 @@ def attach(broker: Broker, session: Session, request: wire.Attach) -> Callable[[
     def work() -> Work[wire.Answer]:
         """All of them, or none: raises Conflict, ResourceExhausted."""
         dispatcher = broker.dispatcher
+        wanted = list(zip(request.queues, request.handles, strict=True))
+        replaces = any(session.queue_of(handle) is not None for handle in request.handles)
+        if replaces:  # What they meant could not be given back.
+            room = dispatcher.attaching.room(session)
+            for number, (queue, handle) in enumerate(wanted, 1):
+                room.check(queue, handle)
+                if number % ATTACHED_PER_STEP == 0:
+                    yield
         lives: list[int] = []
         try:
-            for number, (queue, handle) in enumerate(zip(request.queues, request.handles, strict=True), 1):
+            for number, (queue, handle) in enumerate(wanted, 1):
                 lives.append(dispatcher.attach(session, queue, handle, messages, body_bytes))
                 if number % ATTACHED_PER_STEP == 0:
                     yield
-        except ShoalError:
+        except ShoalError as error:
             for handle in request.handles[: len(lives)]:
                 dispatcher.detach(session, handle)
+            if replaces:  # Others took the room meanwhile.
+                dispatcher.attaching.end(session, error)
             raise
         absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
         return wire.Answer(attached=wire.Attached(absent=absent, lives=lives))

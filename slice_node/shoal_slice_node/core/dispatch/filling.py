@@ -152,8 +152,8 @@ class _Filling:
         self._rows.cost = 0
 
     def _give_part(self, found: Undone, times: int, allowed: int) -> int:
-        """Gives up to `allowed` messages. Returns where they end; 0: nothing was given."""
-        self.count_reading()
+        """Gives up to `allowed` messages. Returns where they end; 0: nothing was given. What was spent on the way here
+        counts only then, so that every turn leads on."""
         budget = self._budget
         if budget.spent or allowed <= 0:
             return 0
@@ -162,6 +162,7 @@ class _Filling:
             return 0
         piece = self._piece(found, min(budget.messages, allowed), times)
         budget.spend(piece)
+        self.count_reading()
         self._stream.give(piece.low, piece.to, piece.body_bytes, attachment, times, self._lease)
         self._give(self._stream, attachment, piece)
         return piece.to
