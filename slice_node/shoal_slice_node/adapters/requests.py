@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Final
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
 from shoal_contract.names import check_name, show
@@ -41,7 +42,10 @@ from shoal_slice_node.core.session_frames import check_acks, check_attach, check
 from shoal_slice_node.core.turns import Work
 
 Answered = Callable[[wire.Answer], None]
+_Held = tuple[Attachment, int, int]
+"""What an ack may mean: offsets low <= o < to, as far as the attachment has them."""
 
+_ENDED: Final = object()
 _log = logging.getLogger(__name__)
 
 
@@ -181,12 +185,11 @@ def take_acks(
     consumers = check_acks(acks, len(acks))
     names = [broker.state.full_name(ack.key) for ack in acks]
     work = _acking(broker, session, list(zip(acks, names, strict=True)), everyone)
-    if consumers <= ACKED_PER_STEP and not broker.turns.busy(session.number) and broker.commit.between_records.is_set():
-        for _ in work:  # A small step: it need not wait for its turn.
-            pass
-        done(None)
-    else:
-        broker.add_work(session.number, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
+    at_once = not broker.turns.busy(session.number) and broker.commit.between_records.is_set()
+    if at_once and consumers <= ACKED_PER_STEP and next(work, _ENDED) is _ENDED:
+        done(None)  # A small step: it need not wait for its turn.
+        return
+    broker.add_work(session.number, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
 
 
 def _acking(broker: Broker, session: Session, acks: list[tuple[wire.Ack, bytes]], everyone: bool) -> Work[None]:
@@ -196,30 +199,38 @@ def _acking(broker: Broker, session: Session, acks: list[tuple[wire.Ack, bytes]]
         left -= 1
         if row is None:
             continue
-        low, to, key_id = ack.low, ack.to, row[ID]
-        for attachment in _everyone(broker, ack) if everyone else _attachments(broker, session, ack):
-            left -= 1 if attachment is None else broker.dispatcher.ack(attachment, key_id, low, to)
+        key_id = row[ID]
+        for held in _everyone(broker, ack, key_id) if everyone else _own(broker, session, ack):
+            left -= 1 if held is None else broker.dispatcher.ack(held[0], key_id, held[1], held[2])
             if left <= 0:
                 left = ACKED_PER_STEP
                 yield
 
 
-def _attachments(broker: Broker, session: Session, ack: wire.Ack) -> Iterator[Attachment | None]:
+def _own(broker: Broker, session: Session, ack: wire.Ack) -> Iterator[_Held | None]:
     """None: what it names is not there, and was looked for."""
-    attachments = session.attachments
+    low, to, attachments = ack.low, ack.to, session.attachments
     for handle in ack.handles:
-        yield attachments.get(handle)
+        attachment = attachments.get(handle)
+        yield None if attachment is None else (attachment, low, to)
     for queue in ack.queues:
         queue_id = broker.state.tables.queue_by_name.get(queue)
-        yield None if queue_id is None else session.pullers.get(queue_id)
+        attachment = None if queue_id is None else session.pullers.get(queue_id)
+        yield None if attachment is None else (attachment, low, to)
 
 
-def _everyone(broker: Broker, ack: wire.Ack) -> Iterator[Attachment | None]:
-    """All that have something of these queues: a unary ack names messages, and does not say what was given them."""
+def _everyone(broker: Broker, ack: wire.Ack, key_id: bytes) -> Iterator[_Held | None]:
+    """What any session has of these queues: a unary ack names messages, and does not say what was given them. Those
+    that have none of them cost nothing."""
     for queue in ack.queues:
         queue_id = broker.state.tables.queue_by_name.get(queue)
         feed = None if queue_id is None else broker.dispatcher.feeds.get(queue_id)
-        yield from [None] if feed is None else [*feed.attachments.values(), *feed.pullers.values()]
+        stream = None if feed is None else feed.streams.get(key_id)
+        held = [] if stream is None else stream.held(ack.low, ack.to)
+        if held:
+            yield from held
+        else:
+            yield None
 
 
 def pull(
