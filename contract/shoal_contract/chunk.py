@@ -40,6 +40,16 @@ def parse_chunk(data: bytes) -> Chunk:
     return chunk
 
 
+def read_stored_chunk(data: bytes) -> Chunk:
+    """The message of a chunk that was checked when it came: without a look at limits, in a tenth of the time."""
+    return Chunk.FromString(data)
+
+
+def cut_chunk(chunk: Chunk, begin: int, end: int) -> bytes:
+    """Serialized chunk of the messages begin <= index < end of another. O(what it holds)."""
+    return Chunk(bodies=chunk.bodies[begin:end], headers=chunk.headers[begin:end]).SerializeToString()
+
+
 def measure_chunk(data: bytes) -> tuple[int, int]:
     """(messages, body bytes) of a serialized chunk: `parse_chunk` where it is only stored. Raises the same."""
     chunk = _read(data)

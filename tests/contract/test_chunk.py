@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_contract.chunk import encode_chunk, measure_chunk, parse_chunk
+from shoal_contract.chunk import cut_chunk, encode_chunk, measure_chunk, parse_chunk, read_stored_chunk
 from shoal_contract.errors import Malformed, TooLarge
 from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
 from shoal_contract.wire.common_pb2 import Chunk, Headers
@@ -21,6 +21,18 @@ def test_chunk_round_trips(messages: list[tuple[bytes, dict[str, bytes]]]) -> No
     assert list(chunk.bodies) == bodies
     carried = [dict(each.fields) for each in chunk.headers]
     assert carried == (headers if any(headers) else [])
+
+
+@given(st.lists(st.tuples(st.binary(max_size=50), HEADERS), min_size=1, max_size=20), st.data())
+def test_a_cut_chunk_is_the_one_that_its_messages_alone_would_make(
+    messages: list[tuple[bytes, dict[str, bytes]]], data: st.DataObject
+) -> None:
+    begin = data.draw(st.integers(0, len(messages) - 1))
+    end = data.draw(st.integers(begin + 1, len(messages)))
+    bodies, headers = [body for body, _ in messages], [fields for _, fields in messages]
+    cut = read_stored_chunk(cut_chunk(parse_chunk(encode_chunk(bodies, headers)), begin, end))
+    assert list(cut.bodies) == bodies[begin:end]
+    assert [dict(each.fields) for each in cut.headers] == (headers[begin:end] if any(headers) else [])
 
 
 def test_headers_that_are_all_empty_cost_nothing() -> None:

@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 import pytest
 
-from shoal_contract.chunk import parse_chunk
+from shoal_contract.chunk import read_stored_chunk
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core import backlog, binding_walk, reading
+from shoal_slice_node.core import binding_walk, log_rows, reading
 from shoal_slice_node.core.binding_walk import walk_bindings
 from shoal_slice_node.core.limits import DESCRIBE_RANGES_PER_BINDING, READ_ROWS_PER_STEP
 from shoal_slice_node.core.reading import describe
@@ -46,8 +46,8 @@ def test_each_log_row_is_read_and_decoded_once_however_many_done_ranges_it_has()
     rows: list[int] = []
     chunks: list[int] = []
     with (
-        patch.object(backlog, "decode_log", counted(decode_log, rows)),
-        patch.object(backlog, "parse_chunk", counted(parse_chunk, chunks)),
+        patch.object(log_rows, "decode_log", counted(decode_log, rows)),
+        patch.object(log_rows, "read_stored_chunk", counted(read_stored_chunk, chunks)),
     ):
         found = described(core, b"q").queues[0]
     done = {offset for low, high in pairs for offset in range(low, high)}

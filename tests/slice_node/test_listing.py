@@ -8,32 +8,36 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
 from shoal_contract.errors import Malformed, NoSuchQueue, NotOwner
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core import listing
+from shoal_slice_node.core import listing, lookups
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.kept import Kept
-from shoal_slice_node.core.listing import Page, list_bindings, list_keys, list_members, list_queues
+from shoal_slice_node.core.limits import WALKED_RANGES_PER_STEP
+from shoal_slice_node.core.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
 from shoal_slice_node.core.memory_tables import MemoryTables
 from shoal_slice_node.core.reading import describe_queue
 from shoal_slice_node.core.records import Kind, encode_ownership
+from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 from shoal_slice_node.core.rows.key_row import decode_key
 from shoal_slice_node.core.rows.queue_row import name_of
 from shoal_slice_node.core.rows.small_rows import KEPT
 from shoal_slice_node.core.tables import Tables
 from shoal_slice_node.core.turns import finish
 
-from .core_driver import CoreDriver, bind, declare, drop, publish, purge, unbind
+from .core_driver import CoreDriver, bind, declare, drop, every_second, publish, purge, unbind, with_done
 from .memory_base import MemoryBase
 
 SEEDS = range(4)
 QUEUES = [f"{letter}-{number}" for letter in ("q", "qa", "z") for number in range(12)]
 KEYS = [f"{letter}-{number}" for letter in ("k", "kk", "x") for number in range(20)]
 LIMITS = (1, 2, 7, 1000)
+RANGES = 1_500
 
 
 def page(work: Page[listing.Item]) -> tuple[list[listing.Item], bytes]:
@@ -280,3 +284,33 @@ def test_counters_count_what_was_done() -> None:
     assert (counters.publishes, counters.chunks) == (3, 2)
     assert (counters.deliveries, counters.acks) == (2, 2), "an ack counts once"
     assert (counters.drops, counters.purges, counters.refusals) == (1, 1, 2)
+
+
+@pytest.mark.parametrize("unbound", [False, True])
+def test_done_ranges_of_listed_bindings_are_decoded_a_bounded_number_at_a_time(unbound: bool) -> None:
+    core = CoreDriver()
+    keys = [f"k{number}" for number in range(60)]
+    core.change(declare("q"), bind("q", *keys))
+    core.change_all(publish(key, *[b"a"] * 2 * RANGES) for key in keys)
+    with_done(core, "q", keys, every_second(RANGES - 1))
+    if unbound:
+        core.change(unbind("q", *keys))
+    decoded: list[int] = []
+
+    def decode(row: bytes) -> Detail:
+        found = decode_detail(row)
+        decoded[-1] += len(found.done)
+        return found
+
+    work = list_bindings(core.state, b"q", b"", 1000)
+    with patch.object(listing, "decode_detail", decode), patch.object(lookups, "decode_detail", decode):
+        items: list[ListedBinding] | None = None
+        while items is None:
+            decoded.append(0)
+            try:
+                next(work)
+            except StopIteration as stop:
+                items = stop.value[0]
+    assert max(decoded) < WALKED_RANGES_PER_STEP + RANGES and sum(decoded) >= len(keys) * (RANGES - 1)
+    assert sorted(one.key.decode() for one in items) == sorted(keys)
+    assert {one.messages for one in items} == {RANGES + 1}

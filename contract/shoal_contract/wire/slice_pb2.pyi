@@ -845,7 +845,7 @@ class Delivery(_message.Message):
     low: _builtins.int
     to: _builtins.int
     chunk: _builtins.bytes
-    """A serialized Chunk."""
+    """A serialized Chunk: as it was published, or, where few of its messages are meant, one with only these."""
     time_ms: _builtins.int
     """The leader's time when it was published."""
     redelivered: _builtins.int

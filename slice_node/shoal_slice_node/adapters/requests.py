@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
 from shoal_contract.names import check_name, show
@@ -39,11 +40,14 @@ from shoal_slice_node.core.reading import describe as describe_work
 from shoal_slice_node.core.reading import peek
 from shoal_slice_node.core.records import ChangeHead, Kind, encode_change
 from shoal_slice_node.core.rows.key_row import ID
-from shoal_slice_node.core.session_frames import check_acks, check_attach, check_describe, check_detach
+from shoal_slice_node.core.session_frames import check_ack, check_attach, check_describe, check_detach, count_acks
 from shoal_slice_node.core.turns import Source, Work
 
 Answered = Callable[[wire.Answer], None]
+_Held = tuple[Attachment, int, int]
+"""What an ack may mean: offsets low <= o < to, as far as the attachment has them."""
 
+_ENDED: Final = object()
 _log = logging.getLogger(__name__)
 
 
@@ -142,15 +146,25 @@ def attach(broker: Broker, session: Session, request: wire.Attach) -> Callable[[
     def work() -> Work[wire.Answer]:
         """All of them, or none: raises Conflict, ResourceExhausted."""
         dispatcher = broker.dispatcher
+        wanted = list(zip(request.queues, request.handles, strict=True))
+        replaces = any(session.queue_of(handle) is not None for handle in request.handles)
+        if replaces:  # What they meant could not be given back.
+            room = dispatcher.attaching.room(session)
+            for number, (queue, handle) in enumerate(wanted, 1):
+                room.check(queue, handle)
+                if number % ATTACHED_PER_STEP == 0:
+                    yield
         lives: list[int] = []
         try:
-            for number, (queue, handle) in enumerate(zip(request.queues, request.handles, strict=True), 1):
+            for number, (queue, handle) in enumerate(wanted, 1):
                 lives.append(dispatcher.attach(session, queue, handle, messages, body_bytes))
                 if number % ATTACHED_PER_STEP == 0:
                     yield
-        except ShoalError:
+        except ShoalError as error:
             for handle in request.handles[: len(lives)]:
                 dispatcher.detach(session, handle)
+            if replaces:  # Others took the room meanwhile.
+                dispatcher.attaching.end(session, error)
             raise
         absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
         return wire.Answer(attached=wire.Attached(absent=absent, lives=lives))
@@ -181,52 +195,71 @@ def take_acks(
     everyone: bool,
 ) -> None:
     """Acks what this session (`everyone`: any session) has out; what it has not is left as it is. Calls `done` when
-    all of it was looked at, which may be at once; flushing is the caller's.
+    all of it was looked at, which may be at once, or with what is wrong: then nothing was acked. Flushing is the
+    caller's.
 
-    Raises TooLarge, InvalidName, NotOwner.
+    Raises TooLarge.
     """
-    consumers = check_acks(acks, len(acks))
-    names = [broker.state.full_name(ack.key) for ack in acks]
-    work = _acking(broker, session, list(zip(acks, names, strict=True)), everyone)
+    consumers = count_acks(acks)
+    work = _acking(broker, session, acks, everyone)
     if consumers <= ACKED_PER_STEP and not broker.turns.busy(source) and broker.commit.between_records.is_set():
-        for _ in work:  # A small step: it need not wait for its turn.
-            pass
-        done(None)
-    else:
-        broker.add_work(source, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
+        try:  # A small step: it need not wait for its turn.
+            if next(work, _ENDED) is _ENDED:
+                done(None)
+                return
+        except ShoalError as error:
+            done(error)
+            return
+    broker.add_work(source, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
 
 
-def _acking(broker: Broker, session: Session, acks: list[tuple[wire.Ack, bytes]], everyone: bool) -> Work[None]:
+def _acking(broker: Broker, session: Session, acks: list[wire.Ack], everyone: bool) -> Work[None]:
+    """Raises InvalidName, NotOwner, before anything is acked."""
     left = ACKED_PER_STEP
-    for ack, full_name in acks:
+    named: list[tuple[wire.Ack, bytes]] = []
+    for ack in acks:
+        named.append((ack, broker.state.full_name(ack.key)))
+        left -= 1 + check_ack(ack)
+        if left <= 0:
+            left = ACKED_PER_STEP
+            yield
+    for ack, full_name in named:
         row = broker.state.tables.key.get(full_name)
         left -= 1
         if row is None:
             continue
-        low, to, key_id = ack.low, ack.to, row[ID]
-        for attachment in _everyone(broker, ack) if everyone else _attachments(broker, session, ack):
-            left -= 1 if attachment is None else broker.dispatcher.ack(attachment, key_id, low, to)
+        key_id = row[ID]
+        for held in _everyone(broker, ack, key_id) if everyone else _own(broker, session, ack):
+            left -= 1 if held is None else broker.dispatcher.ack(held[0], key_id, held[1], held[2])
             if left <= 0:
                 left = ACKED_PER_STEP
                 yield
 
 
-def _attachments(broker: Broker, session: Session, ack: wire.Ack) -> Iterator[Attachment | None]:
+def _own(broker: Broker, session: Session, ack: wire.Ack) -> Iterator[_Held | None]:
     """None: what it names is not there, and was looked for."""
-    attachments = session.attachments
+    low, to, attachments = ack.low, ack.to, session.attachments
     for handle in ack.handles:
-        yield attachments.get(handle)
+        attachment = attachments.get(handle)
+        yield None if attachment is None else (attachment, low, to)
     for queue in ack.queues:
         queue_id = broker.state.tables.queue_by_name.get(queue)
-        yield None if queue_id is None else session.pullers.get(queue_id)
+        attachment = None if queue_id is None else session.pullers.get(queue_id)
+        yield None if attachment is None else (attachment, low, to)
 
 
-def _everyone(broker: Broker, ack: wire.Ack) -> Iterator[Attachment | None]:
-    """All that have something of these queues: a unary ack names messages, and does not say what was given them."""
+def _everyone(broker: Broker, ack: wire.Ack, key_id: bytes) -> Iterator[_Held | None]:
+    """What any session has of these queues: a unary ack names messages, and does not say what was given them. Those
+    that have none of them cost nothing."""
     for queue in ack.queues:
         queue_id = broker.state.tables.queue_by_name.get(queue)
         feed = None if queue_id is None else broker.dispatcher.feeds.get(queue_id)
-        yield from [None] if feed is None else [*feed.attachments.values(), *feed.pullers.values()]
+        stream = None if feed is None else feed.streams.get(key_id)
+        held = [] if stream is None else stream.held(ack.low, ack.to)
+        if held:
+            yield from held
+        else:
+            yield None
 
 
 def pull(

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import accumulate, islice
+from itertools import accumulate
 
-from shoal_contract.chunk import parse_chunk
-from shoal_slice_node.core.limits import LOG_ROWS_PASSED_MAX, SIZED_PER_COST
+from shoal_slice_node.core.limits import SIZED_PER_COST
+from shoal_slice_node.core.log_rows import LogRows, StoredChunk
 from shoal_slice_node.core.rows.key_row import KeyRow
-from shoal_slice_node.core.rows.log_row import LogRow, chunk_of, decode_log
 from shoal_slice_node.core.state import State
-
-_Found = tuple[int, LogRow, bytes]
-"""First offset, header, row."""
 
 
 class LogMeasure:
@@ -23,15 +18,11 @@ class LogMeasure:
 
     def __init__(self, state: State, key: KeyRow) -> None:
         self.cost = 0
-        self._logs = state.tables.log
         self._key = key
-        self._rows: Iterator[tuple[int, bytes]] = iter(())
-        """Rows behind the one that was found last."""
-        self._found: _Found | None = None
-        self._from = self._to = 0
-        """Offsets from <= o < to are answered by `_found`."""
-        self._sizes: list[int] | None = None
-        """Of `_found`: body bytes before each of its messages."""
+        self._rows = LogRows(state.tables.log, key)
+        self._sized: StoredChunk | None = None
+        self._sizes: list[int] = []
+        """Of `_sized`: body bytes before each of its messages."""
 
     def bytes_between(self, low: int, high: int) -> int:
         """Body bytes of the messages low <= o < high."""
@@ -40,45 +31,22 @@ class LogMeasure:
 
     def time_of(self, offset: int) -> int:
         """When the message was published; 0 at the head."""
-        found = self._row_at(offset)
-        return 0 if found is None else found[1].time_ms
+        found = self._rows.at(offset)
+        return 0 if found is None else found.header.time_ms
 
     def bytes_below(self, offset: int) -> int:
         """Body bytes of the messages o < offset, those included that are gone since the log was last empty."""
-        found = self._row_at(offset)
+        found = self._rows.at(offset)
         if found is None:
             return self._key.body_bytes
-        first, header, row = found
-        if offset <= first:
-            return header.body_bytes_before
-        if self._sizes is None:
-            self._sizes = [0, *accumulate(map(len, parse_chunk(chunk_of(row)).bodies))]
-            self.cost += header.messages // SIZED_PER_COST
-        return header.body_bytes_before + self._sizes[offset - first]
+        if offset <= found.first:
+            return found.header.body_bytes_before
+        if self._sized is not found:
+            self._sizes = [0, *accumulate(map(len, found.opened().bodies))]
+            self._sized = found
+            self.cost += found.header.messages // SIZED_PER_COST
+        return found.header.body_bytes_before + self._sizes[offset - found.first]
 
     def pause(self) -> None:
-        """The log may change before the next question: rows are looked for anew."""
-        self._rows = iter(())
-
-    def _row_at(self, offset: int) -> _Found | None:
-        """The row that holds `offset`, else the next there is; None at the head."""
-        if offset >= self._key.head:
-            return None
-        if self._from <= offset < self._to:
-            return self._found
-        found = self._next(offset, LOG_ROWS_PASSED_MAX) if offset >= self._to else None
-        if found is None:
-            self._rows = self._logs.read(self._key.id, self._key.low, offset)
-            found = self._next(offset, 2)
-        if found is None or found[0] >= self._key.head:  # Trimmed since the key was read, and others published.
-            return None
-        self._found, self._sizes = found, None
-        self._from, self._to = offset, found[0] + found[1].messages
-        return found
-
-    def _next(self, offset: int, rows_max: int) -> _Found | None:
-        for first, row in islice(self._rows, rows_max):
-            header = decode_log(row)
-            if first + header.messages > offset:
-                return first, header, row
-        return None
+        """The log may change before the next question."""
+        self._rows.pause()

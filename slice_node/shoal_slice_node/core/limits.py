@@ -113,6 +113,22 @@ SIZED_PER_COST: Final = 64
 LOG_ROWS_PASSED_MAX: Final = 4
 """Log rows passed by on the way to a later offset before its row is sought: what is passed is read in vain."""
 
+LOG_BYTES_PASSED_MAX: Final = 16 << 10
+"""After a row that is larger, the next one is sought: 20 us of reading in vain, more than a look costs."""
+
+LOG_BYTES_PER_COST: Final = 32 << 10
+"""Bytes of a log row that count as one small row more: a largest one takes about 0.4 ms to read."""
+
+CUT_SHARE: Final = 4
+"""A part with fewer than one in so many of its chunk's messages travels without the rest: all parts of a chunk
+together take at most so many times what it takes."""
+
+CUT_CHUNK_BYTES_MIN: Final = 1 << 10
+"""A smaller chunk is not cut: a delivery takes about as much besides."""
+
+CUT_MESSAGES_PER_COST: Final = 256
+"""Messages of a chunk, taken apart to cut it, that count as one small log row; its bytes count as read once more."""
+
 QUEUES_PER_ATTACH_MAX: Final = 1_000
 """Queues in one Attach: about 10 ms of work, in turns, and streams for each besides."""
 
@@ -122,6 +138,9 @@ DETACH_HANDLES_MAX: Final = 10_000
 ACKS_PER_FRAME_MAX: Final = 2_000
 ACKED_CONSUMERS_PER_FRAME_MAX: Final = 12_000
 """Acks in one frame, and the handles and queues that they name: about 20 ms of work, in turns."""
+
+ACK_BYTES_PER_FRAME_MAX: Final = 256 << 10
+"""Of such a frame: names cost more than handles. Four times what the client sends."""
 
 ACKED_PER_STEP: Final = 500
 """Handles acked in one step: under 1 ms."""

@@ -11,7 +11,7 @@ partition at first and more from where they are used up. What is met is looked u
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -24,11 +24,12 @@ from shoal_slice_node.core.limits import (
     LIST_MEMBERS_PER_STEP_MAX,
     LIST_NAMES_PER_STEP_MAX,
     LIST_RANGES_PER_STEP_MAX,
+    WALKED_RANGES_PER_STEP,
 )
 from shoal_slice_node.core.lookups import backlog_of, bound_key, done_of
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.detail_row import KEY_ID, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.rows.key_row import ID, NAME, head_of
 from shoal_slice_node.core.rows.queue_row import name_of
@@ -186,7 +187,8 @@ def list_bindings(state: State, name: bytes, after: bytes, limit: int) -> Page[L
 
 
 def _next_bindings(state: State, queue: Queue, after: bytes, limit: int) -> tuple[list[ListedBinding], bytes]:
-    """Of one bucket, or of the ended ones: those after `after`, and the position behind them; b"" at the end."""
+    """Of one bucket, or of the ended ones: those after `after`, and the position behind them; b"" at the end. At most
+    `limit`, and WALKED_RANGES_PER_STEP done ranges with those of one binding more."""
     if after[:1] == _ENDED:
         return _ended_bindings(state, queue, after[5:], limit)
     number = int.from_bytes(after[1:5], "big")
@@ -194,28 +196,34 @@ def _next_bindings(state: State, queue: Queue, after: bytes, limit: int) -> tupl
         return [], _position(_ENDED, 0)
     bucket = queue.numbered_bucket(number)
     key_ids = sorted(key_id for key_id in bucket.starts if key_id > after[5:])
-    items = [
-        _listed(state, key_id, bucket.starts[key_id], bucket.cursor(key_id), 0, done_of(state.tables, queue, key_id))
-        for key_id in key_ids[:limit]
-    ]
-    if len(key_ids) > limit:
-        return items, _position(_LIVE, number, key_ids[limit - 1])
+    items: list[ListedBinding] = []
+    ranges = 0
+    for key_id in key_ids:
+        if len(items) == limit or ranges >= WALKED_RANGES_PER_STEP:
+            return items, _position(_LIVE, number, key_ids[len(items) - 1])
+        done = done_of(state.tables, queue, key_id)
+        ranges += len(done)
+        items.append(_listed(state, key_id, bucket.starts[key_id], bucket.cursor(key_id), 0, done))
     if number == queue.extra_buckets and not queue.details:
         return items, b""
     return items, _position(_LIVE, number + 1)
 
 
 def _ended_bindings(state: State, queue: Queue, after: bytes, limit: int) -> tuple[list[ListedBinding], bytes]:
-    rows: Iterator[tuple[bytes, bytes]] = iter(())
-    if queue.details:
-        rows = state.tables.detail.scan(queue.id, detail_key(queue.id, after) + b"\x00")
+    if not queue.details:
+        return [], b""
     items: list[ListedBinding] = []
-    looked_at = list(islice(rows, limit))
-    for row_key, row in looked_at:
+    ranges = 0
+    rows = state.tables.detail.scan(queue.id, detail_key(queue.id, after) + b"\x00")
+    for looked_at, (row_key, row) in enumerate(rows):
+        if looked_at == limit or ranges >= WALKED_RANGES_PER_STEP:
+            return items, _position(_ENDED, 0, after)
+        ranges += count_done(row)
+        after = row_key[KEY_ID]
         detail = decode_detail(row)
         if detail.ended:
-            items.append(_listed(state, row_key[KEY_ID], detail.start, detail.cursor, detail.end, detail.done))
-    return items, _position(_ENDED, 0, looked_at[-1][0][KEY_ID]) if len(looked_at) == limit else b""
+            items.append(_listed(state, after, detail.start, detail.cursor, detail.end, detail.done))
+    return items, b""
 
 
 def _position(kind: bytes, bucket: int, key_id: bytes = bytes(ID_BYTES)) -> bytes:

@@ -22,14 +22,14 @@ from shoal_slice_node.core.limits import (
     DESCRIBE_RANGES_PER_BINDING,
     READ_ROWS_PER_STEP,
 )
+from shoal_slice_node.core.log_rows import LogRows
 from shoal_slice_node.core.lookups import backlog_of
 from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
-from shoal_slice_node.core.rows.log_row import chunk_of
 from shoal_slice_node.core.state import State
 from shoal_slice_node.core.turns import Work, finish
-from shoal_slice_node.core.undone import Undone, undone
+from shoal_slice_node.core.undone import undone
 
 AttachedTo = Callable[[bytes], int]
 """Queue id -> how many sessions consume it."""
@@ -172,28 +172,57 @@ def describe_key(state: State, name: bytes) -> wire.KeyDescription:
 
 def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Work[list[wire.Delivery]]:
     """The first messages of the backlog, taken by nothing, whatever has them out."""
-    deliveries: list[wire.Delivery] = []
+    peeking = _Peeking(state, messages_max, bytes_max)
     for batch in walk_bindings(state, queue_id):
         for binding in batch:
-            there = state.key_by_id(binding.key_id)
-            if there is None:
-                continue  # Unbound since its batch was read.
-            full_name, key = there
-            for found in undone(state.tables.log, key, binding.cursor, binding.end or key.head, binding.done):
-                delivery = _to_wire(full_name[NAME], found)
-                count = delivery.to - delivery.low
-                if count > messages_max:
-                    delivery.to -= count - messages_max
-                messages_max -= count
-                bytes_max -= delivery.ByteSize()
-                deliveries.append(delivery)
-                if messages_max <= 0 or bytes_max <= 0:
-                    return deliveries
-                if len(deliveries) % READ_ROWS_PER_STEP == 0:
+            position = binding.cursor
+            while position:
+                position = peeking.take(binding, position)
+                if peeking.cost >= READ_ROWS_PER_STEP:
+                    peeking.cost = 0
                     yield
+            if peeking.full:
+                return peeking.deliveries
         yield
-    return deliveries
+    return peeking.deliveries
 
 
-def _to_wire(name: bytes, found: Undone) -> wire.Delivery:
-    return Parcel(name, found.first, found.low, found.to, chunk_of(found.row), found.header.time_ms, 0).to_wire()
+class _Peeking:
+    """`cost`: of this step, in the units of READ_ROWS_PER_STEP, about."""
+
+    def __init__(self, state: State, messages_max: int, bytes_max: int) -> None:
+        self.deliveries: list[wire.Delivery] = []
+        self.cost = 0
+        self._state = state
+        self._messages_left = messages_max
+        self._bytes_left = bytes_max
+
+    @property
+    def full(self) -> bool:
+        return self._messages_left <= 0 or self._bytes_left <= 0
+
+    def take(self, binding: Binding, low: int) -> int:
+        """Takes what the binding still has to get from `low` on, as far as there is room and the step goes. Returns
+        from where on there may be more; 0: nowhere."""
+        self.cost += 1
+        there = self._state.key_by_id(binding.key_id)
+        if there is None:
+            return 0  # Unbound since its batch was read.
+        full_name, key = there
+        rows = LogRows(self._state.tables.log, key)
+        for found in undone(rows, low, binding.end or key.head, binding.done):
+            if self.full:
+                return 0
+            to = min(found.to, found.low + self._messages_left)
+            first, chunk = rows.part(found.stored, found.low, to)
+            parcel = Parcel(full_name[NAME], first, found.low, to, chunk, found.stored.header.time_ms, 0)
+            delivery = parcel.to_wire()
+            self._messages_left -= to - found.low
+            self._bytes_left -= delivery.ByteSize()
+            self.deliveries.append(delivery)
+            self.cost += 1
+            if self.cost + rows.cost >= READ_ROWS_PER_STEP:
+                self.cost += rows.cost
+                return to
+        self.cost += rows.cost
+        return 0

@@ -5,7 +5,7 @@ A frame comes as bytes, so that what it would cost to parse is known first. What
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -16,6 +16,7 @@ from shoal_contract.names import check_key, check_name
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire_count import Shape, count_fields
 from shoal_slice_node.core.limits import (
+    ACK_BYTES_PER_FRAME_MAX,
     ACKED_CONSUMERS_PER_FRAME_MAX,
     ACKS_PER_FRAME_MAX,
     DESCRIBE_NAMES_MAX,
@@ -56,16 +57,23 @@ def check_detach(request: wire.Detach) -> None:
     check_at_most("handles per detach", len(request.handles), DETACH_HANDLES_MAX)
 
 
-def check_acks(acks: Iterable[wire.Ack], count: int) -> int:
-    """Returns how many consumers they name, each counted for each ack. Raises TooLarge, InvalidName."""
-    check_at_most("acks per frame", count, ACKS_PER_FRAME_MAX)
-    consumers = 0
+def count_acks(acks: Sequence[wire.Ack]) -> int:
+    """Returns how many consumers they name, each counted for each ack. Raises TooLarge."""
+    check_at_most("acks per frame", len(acks), ACKS_PER_FRAME_MAX)
+    consumers = size_bytes = 0
     for ack in acks:
         consumers += len(ack.handles) + len(ack.queues)
-        check_at_most("handles and queues of the acks of a frame", consumers, ACKED_CONSUMERS_PER_FRAME_MAX)
-        check_key(ack.key)
-        check_queues(ack.queues)
+        size_bytes += ack.ByteSize()
+    check_at_most("handles and queues of the acks of a frame", consumers, ACKED_CONSUMERS_PER_FRAME_MAX)
+    check_at_most("bytes of the acks of a frame", size_bytes, ACK_BYTES_PER_FRAME_MAX)
     return consumers
+
+
+def check_ack(ack: wire.Ack) -> int:
+    """Returns how many names were looked at besides the key's. Raises InvalidName."""
+    check_key(ack.key)
+    check_queues(ack.queues)
+    return len(ack.queues)
 
 
 def check_describe(request: wire.Describe) -> None:

@@ -5,36 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shoal_slice_node.core.log_rows import LogRows, StoredChunk
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.key_row import KeyRow
-from shoal_slice_node.core.rows.log_row import LogRow, decode_log
-from shoal_slice_node.core.tables import Logs
 
 
 class Undone(NamedTuple):
-    """Offsets low <= o < to of the log row at `first`."""
+    """Offsets low <= o < to of a stored chunk."""
 
-    first: int
     low: int
     to: int
-    header: LogRow
-    row: bytes
+    stored: StoredChunk
 
 
-def undone(logs: Logs, key: KeyRow, low: int, end: int, done: Ranges | None) -> Iterator[Undone]:
-    """What of low <= o < end is kept and not done. Yields one at a time: a backlog may be of any size."""
-    if low >= end:
-        return
-    for first, row in logs.read(key.id, key.low, low):
-        header = decode_log(row)
-        row_end = min(first + header.messages, end)
-        position = max(low, first)
+def undone(rows: LogRows, low: int, end: int, done: Ranges | None) -> Iterator[Undone]:
+    """What of low <= o < end is kept and not done. Yields one at a time: a backlog may be of any size; and jumps over
+    what is done: from one to the next a few rows are read, however far that is. Not to be advanced in a later step.
+    """
+    position = _next_undone(done, low)
+    while position < end:
+        stored = rows.at(position)
+        if stored is None:
+            return
+        position = max(position, stored.first)
+        row_end = min(stored.end, end)
         while position < row_end:
             start, position = _next_stretch(done, position, row_end)
             if start < position:
-                yield Undone(first, start, position, header, row)
-        if row_end >= end:
-            return
+                yield Undone(start, position, stored)
+        position = _next_undone(done, position)
+
+
+def _next_undone(done: Ranges | None, position: int) -> int:
+    return done.end_of(position) if done else position
 
 
 def _next_stretch(done: Ranges | None, position: int, end: int) -> tuple[int, int]:

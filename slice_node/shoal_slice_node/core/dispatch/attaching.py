@@ -9,21 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator
 
-from shoal_contract.errors import Conflict, ShoalError, exhausted
-from shoal_contract.names import show
+from shoal_contract.errors import ShoalError
+from shoal_slice_node.core.dispatch.attach_room import AttachRoom
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.limits import (
-    ATTACHED_PER_SESSION_MAX,
-    ATTACHMENT_BYTES,
-    CONSUMERS_PER_QUEUE_MAX,
-    FEED_BYTES,
-    INLINE_STREAMS_MAX,
-    STREAM_BYTES,
-)
+from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, INLINE_STREAMS_MAX
 
 
 class Attaching:
@@ -43,12 +36,12 @@ class Attaching:
         """Begins to consume a queue. Returns which life of it, the number of its part here; 0: it has none here yet and
         is attached as soon as it has. A handle in use is replaced. A session that has ended attaches nothing.
 
-        Raises Conflict if the session has the queue under another handle, ResourceExhausted.
+        Raises Conflict if the session has the queue under another handle, ResourceExhausted; nothing has changed then.
         """
         if session.closed:
             return 0
+        self.room(session).check(name, handle)
         self.detach(session, handle)
-        self._check_room(session, name)
         queue_id = self._registry.state.tables.queue_by_name.get(name)
         if queue_id is None:
             waiting = self._registry.awaited.setdefault(name, {})
@@ -60,6 +53,10 @@ class Attaching:
         self._registry.shares.attached.used_bytes += ATTACHMENT_BYTES
         return 0 if queue_id is None else int.from_bytes(queue_id, "big")
 
+    def room(self, session: Session) -> AttachRoom:
+        """For a look at several queues before the first is attached."""
+        return AttachRoom(self._registry, session)
+
     def _add(self, session: Session, feed: Feed, handle: int, window_messages: int, window_bytes: int) -> None:
         registry = self._registry
         registry.let_go(session, session.reuse_handle(handle))
@@ -67,29 +64,6 @@ class Attaching:
         session.attachments[handle] = attachment
         feed.add(attachment)
         registry.wake(feed)
-
-    def _check_room(self, session: Session, name: bytes) -> None:
-        other = session.by_queue.get(name)
-        if other is not None:
-            raise Conflict(
-                f"this session has queue {show(name)} attached already, as handle {other}", subject=show(name)
-            )
-        if len(session.by_queue) >= ATTACHED_PER_SESSION_MAX:
-            raise exhausted("queues attached by one session", ATTACHED_PER_SESSION_MAX, len(session.by_queue) + 1)
-        registry = self._registry
-        share = registry.shares.attached
-        queue_id = registry.state.tables.queue_by_name.get(name)
-        feed = None if queue_id is None else registry.feeds.get(queue_id)
-        if feed is not None:
-            if len(feed.attachments) >= CONSUMERS_PER_QUEUE_MAX:
-                raise exhausted(f"consumers of queue {show(name)}", CONSUMERS_PER_QUEUE_MAX, len(feed.attachments) + 1)
-            cost_bytes = ATTACHMENT_BYTES
-        else:
-            queue = None if queue_id is None else registry.state.load_queue_by_id(queue_id)
-            streams = 0 if queue is None else queue.bindings + queue.details
-            cost_bytes = ATTACHMENT_BYTES + FEED_BYTES + STREAM_BYTES * streams
-        if cost_bytes > share.left_bytes:
-            raise exhausted("memory of attached queues, bytes", share.limit_bytes, share.used_bytes + cost_bytes)
 
     def feed(self, queue_id: bytes) -> Feed:
         """The feed of a queue that exists; its streams follow, if it is new."""
@@ -251,5 +225,9 @@ class Attaching:
         try:
             self.attach(session, name, handle, window_messages, window_bytes)
         except ShoalError as error:
-            session.ended_by = error
-            self._registry.dirty[session.number] = session
+            self.end(session, error)
+
+    def end(self, session: Session, error: ShoalError) -> None:
+        """The session has lost what it is not told of in another way."""
+        session.ended_by = error
+        self._registry.dirty[session.number] = session

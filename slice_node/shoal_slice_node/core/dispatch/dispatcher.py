@@ -220,11 +220,11 @@ class Dispatcher:
                 break
             stream = next(iter(feed.lagging.values()))
             feed.clear_lagging(stream)
-            before = budget.rows
+            before = budget.given
             caught_up = fill(self.state, stream, feed.pick, registry.give, budget)
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
-            passed_over = 0 if caught_up or budget.rows < before else passed_over + 1
+            passed_over = 0 if caught_up or budget.given > before else passed_over + 1
         if budget.spent and passed_over < len(feed.lagging):
             registry.wake(feed)
             feed.passed_over = passed_over

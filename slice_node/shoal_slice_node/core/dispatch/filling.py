@@ -9,14 +9,14 @@ from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.streams import Returned, Stream
 from shoal_slice_node.core.limits import PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
+from shoal_slice_node.core.log_rows import LogRows
 from shoal_slice_node.core.rows.key_row import KeyRow
-from shoal_slice_node.core.rows.log_row import chunk_of
 from shoal_slice_node.core.state import State
-from shoal_slice_node.core.undone import undone
+from shoal_slice_node.core.undone import Undone, undone
 
 
 class Piece(NamedTuple):
-    """Offsets low <= o < to of the chunk at `first`, for one attachment."""
+    """Offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to them."""
 
     key: bytes
     first: int
@@ -35,22 +35,24 @@ Give = Callable[[Stream, Attachment, Piece], None]
 
 
 class Budget:
-    """What one turn may still read: a part of a chunk counts as all of it, since all of it travels. `looks`: streams
-    that may still be looked at."""
+    """What one turn may still read. `chunk_bytes`: of what travels. `rows`: pieces, and what else reading logs costs
+    (LogRows.cost). `looks`: streams that may still be looked at. `given`: pieces so far."""
 
-    __slots__ = ("chunk_bytes", "looks", "messages", "rows")
+    __slots__ = ("chunk_bytes", "given", "looks", "messages", "rows")
 
     def __init__(self, rows: int, chunk_bytes: int, messages: int = 1 << 62) -> None:
         self.rows = rows
         self.chunk_bytes = chunk_bytes
         self.messages = messages
         self.looks = PUMP_TURN_LOOKS
+        self.given = 0
 
     @property
     def spent(self) -> bool:
         return self.rows <= 0 or self.chunk_bytes <= 0 or self.messages <= 0 or self.looks <= 0
 
     def spend(self, piece: Piece) -> None:
+        self.given += 1
         self.rows -= 1
         self.chunk_bytes -= len(piece.chunk) + PARCEL_BYTES_MAX
         self.messages -= piece.to - piece.low
@@ -64,12 +66,13 @@ def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget, l
         stream.returned = None
         return True
     key = found[1]
-    filling = _Filling(state, stream, key, pick, give, budget, lease)
+    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, lease)
     if stream.messages_allowed > 0:
         caught_up = filling.give_again() and filling.give_next()
     else:
         filling.give_lowest()
         caught_up = False
+    filling.count_reading()
     budget.looks -= 1
     return caught_up
 
@@ -79,7 +82,7 @@ class _Filling:
 
     def __init__(
         self,
-        state: State,
+        rows: LogRows,
         stream: Stream,
         key: KeyRow,
         pick: Pick,
@@ -87,9 +90,9 @@ class _Filling:
         budget: Budget,
         lease: Lease | None,
     ) -> None:
-        self._state = state
         self._stream = stream
         self._key = key
+        self._rows = rows
         self._pick = pick
         self._give = give
         self._budget = budget
@@ -99,11 +102,11 @@ class _Filling:
         stream = self._stream
         while stream.returned:
             first, to, times = stream.returned[0]
-            for piece in self._pieces(max(first, self._key.low), to):
-                given = self._give_part(piece._replace(times=times), stream.messages_allowed)
+            for found in self._undone(first, to):
+                given = self._give_part(found, times, stream.messages_allowed)
                 if given:
                     stream.returned[0] = Returned(given, to, times)
-                if given < piece.to:
+                if given < found.to:
                     return False
             del stream.returned[0]
         return True
@@ -113,11 +116,11 @@ class _Filling:
         end = stream.end or self._key.head
         if stream.next < self._key.low:
             stream.next = min(self._key.low, end)
-        for piece in self._pieces(stream.next, end):
-            given = self._give_part(piece, stream.messages_allowed)
+        for found in self._undone(stream.next, end):
+            given = self._give_part(found, self._times(found), stream.messages_allowed)
             if given:
                 stream.next = given
-            if given < piece.to:
+            if given < found.to:
                 return False
         stream.next = max(stream.next, end)
         return True
@@ -131,8 +134,8 @@ class _Filling:
         if stream.out and stream.out[0].first < first:
             return
         given = to  # Where nothing of it is kept any more.
-        for piece in self._pieces(max(first, self._key.low), to):
-            given = self._give_part(piece if again is None else piece._replace(times=again.times), 1)
+        for found in self._undone(first, to):
+            given = self._give_part(found, self._times(found) if again is None else again.times, 1)
             break
         if not given:
             return
@@ -143,30 +146,42 @@ class _Filling:
         else:
             del stream.returned[0]  # type: ignore[union-attr]
 
-    def _give_part(self, piece: Piece, allowed: int) -> int:
-        """Gives up to `allowed` messages of a piece. Returns where that ends; 0: nothing was given."""
+    def count_reading(self) -> None:
+        """What was read of the log is spent."""
+        self._budget.rows -= self._rows.cost
+        self._rows.cost = 0
+
+    def _give_part(self, found: Undone, times: int, allowed: int) -> int:
+        """Gives up to `allowed` messages. Returns where they end; 0: nothing was given. What was spent on the way here
+        counts only then, so that every turn leads on."""
         budget = self._budget
         if budget.spent or allowed <= 0:
             return 0
         attachment = self._pick()
         if attachment is None:
             return 0
-        whole = piece.to - piece.low
-        messages = min(whole, budget.messages, allowed)
-        if messages < whole:  # A pull for n messages takes n, whatever the chunk holds.
-            piece = piece._replace(to=piece.low + messages, body_bytes=piece.body_bytes * messages // whole)
+        piece = self._piece(found, min(budget.messages, allowed), times)
         budget.spend(piece)
-        self._stream.give(piece.low, piece.to, piece.body_bytes, attachment, piece.times, self._lease)
+        self.count_reading()
+        self._stream.give(piece.low, piece.to, piece.body_bytes, attachment, times, self._lease)
         self._give(self._stream, attachment, piece)
         return piece.to
 
-    def _pieces(self, low: int, end: int) -> Iterator[Piece]:
+    def _piece(self, found: Undone, messages_max: int, times: int) -> Piece:
+        """A pull for n messages takes n, whatever the chunk holds."""
+        low, to, stored = found
+        to = min(to, low + messages_max)
+        header = stored.header
+        size = _share(header.body_bytes, to - low, header.messages)
+        first, chunk = self._rows.part(stored, low, to)
+        return Piece(self._stream.key, first, low, to, size, header.time_ms, chunk, times)
+
+    def _times(self, found: Undone) -> int:
+        return 1 if found.low < self._stream.marked else 0
+
+    def _undone(self, low: int, end: int) -> Iterator[Undone]:
         """What is not done in low <= o < end, chunk by chunk."""
-        stream = self._stream
-        for first, start, to, header, row in undone(self._state.tables.log, self._key, low, end, stream.done):
-            times = 1 if start < stream.marked else 0
-            size = _share(header.body_bytes, to - start, header.messages)
-            yield Piece(stream.key, first, start, to, size, header.time_ms, chunk_of(row), times)
+        return undone(self._rows, max(low, self._key.low), end, self._stream.done)
 
 
 def _share(body_bytes: int, messages: int, of_messages: int) -> int:

@@ -13,12 +13,15 @@ from itertools import islice
 
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP
+from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN, DONE_RANGES_PER_COST, LOAD_DETAILS_PER_STEP
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows.detail_row import KEY_ID, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import next_id
 from shoal_slice_node.core.rows.key_row import NAME
 from shoal_slice_node.core.state import State
+
+_RANGES_COST_PER_STEP = 2 * BUCKET_ENTRIES_MEAN
+"""Where there are many done ranges, a bucket takes several steps: these count as much as two buckets."""
 
 OnStream = Callable[[Stream], None]
 
@@ -33,13 +36,18 @@ def load_streams(state: State, feed: Feed, on_stream: OnStream) -> Generator[int
         if number > seen:
             break
         keys = list(queue.numbered_bucket(number).starts)
+        cost = 0
         for key_id in keys:
-            if key_id not in feed.streams:
-                _add(state, feed, queue, key_id, on_stream)
-        number += 1
-        if number > seen and not queue.details:
-            break
-        yield len(keys) + 1
+            if key_id in feed.streams:
+                continue
+            if cost > _RANGES_COST_PER_STEP:
+                break  # The rest of the bucket next time.
+            cost += _add(state, feed, queue, key_id, on_stream)
+        else:
+            number += 1
+            if number > seen and not queue.details:
+                break
+        yield len(keys) + 1 + cost
     yield from _load_ended(state, feed, on_stream)
     feed.loading = False
 
@@ -48,13 +56,17 @@ def _load_ended(state: State, feed: Feed, on_stream: OnStream) -> Generator[int,
     after = bytes(8)
     while (queue := state.load_queue_by_id(feed.queue_id)) is not None and queue.details:
         found = list(islice(state.tables.detail.scan(queue.id, detail_key(queue.id, after)), LOAD_DETAILS_PER_STEP))
+        cost = 0
         for row_key, _ in found:
+            after = next_id(row_key[KEY_ID])
             if row_key[KEY_ID] not in feed.streams:
-                _add(state, feed, queue, row_key[KEY_ID], on_stream)
-        if len(found) < LOAD_DETAILS_PER_STEP:
-            return
-        after = next_id(found[-1][0][KEY_ID])
-        yield len(found)
+                cost += _add(state, feed, queue, row_key[KEY_ID], on_stream)
+            if cost > _RANGES_COST_PER_STEP:
+                break  # What is left is looked for anew.
+        else:
+            if len(found) < LOAD_DETAILS_PER_STEP:
+                return
+        yield len(found) + cost
 
 
 def add_stream(state: State, feed: Feed, key_id: bytes, on_stream: OnStream) -> None:
@@ -64,7 +76,8 @@ def add_stream(state: State, feed: Feed, key_id: bytes, on_stream: OnStream) -> 
         _add(state, feed, queue, key_id, on_stream)
 
 
-def _add(state: State, feed: Feed, queue: Queue, key_id: bytes, on_stream: OnStream) -> None:
+def _add(state: State, feed: Feed, queue: Queue, key_id: bytes, on_stream: OnStream) -> int:
+    """Returns what its done ranges cost, in bindings."""
     row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
     detail = None if row is None else decode_detail(row)
     bucket = queue.bucket(key_id)
@@ -73,7 +86,7 @@ def _add(state: State, feed: Feed, queue: Queue, key_id: bytes, on_stream: OnStr
     elif key_id in bucket.starts:
         cursor = bucket.cursor(key_id)
     else:
-        return
+        return 0
     found = state.key_by_id(key_id)
     assert found is not None, f"queue {feed.queue_id.hex()} is bound to key {key_id.hex()}, which is not there"
     full_name, key = found
@@ -84,3 +97,4 @@ def _add(state: State, feed: Feed, queue: Queue, key_id: bytes, on_stream: OnStr
     if cursor < (stream.end or key.head):
         feed.set_lagging(stream)
     on_stream(stream)
+    return len(stream.done) // DONE_RANGES_PER_COST if stream.done else 0

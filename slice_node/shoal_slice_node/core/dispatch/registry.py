@@ -7,6 +7,7 @@ Belongs here: the registers, and the small steps that keep them together. Not he
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from typing import NamedTuple
 
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.filling import Piece
@@ -26,6 +27,14 @@ _LOOKS_FOR_A_PARCEL = 8
 """A stream that fits none of so many waiting parcels of its piece gets one of its own."""
 
 
+class _Mark(NamedTuple):
+    """Below `to` a binding was given what it had not done. Its cursor stood at `cursor`: one that stands lower began
+    anew."""
+
+    cursor: int
+    to: int
+
+
 class Registry:
     """`dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn. `roomy`: sessions with
     room that feeds found full. `forgetting`: streams of feeds that are forgotten and whose keys still know of them."""
@@ -43,7 +52,8 @@ class Registry:
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self._parcels = 0
-        self._marks: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
+        self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
+        """By queue id and key id, joined: half of what a pair would take."""
         state.watch.keys = self.by_key
         state.watch.queues = self.feeds
         state.watch.awaited = self.awaited
@@ -57,7 +67,7 @@ class Registry:
     def watch(self, stream: Stream) -> None:
         """A stream was made."""
         queue_id = stream.feed.queue_id
-        stream.marked = self._marks.get((queue_id, stream.key_id), 0)
+        stream.marked = self._marked(stream)
         self.shares.attached.used_bytes += STREAM_BYTES
         if not stream.end:
             self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
@@ -83,11 +93,15 @@ class Registry:
 
     def mark(self, stream: Stream) -> None:
         """Remembers what was given out, for when the queue is consumed again: it is a redelivery then."""
-        slot = (stream.feed.queue_id, stream.key_id)
-        self._marks[slot] = stream.next
+        slot = stream.feed.queue_id + stream.key_id
+        self._marks[slot] = _Mark(stream.cursor, max(stream.next, self._marked(stream)))
         self._marks.move_to_end(slot)
         if len(self._marks) > DELIVERED_MARKS_MAX:
             self._marks.popitem(last=False)
+
+    def _marked(self, stream: Stream) -> int:
+        mark = self._marks.get(stream.feed.queue_id + stream.key_id)
+        return 0 if mark is None or stream.cursor < mark.cursor else mark.to
 
     def forget_if_idle(self, feed: Feed) -> None:
         """Idle queues have no presence in memory."""

@@ -125,6 +125,11 @@ class Session:
     def to_send(self) -> bool:
         return bool(self.waiting or self.resets)
 
+    def queue_of(self, handle: int) -> bytes | None:
+        """The name that the handle stands for, attached or awaited; None: it is not in use."""
+        attachment = self.attachments.get(handle)
+        return self.awaited.get(handle) if attachment is None else attachment.feed.name
+
     def forget_handle(self, handle: int) -> None:
         """It was detached: nothing that waits here may name it when it is sent."""
         if self.waiting:

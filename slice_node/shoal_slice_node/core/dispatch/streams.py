@@ -144,6 +144,13 @@ class Stream:
             self._acked(low, high)
         return sum(high - low for low, high in acked)
 
+    def held(self, first: int, to: int) -> list[tuple[Attachment, int, int]]:
+        """What is out in first <= o < to, and which attachments have it."""
+        begin = max(0, bisect_right(self.out, first, key=_FIRST) - 1)
+        end = bisect_left(self.out, to, key=_FIRST)
+        some = self.out[begin:end]
+        return [(one.attachment, max(first, one.first), min(to, one.to)) for one in some if one.to > first]
+
     def _split(self, entry: Out, first: int, to: int, kept: list[Out]) -> tuple[int, int]:
         """Returns the acked part of an entry; the rest of it goes to `kept`, its bytes by its share of messages."""
         low, high = max(first, entry.first), min(to, entry.to)

@@ -1,0 +1,83 @@
+"""Whether queues may be attached: looked at before anything changes, so that a refusal leaves all as it was."""
+
+from __future__ import annotations
+
+from shoal_contract.errors import Conflict, exhausted
+from shoal_contract.names import show
+from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import (
+    ATTACHED_PER_SESSION_MAX,
+    ATTACHMENT_BYTES,
+    CONSUMERS_PER_QUEUE_MAX,
+    FEED_BYTES,
+    INLINE_STREAMS_MAX,
+    STREAM_BYTES,
+)
+
+
+class AttachRoom:
+    """Of one session, for one or more queues that it attaches one after the other. Counts what those before take, and
+    what the handles that they replace free."""
+
+    def __init__(self, registry: Registry, session: Session) -> None:
+        self._registry = registry
+        self._session = session
+        self._queues = len(session.by_queue)
+        self._used_bytes = registry.shares.attached.used_bytes
+        self._left: set[bytes] = set()
+        """Names whose handles were replaced."""
+        self._forgotten: set[bytes] = set()
+        """Ids of queues that nothing consumes any more then."""
+
+    def check(self, name: bytes, handle: int) -> None:
+        """Raises Conflict if the session has the queue under another handle, ResourceExhausted."""
+        session = self._session
+        other = session.by_queue.get(name)
+        if other is not None and other != handle and name not in self._left:
+            raise Conflict(
+                f"this session has queue {show(name)} attached already, as handle {other}", subject=show(name)
+            )
+        self._leave(handle)
+        self._queues += 1
+        if self._queues > ATTACHED_PER_SESSION_MAX:
+            raise exhausted("queues attached by one session", ATTACHED_PER_SESSION_MAX, self._queues)
+        self._used_bytes += self._cost_bytes(name)
+        share = self._registry.shares.attached
+        if self._used_bytes > share.limit_bytes:
+            raise exhausted("memory of attached queues, bytes", share.limit_bytes, self._used_bytes)
+
+    def _leave(self, handle: int) -> None:
+        session = self._session
+        name = session.queue_of(handle)
+        if name is None or name in self._left:
+            return
+        self._left.add(name)
+        self._queues -= 1
+        self._used_bytes -= ATTACHMENT_BYTES
+        attachment = session.attachments.get(handle)
+        if attachment is not None and self._goes_with(attachment):
+            feed = attachment.feed
+            self._forgotten.add(feed.queue_id)
+            self._used_bytes -= FEED_BYTES + STREAM_BYTES * len(feed.streams)
+
+    def _goes_with(self, attachment: Attachment) -> bool:
+        """Whether its queue has no presence in memory as soon as it is detached."""
+        feed = attachment.feed
+        others = len(feed.attachments) > 1 or feed.pullers or feed.unflushed or feed.unapplied_acks or feed.leaving
+        return not (feed.gone or others) and len(feed.streams) <= INLINE_STREAMS_MAX
+
+    def _cost_bytes(self, name: bytes) -> int:
+        registry = self._registry
+        queue_id = registry.state.tables.queue_by_name.get(name)
+        feed: Feed | None = None if queue_id is None else registry.feeds.get(queue_id)
+        if feed is not None:
+            consumers = len(feed.attachments) + (self._session.number not in feed.attachments)
+            if consumers > CONSUMERS_PER_QUEUE_MAX:
+                raise exhausted(f"consumers of queue {show(name)}", CONSUMERS_PER_QUEUE_MAX, consumers)
+            if feed.queue_id not in self._forgotten:
+                return ATTACHMENT_BYTES
+        queue = None if queue_id is None else registry.state.load_queue_by_id(queue_id)
+        streams = 0 if queue is None else queue.bindings + queue.details
+        return ATTACHMENT_BYTES + FEED_BYTES + STREAM_BYTES * streams
