@@ -116,13 +116,14 @@ def bind_resolved(
             bucket.starts[key_id] = offset
             if queue.details:
                 _rebind(state, queue, key_id, offset)
-            if bucket.cursor(key_id) < head_of(row):
-                state.bound_back(key_id)
+            cursor, head = bucket.cursor(key_id), head_of(row)
+            if cursor < head:
+                state.bind_backs.note(state.lsn, queue_id, key_id, offset, cursor, head)
             add(key_id, queue_id)
             added += 1
             if watched:
                 state.effects.bound.add(key_id)
-                state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head_of(row)))
+                state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
         offsets.append(offset)
     if added:
         queue.bindings += added

@@ -29,6 +29,13 @@ second message then makes no more. At the bound only the lowest message is given
 AWAY_RANGES_MAX: Final = DONE_RANGES_MAX // 2
 """A queue that has as many in what it still has to get of a key cannot bind the key again: the rest is for acks."""
 
+BIND_BACKS_NOTED_MAX: Final = 16_384
+"""Binds below their key's head that are noted for acks on their way, 350 bytes each: many batches of them, where acks
+wait for two or three. Acks taken before a forgotten one are taken again."""
+
+BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
+"""Of these, how many one ACKS record forgets: about 1 ms."""
+
 RECOVERED_KEYS_MAX: Final = 200_000
 """Keys whose bindings moved in a replayed tail, to be looked at for trims: the last so many; the walk finds the
 rest."""
@@ -248,6 +255,7 @@ get their turn. A step takes about 1 ms."""
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
 assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
+assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
 assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
 
 MEMORY_BASE_BYTES: Final = 120 << 20
