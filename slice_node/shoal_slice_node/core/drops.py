@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 
 from shoal_contract.errors import NoSuchQueue
-from shoal_contract.names import DIRECT_PREFIX, show
+from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.binding_budget import BindingBudget
 from shoal_slice_node.core.binds import discard_ended, end_binding, existing_queue
 from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN
@@ -31,9 +31,10 @@ def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> 
     """
     queue = existing_queue(state, name)
     if incarnation and queue.incarnation not in (0, incarnation):
+        shown = state.refusals.shown(name)
         raise NoSuchQueue(
-            f"queue {show(name)} of incarnation {incarnation} is not here; {queue.incarnation} is",
-            subject=show(name),
+            f"queue {shown} of incarnation {incarnation} is not here; {queue.incarnation} is",
+            subject=shown,
             value=incarnation,
         )
     tables = state.tables

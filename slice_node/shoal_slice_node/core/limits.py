@@ -16,8 +16,9 @@ BINDINGS_PER_QUEUE_MAX: Final = 100_000
 PURGE_BINDINGS_MAX: Final = 1_000
 """Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part."""
 
-REFUSALS_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
-"""Texts of refusals in one outcome; further ones have a code only. The largest outcome then fits one answer."""
+REFUSALS_BYTES_MAX: Final = 64 << 10
+"""Refusals with texts in one outcome; further ones have code and figures. Forming as many texts takes a few ms, and the
+largest outcome fits one answer."""
 
 ANSWERS_KEPT_MAX: Final = 512
 """Answers remembered per producer until it says they arrived; above the client's frames in flight."""

@@ -6,13 +6,14 @@ from zlib import crc32
 
 from shoal_contract.errors import NotOwner, ShoalError
 from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_MAX
-from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key, show
+from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key
 from shoal_slice_node.core.bind_backs import BindBacks
 from shoal_slice_node.core.counters import Counters
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.kept import Kept
 from shoal_slice_node.core.lookups import key_by_id
 from shoal_slice_node.core.queues import Queue
+from shoal_slice_node.core.refusals import Refusals
 from shoal_slice_node.core.rows import ids
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.small_rows import (
@@ -49,6 +50,7 @@ class State:
         self.kept = Kept(tables)
         self.bind_backs = BindBacks(tables)
         self.counters = Counters()
+        self.refusals = Refusals()
         self.effects = Effects()
         self.lsn = 0
         self.epoch = int.from_bytes(tables.meta.get(EPOCH) or b"", "big")
@@ -109,11 +111,9 @@ class State:
         return bool(self.owned[crc32(direct_key(queue)) % self.partitions])
 
     def not_owner(self, key: bytes) -> ShoalError:
-        version = self.map_version
+        version, shown = self.map_version, self.refusals.shown(key)
         return NotOwner(
-            f"key {show(key)} is not owned by this slice at map version {version}",
-            subject=show(key),
-            map_version=version,
+            f"key {shown} is not owned by this slice at map version {version}", subject=shown, map_version=version
         )
 
     def create_key(self, full_name: bytes) -> bytes:
