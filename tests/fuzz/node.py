@@ -302,8 +302,8 @@ class Node:
         else:
             owed.maintained()
             for row in decode_reclaim(record.payload) if record.kind == Kind.RECLAIM else ():
-                if row[:1] == RECLAIM_PRODUCER:
-                    owed.answers.pop(row[1:], None)
+                if row[:1] == RECLAIM_PRODUCER and self.tables.producer.get(row[1:17]) is None:
+                    owed.answers.pop(row[1:17], None)
         if owed.dropped and not any(self.tables.reclaim.scan(RECLAIM_QUEUE)):
             owed.dropped.clear()
 

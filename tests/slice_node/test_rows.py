@@ -40,6 +40,7 @@ from shoal_slice_node.core.rows.small_rows import (
     encode_acks_cut,
     encode_partition,
     encode_trims_held,
+    idle_producer,
 )
 
 KEY = key_id(3, 7)
@@ -85,6 +86,7 @@ ROWS = [
         "00000000000000040000000000000001000300000000000700000000000000020000000000000003",
     ),
     (encode_trims([Trim(KEY, 2, 3)]), "000300000000000700000000000000020000000000000003"),
+    (idle_producer(b"p" * 16, 5), "70" + "70" * 16 + "0000000000000005"),
     (encode_reclaim([b"kab", b"q"]), "036b61620171"),
     (encode_ownership(2, b"\x01\x00"), "0000000000000002000000020100"),
 ]

@@ -20,7 +20,7 @@ from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.records import decode_reclaim
 from shoal_slice_node.core.rows.detail_row import KEY_ID
 from shoal_slice_node.core.rows.key_row import ID
-from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
+from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE, decode_idle_producer
 from shoal_slice_node.core.state import State
 
 
@@ -87,7 +87,7 @@ def reclaim(state: State, payload: bytes) -> None:
     for row_key in decode_reclaim(payload):
         kind, subject = row_key[:1], row_key[1:]
         if kind == RECLAIM_PRODUCER:
-            forget_producer(state, subject)
+            forget_producer(state, *decode_idle_producer(row_key))
             continue
         row = state.tables.reclaim.get(row_key)
         if kind == RECLAIM_KEY:

@@ -24,7 +24,7 @@ from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.frames import UNKNOWN_STEP, Checked, check_change
 from shoal_slice_node.core.imports import apply_imports, check_next_chunk
 from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX
-from shoal_slice_node.core.producers import remember, repeated_answer
+from shoal_slice_node.core.producers import heard, remember, repeated_answer
 from shoal_slice_node.core.publishes import publish
 from shoal_slice_node.core.purges import purge
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, decode_change, decode_ownership
@@ -101,6 +101,7 @@ class Engine:
             return
         if repeated is not None:
             effects.outcome = repeated
+            heard(self.state, head.producer, time_ms)
             return
         self.state.refusals.begin()
         self._measures = iter(checked.measures)

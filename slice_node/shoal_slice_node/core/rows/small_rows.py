@@ -12,13 +12,15 @@ reclaim     "k" | key id       ->  0x01: the key may have nothing left
                                    number-th of its record
             "b" | key id       ->  LSN u64 | lowest u64, twice: the last bind of this key that needs messages below its
                                    head, and the lowest that such binds need; older ones, newer ones (0 0: none)
-            "p" | producer     ->  (never stored: names an idle producer in a RECLAIM record)
+            "p" | producer | time_ms u64  ->  (never stored: in a RECLAIM record, a producer that is idle since then)
 """
 
 from __future__ import annotations
 
 from struct import Struct
 from typing import NamedTuple
+
+from shoal_contract.limits import PRODUCER_BYTES
 
 NEXT_QUEUE = b"next_queue"
 OWNED = b"owned"
@@ -88,6 +90,16 @@ def encode_kept(messages: int, body_bytes: int) -> bytes:
 def decode_kept(row: bytes) -> tuple[int, int]:
     messages, body_bytes = _KEPT.unpack(row)
     return messages, body_bytes
+
+
+def idle_producer(producer: bytes, time_ms: int) -> bytes:
+    """`time_ms`: of the record that was the last to be heard of it."""
+    return RECLAIM_PRODUCER + producer + time_ms.to_bytes(8, "big")
+
+
+def decode_idle_producer(row_key: bytes) -> tuple[bytes, int]:
+    """Returns the producer, and when it was last heard."""
+    return row_key[1 : 1 + PRODUCER_BYTES], int.from_bytes(row_key[1 + PRODUCER_BYTES :], "big")
 
 
 def acks_cut_key(cut: AcksCut) -> bytes:
