@@ -44,17 +44,21 @@ class ShoalError(Exception):
     def to_wire(self) -> wire.Error:
         """The wire form. Its texts are cut at ERROR_TEXT_BYTES_MAX, and its figures where 64 bits end: they may be what
         a client sent, and one more."""
-        return wire.Error(
-            code=self.code,
-            message=cut_text(self.message, ERROR_TEXT_BYTES_MAX),
-            subject=cut_text(self.subject, ERROR_TEXT_BYTES_MAX),
-            limit=min(self.limit, ERROR_FIGURE_MAX),
-            value=min(self.value, ERROR_FIGURE_MAX),
-            map_version=self.map_version,
-            owner=self.owner,
-            leader=self.leader,
-            position=self.position,
-        )
+        found = wire.Error()
+        self.write(found)
+        return found
+
+    def write(self, found: wire.Error, texts: bool = True) -> None:
+        """Fills an empty wire form. Without `texts` it has neither message nor subject."""
+        found.code = self.code
+        if texts:
+            found.message = cut_text(self.message, ERROR_TEXT_BYTES_MAX)
+            found.subject = cut_text(self.subject, ERROR_TEXT_BYTES_MAX)
+        if self.limit or self.value:
+            found.limit, found.value = min(self.limit, ERROR_FIGURE_MAX), min(self.value, ERROR_FIGURE_MAX)
+        if self.map_version or self.owner or self.leader or self.position:
+            found.map_version, found.owner = self.map_version, self.owner
+            found.leader, found.position = self.leader, self.position
 
 
 class MapOrLeaderChanged(ShoalError):
@@ -205,7 +209,7 @@ def from_wire(error: wire.Error) -> ShoalError:
     """The typed error of a wire error. An unknown code (a newer server) becomes a plain ShoalError."""
     cls: type[ShoalError] = _BY_CODE.get(error.code, ShoalError)
     return cls(
-        error.message,
+        error.message or f"{cls.__name__} without a text: a slice leaves them out where it refuses very much at once",
         subject=error.subject,
         limit=error.limit,
         value=error.value,

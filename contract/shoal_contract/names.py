@@ -27,6 +27,9 @@ def printable(sentence: str) -> str:
     """Returns text with what is not printable escaped as in `show`. Backslashes stay as they are."""
     if sentence.isprintable():
         return sentence
+    sentence = sentence.translate(_ESCAPES)
+    if sentence.isprintable():
+        return sentence
     return "".join(char if char.isprintable() else _escaped(ord(char)) for char in sentence)
 
 
@@ -35,6 +38,10 @@ def _escaped(code: int) -> str:
     if code < 0x80:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_ESCAPES = {code: _escaped(code) if not chr(code).isprintable() else chr(code) for code in range(256)}
+"""Of the usual ones. Those that stay are named too: a look-up that fails costs more."""
 
 
 def encode_name(name: Name, what: str) -> bytes:

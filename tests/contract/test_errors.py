@@ -44,7 +44,7 @@ def test_code_round_trips_to_its_class(code: ErrorCode.ValueType) -> None:
 
 @given(
     st.sampled_from(classes()),
-    st.tuples(WIRE_TEXT, WIRE_TEXT, UINT64, UINT64, UINT64, WIRE_TEXT, WIRE_TEXT, UINT64),
+    st.tuples(WIRE_TEXT.filter(bool), WIRE_TEXT, UINT64, UINT64, UINT64, WIRE_TEXT, WIRE_TEXT, UINT64),
 )
 def test_all_fields_survive_both_wire_forms(cls: type[ShoalError], values: tuple[object, ...]) -> None:
     message, *rest = values
@@ -60,6 +60,14 @@ def test_unknown_code_is_a_plain_shoal_error_with_its_message(code: int) -> None
     raised = from_wire(newer)
     assert type(raised) is ShoalError
     assert raised.message == "from a newer server"
+
+
+def test_a_refusal_whose_text_was_left_out_says_so_and_has_its_figures() -> None:
+    found = Error()
+    errors.OutOfRange("offset 9 asked for", subject="key", limit=7, value=9).write(found, texts=False)
+    raised = from_wire(found)
+    assert isinstance(raised, errors.OutOfRange) and (raised.subject, raised.limit, raised.value) == ("", 7, 9)
+    assert str(raised).startswith("OutOfRange without a text")
 
 
 def test_a_deadline_is_met_by_whoever_expects_a_timeout() -> None:

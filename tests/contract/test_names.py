@@ -61,6 +61,7 @@ def test_bytes_that_are_no_utf8_are_shown_escaped() -> None:
         ("\u202eabc\u2066\u2028", r"\u202eabc\u2066\u2028"),
         ("\U000e0041", r"\U000e0041"),
         (r"\x1b", r"\\x1b"),
+        ("\x01é\u202e東\xa0", r"\x01é\u202e東\u00a0"),
         ("Zürich 東京", "Zürich 東京"),
     ],
 )

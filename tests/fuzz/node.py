@@ -291,7 +291,7 @@ class Node:
         self.outcomes[record.lsn] = effects.outcome
         owed = self.owed
         if record.kind == Kind.CHANGE:
-            owed.time_ms = record.time_ms
+            owed.lsn, owed.time_ms = record.lsn, record.time_ms
             head, data = decode_change(record.payload)
             owed.changed(head, wire.Change.FromString(data), effects.outcome, effects.refused)
             for life in owed.lives.values():
@@ -303,17 +303,20 @@ class Node:
         else:
             owed.maintained()
             for row in decode_reclaim(record.payload) if record.kind == Kind.RECLAIM else ():
-                if row[:1] == RECLAIM_PRODUCER:
-                    owed.answers.pop(row[1:], None)
+                if row[:1] == RECLAIM_PRODUCER and self.tables.producer.get(row[1:17]) is None:
+                    owed.answers.pop(row[1:17], None)
         if owed.dropped and not any(self.tables.reclaim.scan(RECLAIM_QUEUE)):
             owed.dropped.clear()
 
     def _acks_applied(self, record: Record, effects: Effects) -> None:
+        if effects.acks_skipped:
+            return
         lives = {life.queue_id: life for life in self.owed.lives.values()}
-        for queue_id, key_id, first, to in decode_acks(record.payload)[1]:
+        taken_at_lsn, acks = decode_acks(record.payload)
+        for queue_id, key_id, first, to in acks:
             life, found = lives.get(queue_id), self.state.key_by_id(key_id)
-            if life is not None and found is not None and key_id not in effects.acks_skipped:
-                self.owed.acks_applied(life, found[0][2:], first, to)
+            if life is not None and found is not None:
+                self.owed.acks_applied(life, found[0][2:], first, to, taken_at_lsn)
 
     # Turns.
 

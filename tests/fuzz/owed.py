@@ -61,7 +61,8 @@ class Key:
 
 class Life:
     """One life of a queue. `bound`: where each binding began. `todo`: offsets not known to be done, each with the
-    record that made it so. `acked`: of these, what consumers acked. `ends`: where bindings ended."""
+    record that made it so. `acked`: of these, what consumers acked. `ends`: where bindings ended. `bound_back`: of
+    binds that began below the key's head, the LSN and where."""
 
     def __init__(self, number: int, name: bytes, expires_after_s: int, incarnation: int) -> None:
         self.number = number
@@ -73,6 +74,7 @@ class Life:
         self.ends: dict[bytes, int] = {}
         self.todo: dict[bytes, dict[int, int]] = {}
         self.acked: dict[bytes, set[int]] = {}
+        self.bound_back: dict[bytes, list[tuple[int, int]]] = {}
 
     def owes(self, key: bytes) -> set[int]:
         """Offsets that are still to come to a consumer, or to be acked by one."""
@@ -83,14 +85,15 @@ Told = Callable[[Life, bytes], None]
 
 
 class Owed:
-    """`forgotten` is told which binding's messages are owed no more, `again` which binding's begin anew. `time_ms`: of
-    the record."""
+    """`forgotten` is told which binding's messages are owed no more, `again` which binding's begin anew. `lsn` and
+    `time_ms`: of the record."""
 
     def __init__(self, bounds: Bounds, look: Look, forgotten: Told, again: Told) -> None:
         self.bounds = bounds
         self.look = look
         self.forgotten = forgotten
         self.again = again
+        self.lsn = 0
         self.time_ms = 0
         self.lives: dict[bytes, Life] = {}
         self.keys: dict[bytes, Key] = {}
@@ -150,8 +153,9 @@ class Owed:
             if not any(name in life.bound or life.todo.get(name) for life in self.lives.values()):
                 key.sure = False
 
-    def acks_applied(self, life: Life, key: bytes, first: int, to: int) -> None:
-        """These acks are durable."""
+    def acks_applied(self, life: Life, key: bytes, first: int, to: int, taken_at_lsn: int) -> None:
+        """These acks are durable, but for what a bind since they were taken promised again."""
+        to = min([to, *(start for lsn, start in life.bound_back.get(key, ()) if lsn > taken_at_lsn)])
         todo, acked = life.todo.get(key, {}), life.acked.get(key, set())
         for offset in [offset for offset in todo if first <= offset < to]:
             assert offset in acked, f"{key!r} {offset} of {life.name!r} was acked by no consumer, and is done"
@@ -296,6 +300,7 @@ class Owed:
         for seen in range(offset, self.keys[name].head):
             todo[seen] = self._record
             acked.discard(seen)
+        life.bound_back.setdefault(name, []).append((self.lsn, offset))
         self.again(life, name)
 
     def _unbinds(self, step: wire.Unbinds, answer: wire.StepOutcome) -> None:

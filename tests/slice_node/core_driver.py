@@ -155,7 +155,10 @@ class CoreDriver:
 
     def apply_acks(self, batch: AckBatch, taken_at_lsn: int) -> None:
         effects = self.record(Kind.ACKS, encode_acks(batch.acks, taken_at_lsn))
-        self.dispatcher.acks.applied(batch, effects.acks_skipped)
+        if effects.acks_skipped:
+            self.dispatcher.acks.failed(batch)
+        else:
+            self.dispatcher.acks.applied(batch)
 
     def flush(self) -> None:
         while self.dispatcher.acks.waiting:

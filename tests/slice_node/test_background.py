@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.idle_producers import IdleProducers
 from shoal_slice_node.core.key_walk import KeyWalk
@@ -87,6 +89,31 @@ def test_producers_that_were_silent_for_a_day_of_this_nodes_clock_are_forgotten(
         forget(core, idle, clock_ms, 1)
     forget(core, idle, clock_ms, 10)
     assert producers(core) == {count, 0}, "those that were heard after the first sample"
+    core.check()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_producer_that_is_heard_before_the_record_that_forgets_it_is_not_forgotten(again: bool) -> None:
+    """What it sent then was stored twice, where its answer was lost on the way. `again`: it sends the same frame."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    head = ChangeHead(producer(1), 1, 0)
+    first = core.change(publish("k", b"a"), head=head)
+    idle = IdleProducers(core.state, DAY_MS)
+    found: list[bytes] = []
+    clock_ms = 0
+    while not found:
+        found = idle.turn(clock_ms)
+        clock_ms += PRODUCER_SAMPLE_MS
+        core.now_ms += PRODUCER_SAMPLE_MS
+        core.change(declare("q"))
+    if not again:
+        head = ChangeHead(producer(1), 2, 1)
+        first = core.change(publish("k", b"b"), head=head)
+    assert core.change(publish("k", b"b"), head=head) == first
+    core.record(Kind.RECLAIM, encode_reclaim(found))
+    assert core.change(publish("k", b"b"), head=head) == first
+    assert producers(core) == {1}
     core.check()
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from shoal_contract import names as contract_names
 from shoal_contract.errors import Malformed, NoSuchQueue, OutOfRange, ShoalError, TooLarge, from_wire
 from shoal_contract.limits import FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX
+from shoal_contract.names import printable
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.limits import REFUSALS_BYTES_MAX
 from shoal_slice_node.core.reading import describe_key
 from shoal_slice_node.core.records import Kind, encode_reclaim
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY
@@ -115,6 +118,28 @@ def test_a_key_vanishes_though_a_restart_forgot_that_its_log_may_be_trimmed(ende
     assert not describe_key(core.state, b"k").exists
     assert offsets(core.change(bind("q", "k"))) == [2], "an offset never names two messages"
     core.check()
+
+
+@pytest.mark.parametrize("name", [b"\xff" * 250, b"\x01" * 250, b"a"])
+def test_refusals_form_no_more_texts_than_an_outcome_keeps(name: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand names of control characters took half a second, and most of their texts were thrown away."""
+    core = CoreDriver()
+    formed = 0
+
+    def counted(sentence: str) -> str:
+        nonlocal formed
+        shown = printable(sentence)
+        formed += len(shown)
+        return shown
+
+    monkeypatch.setattr(contract_names, "printable", counted)
+    queues = [b"%05d" % number + name for number in range(FRAME_OPERATIONS_MAX)]
+    outcome = core.change(wire.Step(binds=wire.Binds(queues=queues, keys=[b"k"] * len(queues))))
+    texts = sum(len(refusal.error.message) for refusal in outcome.steps[0].refusals)
+    assert 0 < formed <= REFUSALS_BYTES_MAX and 0 < texts <= REFUSALS_BYTES_MAX == 64 << 10
+    assert len(outcome.steps[0].refusals) == len(queues)
+    last = core.change(wire.Step(drops=wire.Drops(queues=queues[-1:]))).steps[0].refusals[0].error
+    assert last.subject.startswith("00999"), "the next outcome has texts again"
 
 
 def test_an_outcome_of_refusals_fits_one_answer() -> None:

@@ -29,9 +29,22 @@ from shoal_slice_node.core.rows.queue_row import (
     encode_bucket_row,
     split_source,
 )
-from shoal_slice_node.core.rows.small_rows import PartitionRow, decode_partition, encode_partition
+from shoal_slice_node.core.rows.small_rows import (
+    AcksCut,
+    PartitionRow,
+    Promise,
+    acks_cut_key,
+    decode_acks_cut,
+    decode_partition,
+    decode_trims_held,
+    encode_acks_cut,
+    encode_partition,
+    encode_trims_held,
+    idle_producer,
+)
 
 KEY = key_id(3, 7)
+CUT = AcksCut(9, 2, queue_id(1) + KEY, 4)
 ROWS = [
     (KEY, "0003000000000007"),
     (queue_id(258), "0000000000000102"),
@@ -46,6 +59,12 @@ ROWS = [
     (encode_detail(Detail(2, 3)), "00000000000000000200000000000000030000000000000000"),
     (encode_producer(ProducerRow(4, 5, (3, 4))), "0000000000000004000000000000000500000000000000030000000000000004"),
     (encode_partition(PartitionRow(8, 20)), "00000000000000080000000000000014"),
+    (acks_cut_key(CUT), "61000000000000000900000002"),
+    (encode_acks_cut(CUT), "000000000000000100030000000000070000000000000004"),
+    (
+        encode_trims_held(Promise(2, 3), Promise(4, 5)),
+        "0000000000000002000000000000000300000000000000040000000000000005",
+    ),
     (encode_bucket_row(Bucket({KEY: 1}, {})), "0001000003000000000007"),
     (encode_bucket_row(Bucket({KEY: 5}, {})), "000104000300000000000700000005"),
     (encode_bucket_row(Bucket({KEY: 5}, {KEY: 6})), "00018400030000000000070000000500000006"),
@@ -67,6 +86,7 @@ ROWS = [
         "00000000000000040000000000000001000300000000000700000000000000020000000000000003",
     ),
     (encode_trims([Trim(KEY, 2, 3)]), "000300000000000700000000000000020000000000000003"),
+    (idle_producer(b"p" * 16, 5), "70" + "70" * 16 + "0000000000000005"),
     (encode_reclaim([b"kab", b"q"]), "036b61620171"),
     (encode_ownership(2, b"\x01\x00"), "0000000000000002000000020100"),
 ]
@@ -86,6 +106,8 @@ def test_rows_are_read_as_they_were_written() -> None:
     assert decode_detail(encode_detail(detail)) == detail and detail.ended
     assert decode_producer(encode_producer(ProducerRow(4, 5, (3, 4)))) == ProducerRow(4, 5, (3, 4))
     assert decode_partition(encode_partition(PartitionRow(8, 20))) == PartitionRow(8, 20)
+    assert decode_acks_cut(acks_cut_key(CUT), encode_acks_cut(CUT)) == CUT
+    assert decode_trims_held(encode_trims_held(Promise(2, 3), Promise(4, 5))) == (Promise(2, 3), Promise(4, 5))
     assert partition_of_id(KEY) == 3
     for bucket in (Bucket({}, {}), Bucket({KEY: 1, queue_id(2): 1 << 40}, {KEY: 8})):
         found = decode_bucket_row(encode_bucket_row(bucket))

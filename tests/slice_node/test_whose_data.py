@@ -17,6 +17,7 @@ from shoal_coordination.records import NodeRecord
 from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.adapters.joining import Joined, join
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
+from shoal_slice_node.adapters.lmdb_layout import open_environment
 from shoal_slice_node.adapters.recovery import Found, look, recover, standalone_identity
 
 ALONE = DataIdentity("", "s01", "n01", "a" * 32)
@@ -94,6 +95,10 @@ async def test_a_slice_goes_on_with_its_data_and_refuses_to_begin_without(one: C
     with pytest.raises(Conflict, match=f"data of slice s01 is missing at {second}.*--accept-empty"):
         await one.once(second)
     assert not any(second.rglob("*")), "nothing was made there"
+    (second / STORE_FOLDER).mkdir(parents=True)
+    open_environment(second / STORE_FOLDER, readonly=False).close()
+    with pytest.raises(Conflict, match=f"data of slice s01 is missing at {second}.*--accept-empty"):
+        await one.once(second)
     new_epoch, new_life = await one.once(second, accept_empty=True)
     assert new_epoch > epoch + 1 and new_life != life
     with pytest.raises(Conflict, match="of another life of slice s01"):

@@ -72,8 +72,11 @@ class AckFlush:
     def _submit(self, batch: AckBatch) -> None:
         def applied(effects: Effects) -> None:
             self._records -= 1
-            self._acks.applied(batch, effects.acks_skipped)
-            self._failed |= bool(effects.acks_skipped)
+            if effects.acks_skipped:
+                self._acks.failed(batch)
+                self._failed = True
+            else:
+                self._acks.applied(batch)
             self._finish_if_done()
 
         def failed(error: ShoalError) -> None:

@@ -32,6 +32,7 @@ from shoal_slice_node.adapters.lmdb_layout import (
     errors_translated,
     open_environment,
     open_table,
+    read_format,
 )
 from shoal_slice_node.core.delta_piece import ID_BYTES, Piece
 from shoal_slice_node.core.rows.small_rows import CANDIDATE, RECLAIM_KEY
@@ -47,22 +48,28 @@ class CheckpointWriter:
 
     def __init__(self, folder: Path, identity: bytes = b"") -> None:
         self._folder = folder
-        self._environment = open_environment(folder, readonly=False)
-        with errors_translated(folder):
-            self._environment.reader_check()  # a killed reader would hold on to its old pages for good
-            if self._environment.stat()["entries"]:
-                self._check(open_table(self._environment, STORE, create=False))
-            self._tables = {table: open_table(self._environment, table, create=True) for table in TABLES}
-            with self._environment.begin(write=True, db=self._tables[STORE]) as transaction:
-                if transaction.get(FORMAT_ROW) is None:
-                    transaction.put(FORMAT_ROW, FORMAT)
-                    transaction.put(LSN_ROW, bytes(8))
-                    if identity:
-                        transaction.put(IDENTITY_ROW, identity)
+        self._environment = environment = open_environment(folder, readonly=False)
+        try:
+            with errors_translated(folder):
+                environment.reader_check()  # a killed reader would hold on to its old pages for good
+                with environment.begin(write=True) as transaction:
+                    self._tables = self._open(transaction, identity)
+        except BaseException:
+            environment.close()
+            raise
 
-    def _check(self, store: Any) -> None:
-        with self._environment.begin(db=store) as transaction:
-            check_format(transaction.get(FORMAT_ROW), self._folder)
+    def _open(self, transaction: Any, identity: bytes) -> dict[str, Any]:
+        """All tables. A store that has to be made is made as a whole: a kill before the commit leaves nothing."""
+        found = read_format(self._environment, transaction, self._folder)
+        if found is not None:
+            check_format(found, self._folder)
+        tables = {table: open_table(self._environment, table, True, transaction) for table in TABLES}
+        if found is None:
+            rows = {FORMAT_ROW: FORMAT, LSN_ROW: bytes(8), IDENTITY_ROW: identity}
+            for row_key, row in rows.items():
+                if row:
+                    transaction.put(row_key, row, db=tables[STORE])
+        return tables
 
     def close(self) -> None:
         self._environment.close()

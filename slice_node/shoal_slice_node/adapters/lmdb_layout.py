@@ -3,7 +3,7 @@
     rows tables       key -> value
     binding, ended    group -> members of 8 bytes        DUPSORT, DUPFIXED
     log               key id (8) | first offset (8, big-endian) | part (2, big-endian) -> up to LOG_PART_BYTES_MAX bytes
-    store             b"format" -> b"2"      b"lsn" -> checkpoint LSN (8, big-endian)
+    store             b"format" -> b"3"      b"lsn" -> checkpoint LSN (8, big-endian)
                       b"identity" -> whose data it is (shoal_contract.data_identity); absent: not said
 
 A log row is its parts 0, 1, ... joined. LMDB keeps a value above about 2 KB on pages of its own, and looks long for
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import lmdb
 
@@ -28,7 +28,7 @@ from shoal_slice_node.adapters.limits import STORE_BYTES_MAX, STORE_READERS_MAX
 from shoal_slice_node.adapters.mapped_memory import LMDB_FILE, fits_memory
 from shoal_slice_node.core.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES
 
-FORMAT: Final = b"2"
+FORMAT: Final = b"3"
 STORE: Final = "store"
 FORMAT_ROW: Final = b"format"
 LSN_ROW: Final = b"lsn"
@@ -55,10 +55,41 @@ def open_environment(folder: Path, readonly: bool) -> Any:
         )
 
 
-def open_table(environment: Any, table: str, create: bool) -> Any:
-    """The named database of `table`."""
+def open_table(environment: Any, table: str, create: bool, transaction: Any = None) -> Any:
+    """The named database of `table`; made, if need be, by `transaction`, or by one of its own."""
     groups = table in GROUP_TABLES
-    return environment.open_db(table.encode(), create=create, dupsort=groups, dupfixed=groups)
+    return environment.open_db(table.encode(), transaction, create=create, dupsort=groups, dupfixed=groups)
+
+
+def read_format(environment: Any, transaction: Any, folder: Path) -> bytes | None:
+    """The format that a store names; None: it holds nothing, as after a kill while it was made. Raises Corrupt for one
+    that holds something and names none."""
+    found = None
+    entries = environment.stat()["entries"]
+    for table in TABLES:
+        try:
+            database = open_table(environment, table, create=False, transaction=transaction)
+        except lmdb.NotFoundError:
+            continue
+        entries += transaction.stat(database)["entries"] - 1
+        if table == STORE:
+            found = transaction.get(FORMAT_ROW, db=database)
+    if found is None and entries:
+        check_format(None, folder)
+    return cast(bytes | None, found)
+
+
+def is_made(folder: Path) -> bool:
+    """Whether there is a store in `folder`, and not one whose making was interrupted. Raises Corrupt."""
+    path = folder / DATA_FILE
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    environment = open_environment(folder, readonly=True)
+    try:
+        with errors_translated(folder), environment.begin() as transaction:
+            return read_format(environment, transaction, folder) is not None
+    finally:
+        environment.close()
 
 
 def check_format(found: bytes | None, folder: Path) -> None:

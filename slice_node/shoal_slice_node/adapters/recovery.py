@@ -24,7 +24,7 @@ from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.journal_reader import list_segments
 from shoal_slice_node.adapters.journal_segment import read_head
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, DELTA_STALL_FACTOR, LOOP_SLICE_MS
-from shoal_slice_node.adapters.lmdb_layout import DATA_FILE
+from shoal_slice_node.adapters.lmdb_layout import DATA_FILE, is_made
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.counters import Counters
@@ -67,14 +67,15 @@ def look(folder: Path) -> Found | None:
     store, journal = folder / STORE_FOLDER, folder / JOURNAL_FOLDER
     said: dict[str, bytes] = {}
     checkpoint_lsn = 0
-    if (store / DATA_FILE).is_file():
+    files = DiskFiles()
+    segments = list_segments(files, journal) if journal.is_dir() else []
+    if is_made(store) or (segments and (store / DATA_FILE).is_file()):
         base = LmdbBase(store)
         try:
             said["its store"], checkpoint_lsn = base.identity, base.lsn
         finally:
             base.close()
-    files = DiskFiles()
-    for segment in list_segments(files, journal)[:1] if journal.is_dir() else ():
+    for segment in segments[:1]:
         head = read_head(files.read(segment.path))
         if head is not None:
             said["its journal"] = head.identity

@@ -14,13 +14,16 @@ from shoal_slice_node.core.state import State
 
 
 def apply_acks(state: State, payload: bytes) -> None:
-    """An ack for what is no longer bound, or done already, changes nothing; nor does one that was taken before a
-    binding of its key was bound back: it may be of what is to be seen again. The leader takes those anew."""
+    """An ack for what is no longer bound, or done already, changes nothing; nor does one of what its binding, bound
+    anew since it was taken, is to see again. Where that is not known any more, the leader takes all of them again."""
     table = state.tables.queue
     taken_at_lsn, all_acks = decode_acks(payload)
-    if state.bound_back_lsn > taken_at_lsn:
-        all_acks = _without_skipped(state, all_acks, taken_at_lsn)
-    for queue_id, acks in groupby(all_acks, attrgetter("queue_id")):
+    counting = state.bind_backs.counting(all_acks, taken_at_lsn)
+    state.bind_backs.acks_applied(taken_at_lsn)
+    if counting is None:
+        state.effects.acks_skipped = True
+        return
+    for queue_id, acks in groupby(counting, attrgetter("queue_id")):
         row = table.get(queue_id)
         if row is None:
             continue
@@ -35,12 +38,6 @@ def apply_acks(state: State, payload: bytes) -> None:
             _apply_decoded(state, Queue.decode(state.tables, queue_id, row), waiting)
         else:
             table.put(queue_id, row)
-
-
-def _without_skipped(state: State, acks: list[Acked], taken_at_lsn: int) -> list[Acked]:
-    keys = {ack.key_id for ack in acks}
-    skipped = state.effects.acks_skipped = {key for key in keys if state.bound_back_since(key, taken_at_lsn)}
-    return [ack for ack in acks if ack.key_id not in skipped]
 
 
 def _apply_decoded(state: State, queue: Queue, acks: list[Acked]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
-from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.effects import Bound, Unbound
 from shoal_slice_node.core.limits import (
@@ -28,7 +27,8 @@ def existing_queue(state: State, name: bytes) -> Queue:
     """Raises NoSuchQueue."""
     queue = state.load_queue(name)
     if queue is None:
-        raise NoSuchQueue(f"queue {show(name)} is not declared on this slice", subject=show(name))
+        shown = state.refusals.shown(name)
+        raise NoSuchQueue(f"queue {shown} is not declared on this slice", subject=shown)
     return queue
 
 
@@ -116,13 +116,14 @@ def bind_resolved(
             bucket.starts[key_id] = offset
             if queue.details:
                 _rebind(state, queue, key_id, offset)
-            if bucket.cursor(key_id) < head_of(row):
-                state.bound_back(key_id)
+            cursor, head = bucket.cursor(key_id), head_of(row)
+            if cursor < head:
+                state.bind_backs.note(state.lsn, queue_id, key_id, offset, cursor, head)
             add(key_id, queue_id)
             added += 1
             if watched:
                 state.effects.bound.add(key_id)
-                state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head_of(row)))
+                state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
         offsets.append(offset)
     if added:
         queue.bindings += added
@@ -142,7 +143,7 @@ def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> 
         value = queue.bindings + len(new)
     if value > limit:
         raise ResourceExhausted(
-            f"queue {show(queue.name)} would have {value} bindings on this slice; the limit is {limit}",
+            f"queue {state.refusals.shown(queue.name)} would have {value} bindings on this slice; the limit is {limit}",
             subject="bindings per queue",
             limit=limit,
             value=value,
@@ -165,9 +166,9 @@ def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> No
         detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
         if detail_row is None or count_done(detail_row) < AWAY_RANGES_MAX or is_bound(state, queue, full_name):
             continue
-        key = show(full_name[NAME])
+        name, key = state.refusals.shown(queue.name), state.refusals.shown(full_name[NAME])
         raise ResourceExhausted(
-            f"what queue {show(queue.name)} still has to get of key {key} is in {AWAY_RANGES_MAX} stretches, as"
+            f"what queue {name} still has to get of key {key} is in {AWAY_RANGES_MAX} stretches, as"
             " many as may be: consume some of it, purge the queue, or unbind the key with discard",
             subject="done ranges of a binding",
             limit=AWAY_RANGES_MAX,
@@ -185,9 +186,10 @@ def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: i
         low, head = (key.low, key.head) if key else (0, 0)
         if key is None or not low <= offset <= head:
             kept = f"{low} to {head}" if key else "none: the key has no messages"
+            shown = state.refusals.shown(full_name[NAME])
             raise OutOfRange(
-                f"key {show(full_name[NAME])}: offset {offset} asked for; there are {kept}",
-                subject=show(full_name[NAME]),
+                f"key {shown}: offset {offset} asked for; there are {kept}",
+                subject=shown,
                 limit=head if offset > head else low,
                 value=offset,
             )

@@ -15,7 +15,7 @@ from shoal_slice_node.core.check_keys import check_keys
 from shoal_slice_node.core.check_queues import check_queues
 from shoal_slice_node.core.problem import Problem
 from shoal_slice_node.core.rows.producer_row import answer_key, decode_producer
-from shoal_slice_node.core.rows.small_rows import BOUND_BACK, OWNED, RECLAIM_KEY, RECLAIM_QUEUE, decode_owned
+from shoal_slice_node.core.rows.small_rows import ACKS_CUT, OWNED, RECLAIM_KEY, RECLAIM_QUEUE, TRIMS_HELD, decode_owned
 from shoal_slice_node.core.tables import Tables
 
 
@@ -55,10 +55,10 @@ def _check_reclaim(tables: Tables) -> Iterator[Problem]:
         if kind == RECLAIM_QUEUE:
             if tables.queue.get(subject) is not None:
                 yield Problem("reclaim", shown, "the queue was not dropped")
-        elif kind == BOUND_BACK:
+        elif kind == TRIMS_HELD:
             if tables.key_name.get(subject) is None:
-                yield Problem("reclaim", shown, "bound back to a key that vanished")
-        elif kind != RECLAIM_KEY:
+                yield Problem("reclaim", shown, "holds trims of a key that vanished")
+        elif kind not in (RECLAIM_KEY, ACKS_CUT):
             yield Problem("reclaim", shown, "of no known kind")
 
 

@@ -8,7 +8,6 @@ where a newer life is known, and what it leaves elsewhere can be told from it an
 from __future__ import annotations
 
 from shoal_contract.errors import Conflict, NoSuchQueue
-from shoal_contract.names import show
 from shoal_slice_node.core.binding_budget import BindingBudget
 from shoal_slice_node.core.drops import drop
 from shoal_slice_node.core.queues import Queue
@@ -27,9 +26,10 @@ def declare(state: State, name: bytes, expires_after_s: int, incarnation: int, d
     if queue is None:
         return state.create_queue(name, expires_after_s, incarnation or state.new_incarnation(name)).incarnation
     if queue.expires_after_s != expires_after_s:
+        shown = state.refusals.shown(name)
         raise Conflict(
-            f"queue {show(name)} exists with expires_after_s={queue.expires_after_s}, not {expires_after_s}",
-            subject=show(name),
+            f"queue {shown} exists with expires_after_s={queue.expires_after_s}, not {expires_after_s}",
+            subject=shown,
             limit=queue.expires_after_s,
             value=expires_after_s,
         )
@@ -45,19 +45,20 @@ def _of_incarnation(
     """Returns the part of this incarnation, or of one not known; None if it is yet to be made. Raises NoSuchQueue."""
     if queue is None:
         if state.is_home(name):
-            raise _over(name, incarnation)
+            raise _over(state, name, incarnation)
         return None
     if queue.incarnation > incarnation:
-        raise _over(name, incarnation)
+        raise _over(state, name, incarnation)
     if 0 < queue.incarnation < incarnation:
         drop(state, name, 0, dropping)
         return None
     return queue
 
 
-def _over(name: bytes, incarnation: int) -> NoSuchQueue:
+def _over(state: State, name: bytes, incarnation: int) -> NoSuchQueue:
+    shown = state.refusals.shown(name)
     return NoSuchQueue(
-        f"queue {show(name)} of incarnation {incarnation} was dropped; what has its name now, if anything, is another",
-        subject=show(name),
+        f"queue {shown} of incarnation {incarnation} was dropped; what has its name now, if anything, is another",
+        subject=shown,
         value=incarnation,
     )

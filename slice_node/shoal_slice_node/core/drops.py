@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 
 from shoal_contract.errors import NoSuchQueue
-from shoal_contract.names import DIRECT_PREFIX, show
+from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.binding_budget import BindingBudget
 from shoal_slice_node.core.binds import discard_ended, end_binding, existing_queue
 from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN
@@ -20,7 +20,7 @@ from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.records import decode_reclaim
 from shoal_slice_node.core.rows.detail_row import KEY_ID
 from shoal_slice_node.core.rows.key_row import ID
-from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
+from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE, decode_idle_producer
 from shoal_slice_node.core.state import State
 
 
@@ -31,9 +31,10 @@ def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> 
     """
     queue = existing_queue(state, name)
     if incarnation and queue.incarnation not in (0, incarnation):
+        shown = state.refusals.shown(name)
         raise NoSuchQueue(
-            f"queue {show(name)} of incarnation {incarnation} is not here; {queue.incarnation} is",
-            subject=show(name),
+            f"queue {shown} of incarnation {incarnation} is not here; {queue.incarnation} is",
+            subject=shown,
             value=incarnation,
         )
     tables = state.tables
@@ -86,7 +87,7 @@ def reclaim(state: State, payload: bytes) -> None:
     for row_key in decode_reclaim(payload):
         kind, subject = row_key[:1], row_key[1:]
         if kind == RECLAIM_PRODUCER:
-            forget_producer(state, subject)
+            forget_producer(state, *decode_idle_producer(row_key))
             continue
         row = state.tables.reclaim.get(row_key)
         if kind == RECLAIM_KEY:

@@ -76,7 +76,7 @@ class Effects:
         self.dropped: list[bytes] = []
         # Keys with a log where a binding advanced or went: their low may rise.
         self.moved: list[bytes] = []
-        self.acks_skipped: set[bytes] = set()
-        """Keys whose acks in an ACKS record were not applied: they are to be taken again."""
+        self.acks_skipped = False
+        """The acks of an ACKS record were not applied: they are to be taken again."""
         # Rows put into `reclaim` for background work.
         self.reclaim: list[bytes] = []

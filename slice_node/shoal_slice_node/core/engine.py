@@ -23,8 +23,8 @@ from shoal_slice_node.core.drops import drop, reclaim
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.frames import UNKNOWN_STEP, Checked, check_change
 from shoal_slice_node.core.imports import apply_imports, check_next_chunk
-from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX, REFUSALS_BYTES_MAX
-from shoal_slice_node.core.producers import remember, repeated_answer
+from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX
+from shoal_slice_node.core.producers import heard, remember, repeated_answer
 from shoal_slice_node.core.publishes import publish
 from shoal_slice_node.core.purges import purge
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, decode_change, decode_ownership
@@ -40,7 +40,6 @@ class Engine:
 
     def __init__(self, tables: Tables, watch: Watch | None = None) -> None:
         self.state = State(tables, watch or Watch())
-        self._refusals_bytes = 0
         self._measures: Iterable[tuple[int, int]] = ()
         self._dropping = BindingBudget(0)
         self._purging = BindingBudget(0)
@@ -102,14 +101,16 @@ class Engine:
             return
         if repeated is not None:
             effects.outcome = repeated
+            heard(self.state, head.producer, time_ms)
             return
-        self._refusals_bytes = 0
+        self.state.refusals.begin()
         self._measures = iter(checked.measures)
         self._dropping = BindingBudget(DROP_BINDINGS_MAX)
         self._purging = BindingBudget(PURGE_BINDINGS_MAX)
         outcome = wire.Outcome()
         for step in checked.change.steps:
             outcome.steps.append((yield from self._step(step, time_ms)))
+        self.state.refusals.begin()
         effects.outcome = outcome.SerializeToString()
         if numbered:
             remember(self.state, head, effects.outcome, time_ms)
@@ -221,13 +222,8 @@ class Engine:
         return outcome
 
     def _refusal(self, number: int, error: ShoalError) -> wire.Refusal:
-        found = error.to_wire()
-        self.state.counters.refuse(found.code)
-        self._refusals_bytes += found.ByteSize()
-        if self._refusals_bytes > REFUSALS_BYTES_MAX:
-            found.ClearField("message")
-            found.ClearField("subject")
-        return wire.Refusal(request=number, error=found)
+        self.state.counters.refuse(error.code)
+        return self.state.refusals.to_wire(number, error)
 
     def _queues(
         self,

@@ -16,7 +16,7 @@ from itertools import islice
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.limits import PRODUCER_COST_MAX, PRODUCER_SAMPLE_MS, PRODUCERS_PER_TURN
 from shoal_slice_node.core.rows.producer_row import decode_producer
-from shoal_slice_node.core.rows.small_rows import RECLAIM_PRODUCER
+from shoal_slice_node.core.rows.small_rows import idle_producer
 from shoal_slice_node.core.state import State
 
 _LAST_ANSWER = b"\xff" * 8
@@ -49,7 +49,7 @@ class IdleProducers:
                 continue
             producer = decode_producer(row)
             if producer.time_ms < silent_since_ms:
-                idle.append(RECLAIM_PRODUCER + row_key)
+                idle.append(idle_producer(row_key, producer.time_ms))
                 cost += len(producer.kept)
                 if cost >= PRODUCER_COST_MAX:
                     break

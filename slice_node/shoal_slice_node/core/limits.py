@@ -16,8 +16,9 @@ BINDINGS_PER_QUEUE_MAX: Final = 100_000
 PURGE_BINDINGS_MAX: Final = 1_000
 """Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part."""
 
-REFUSALS_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
-"""Texts of refusals in one outcome; further ones have a code only. The largest outcome then fits one answer."""
+REFUSALS_BYTES_MAX: Final = 64 << 10
+"""Refusals with texts in one outcome; further ones have code and figures. Forming as many texts takes a few ms, and the
+largest outcome fits one answer."""
 
 ANSWERS_KEPT_MAX: Final = 512
 """Answers remembered per producer until it says they arrived; above the client's frames in flight."""
@@ -28,6 +29,13 @@ second message then makes no more. At the bound only the lowest message is given
 
 AWAY_RANGES_MAX: Final = DONE_RANGES_MAX // 2
 """A queue that has as many in what it still has to get of a key cannot bind the key again: the rest is for acks."""
+
+BIND_BACKS_NOTED_MAX: Final = 16_384
+"""Binds below their key's head that are noted for acks on their way, 350 bytes each: many batches of them, where acks
+wait for two or three. Acks taken before a forgotten one are taken again."""
+
+BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
+"""Of these, how many one ACKS record forgets: about 1 ms."""
 
 RECOVERED_KEYS_MAX: Final = 200_000
 """Keys whose bindings moved in a replayed tail, to be looked at for trims: the last so many; the walk finds the
@@ -267,6 +275,7 @@ get their turn. A step takes about 1 ms."""
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
 assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
+assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
 assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
 
 MEMORY_BASE_BYTES: Final = 120 << 20

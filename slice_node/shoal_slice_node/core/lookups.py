@@ -6,6 +6,7 @@ from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import id_before
+from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.tables import Groups, Tables
 
 _NONE_DONE = Ranges()
@@ -16,6 +17,13 @@ def key_by_id(tables: Tables, key_id: bytes) -> tuple[bytes, bytes] | None:
     full_name = tables.key_name.get(key_id)
     row = None if full_name is None else tables.key.get(full_name)
     return None if full_name is None or row is None else (full_name, row)
+
+
+def row_start(tables: Tables, key: KeyRow, offset: int) -> int:
+    """The first offset of the log's row that holds `offset`: logs are trimmed by whole rows."""
+    if key.low < offset < key.head:
+        return next(tables.log.read(key.id, key.low, offset))[0]
+    return offset
 
 
 def bound_key(tables: Tables, key_id: bytes) -> tuple[bytes, bytes]:

@@ -63,9 +63,17 @@ def remember(state: State, head: ChangeHead, outcome: bytes, time_ms: int) -> No
     table.put(head.producer, encode_producer(ProducerRow(head.sequence, time_ms, kept[keep_from:])))
 
 
-def forget_producer(state: State, producer: bytes) -> None:
+def heard(state: State, producer: bytes, time_ms: int) -> None:
+    """It asked for an answer again."""
     row = state.tables.producer.get(producer)
-    if row is None:
+    assert row is not None, "only a producer that is known gets an answer again"
+    state.tables.producer.put(producer, encode_producer(decode_producer(row)._replace(time_ms=time_ms)))
+
+
+def forget_producer(state: State, producer: bytes, heard_ms: int) -> None:
+    """One that was last heard then: what was found idle may have sent since."""
+    row = state.tables.producer.get(producer)
+    if row is None or decode_producer(row).time_ms != heard_ms:
         return
     for sequence in decode_producer(row).kept:
         state.tables.producer.delete(answer_key(producer, sequence))

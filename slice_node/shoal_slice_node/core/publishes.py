@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal_contract.errors import Unroutable
-from shoal_contract.names import DIRECT_PREFIX, show
+from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.binds import bind_resolved
 from shoal_slice_node.core.effects import Grown
 from shoal_slice_node.core.rows.key_row import ID, NAME, grown
@@ -28,7 +28,8 @@ def publish(
         row = state.tables.key.get(full_name)
     if row is None or not queues:
         if mandatory:
-            raise Unroutable(f"key {show(key)} has no bindings and the publish was mandatory", subject=show(key))
+            shown = state.refusals.shown(key)
+            raise Unroutable(f"key {shown} has no bindings and the publish was mandatory", subject=shown)
         state.effects.published.append(None)
         state.counters.publishes += messages  # those that are kept are counted by step
         return 0, 0

@@ -6,17 +6,17 @@ from zlib import crc32
 
 from shoal_contract.errors import NotOwner, ShoalError
 from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_MAX
-from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key, show
+from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key
+from shoal_slice_node.core.bind_backs import BindBacks
 from shoal_slice_node.core.counters import Counters
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.kept import Kept
 from shoal_slice_node.core.lookups import key_by_id
 from shoal_slice_node.core.queues import Queue
+from shoal_slice_node.core.refusals import Refusals
 from shoal_slice_node.core.rows import ids
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.small_rows import (
-    BOUND_BACK,
-    BOUND_BACK_LSN,
     CANDIDATE,
     EPOCH,
     NEXT_QUEUE,
@@ -48,7 +48,9 @@ class State:
         self.tables = tables
         self.watch = watch
         self.kept = Kept(tables)
+        self.bind_backs = BindBacks(tables)
         self.counters = Counters()
+        self.refusals = Refusals()
         self.effects = Effects()
         self.lsn = 0
         self.epoch = int.from_bytes(tables.meta.get(EPOCH) or b"", "big")
@@ -56,7 +58,6 @@ class State:
         self.map_version = 0
         self.owned = b"\x00"
         self.partitions = 1
-        self.bound_back_lsn = int.from_bytes(tables.meta.get(BOUND_BACK_LSN) or b"", "big")
         row = tables.meta.get(OWNED)
         if row is not None:
             self._take_owned(*decode_owned(row))
@@ -110,11 +111,9 @@ class State:
         return bool(self.owned[crc32(direct_key(queue)) % self.partitions])
 
     def not_owner(self, key: bytes) -> ShoalError:
-        version = self.map_version
+        version, shown = self.map_version, self.refusals.shown(key)
         return NotOwner(
-            f"key {show(key)} is not owned by this slice at map version {version}",
-            subject=show(key),
-            map_version=version,
+            f"key {shown} is not owned by this slice at map version {version}", subject=shown, map_version=version
         )
 
     def create_key(self, full_name: bytes) -> bytes:
@@ -144,8 +143,7 @@ class State:
             tables.log.trim(key.id, key.low, key.head)
         tables.key.delete(full_name)
         tables.key_name.delete(key.id)
-        if tables.reclaim.get(BOUND_BACK + key.id) is not None:
-            tables.reclaim.delete(BOUND_BACK + key.id)
+        self.bind_backs.key_vanished(key.id)
         partition = decode_partition(tables.partition.get(full_name[:2]))
         if key.head - 1 > partition.floor:
             tables.partition.put(full_name[:2], encode_partition(partition._replace(floor=key.head - 1)))
@@ -167,21 +165,6 @@ class State:
     def put_reclaim(self, row_key: bytes, row: bytes) -> None:
         self.tables.reclaim.put(row_key, row)
         self.effects.reclaim.append(row_key)
-
-    def bound_back(self, key_id: bytes) -> None:
-        """A binding needs messages from below the head again: trims that were decided, and acks that were taken, before
-        this record may not hold."""
-        lsn = self.lsn.to_bytes(8, "big")
-        self.tables.reclaim.put(BOUND_BACK + key_id, lsn)
-        self.tables.meta.put(BOUND_BACK_LSN, lsn)
-        self.bound_back_lsn = self.lsn
-
-    def bound_back_since(self, key_id: bytes, lsn: int) -> bool:
-        """Whether a binding of this key came to need messages below its head after `lsn`."""
-        if self.bound_back_lsn <= lsn:
-            return False
-        row = self.tables.reclaim.get(BOUND_BACK + key_id)
-        return row is not None and int.from_bytes(row, "big") > lsn
 
     # Queues.
 

@@ -20,6 +20,7 @@ from shoal_slice_node.core.limits import (
     LOWEST_NOTED_MEMBERS_MIN,
     TRIM_DELAY_MS,
 )
+from shoal_slice_node.core.lookups import row_start
 from shoal_slice_node.core.records import Trim
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.state import State
@@ -125,7 +126,7 @@ class Trimmer:
             return False
         read = cursor_of_ended if ended else cursor_of_live
         cursor = read(self._state.tables, queue_id, key.id)
-        return cursor is not None and self._row_start(key, cursor) <= key.low
+        return cursor is not None and row_start(self._state.tables, key, cursor) <= key.low
 
     def _step(self, key_id: bytes, look: _Look, trims: list[Trim]) -> int:
         """Reads some members; returns how many, at least 1."""
@@ -160,12 +161,6 @@ class Trimmer:
             if len(self._lowest) > LOWEST_NOTED_MAX:
                 self._lowest.popitem(last=False)
         key = found[1]
-        low = self._row_start(key, min(look.lowest, key.head))
+        low = row_start(self._state.tables, key, min(look.lowest, key.head))
         if low > key.low or (key.low == key.head and not self._state.tables.binding.count(key_id)):
             trims.append(Trim(key_id, low, look.looked_at_lsn))
-
-    def _row_start(self, key: KeyRow, offset: int) -> int:
-        """The first offset of the log's row that holds `offset`: logs are trimmed by whole rows."""
-        if key.low < offset < key.head:
-            return next(self._state.tables.log.read(key.id, key.low, offset))[0]
-        return offset

@@ -6,25 +6,25 @@ agree.
 
 from __future__ import annotations
 
+from shoal_slice_node.core.lookups import row_start
 from shoal_slice_node.core.records import decode_trims
 from shoal_slice_node.core.rows.key_row import encode_key
-from shoal_slice_node.core.rows.small_rows import BOUND_BACK
 from shoal_slice_node.core.state import State
 
 
 def apply_trims(state: State, payload: bytes) -> None:
-    """A trim below what is kept, or of a vanished key, changes nothing."""
+    """A trim below what is kept, or of a vanished key, changes nothing; what a binding was promised since it was sought
+    stays, and the key is looked at again."""
     for key_id, low, looked_at_lsn in decode_trims(payload):
         found = state.key_by_id(key_id)
         if found is None:
             continue
-        if state.bound_back_since(key_id, looked_at_lsn):
-            state.effects.moved.append(key_id)
-            continue
-        if state.tables.reclaim.get(BOUND_BACK + key_id) is not None:
-            state.tables.reclaim.delete(BOUND_BACK + key_id)
         full_name, key = found
         low = min(low, key.head)
+        promised = state.bind_backs.promised_since(key_id, looked_at_lsn)
+        if promised is not None:
+            state.effects.moved.append(key_id)
+            low = min(low, row_start(state.tables, key, promised))
         if low > key.low:
             state.kept.trimmed(key, low)
             state.tables.log.trim(key_id, key.low, low)

@@ -6,7 +6,6 @@ A flush takes what was acked before it began, in batches of bounded cost; what i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
 from dataclasses import dataclass, field
 
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
@@ -102,15 +101,13 @@ class AcksInFlight:
         ranges = len(stream.done) if stream.done is not None else 0
         return 1 + len(pairs) + ranges // DONE_RANGES_PER_COST
 
-    def applied(self, batch: AckBatch, skipped: Container[bytes] = ()) -> None:
-        """The batch is in the tables, but for the acks of these keys: something was bound back meanwhile."""
-        for stream, pairs in batch.sources:
+    def applied(self, batch: AckBatch) -> None:
+        """The batch is in the tables."""
+        for stream, _ in batch.sources:
             feed = stream.feed
             feed.unapplied_acks -= 1
             stream.acks_under_way -= 1
-            if stream.key_id in skipped:
-                self._untake(stream, pairs)
-            elif self._is_over(stream):
+            if self._is_over(stream):
                 self._registry.remove_stream(stream)
             self._registry.forget_if_idle(feed)
 
@@ -121,7 +118,7 @@ class AcksInFlight:
         return stream.finished and not busy and stream.feed.streams.get(stream.key_id) is stream
 
     def failed(self, batch: AckBatch) -> None:
-        """The batch is not in the journal: its acks are to be taken again."""
+        """The batch is not in the tables: its acks are to be taken again."""
         for stream, pairs in batch.sources:
             stream.feed.unapplied_acks -= 1
             stream.acks_under_way -= 1

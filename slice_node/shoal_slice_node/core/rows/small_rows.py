@@ -5,11 +5,14 @@ meta        "next_queue"       ->  u64, number of the next queue
             "owned"            ->  map version u64 | one byte a partition: 1 owned
             "kept"             ->  messages u64 | body bytes u64, of all logs: as of the checkpoint
             "epoch"              ->  u64, of the newest record
-            "bound_back"       ->  u64, LSN of the last bind of any key that began below its head
+            "acks_cut"         ->  u64, LSN of the newest row "a" of `reclaim` that was forgotten
 reclaim     "k" | key id       ->  0x01: the key may have nothing left
             "q" | queue id     ->  the row of a dropped queue whose bindings are not yet all gone
-            "b" | key id       ->  u64, LSN of the last bind of this key that began below its head
-            "p" | producer     ->  (never stored: names an idle producer in a RECLAIM record)
+            "a" | LSN u64 | number u32  ->  queue id | key id | start u64: a bind that began below its key's head, the
+                                   number-th of its record
+            "b" | key id       ->  LSN u64 | lowest u64, twice: the last bind of this key that needs messages below its
+                                   head, and the lowest that such binds need; older ones, newer ones (0 0: none)
+            "p" | producer | time_ms u64  ->  (never stored: in a RECLAIM record, a producer that is idle since then)
 """
 
 from __future__ import annotations
@@ -17,20 +20,26 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from shoal_contract.limits import PRODUCER_BYTES
+
 NEXT_QUEUE = b"next_queue"
 OWNED = b"owned"
 KEPT = b"kept"
 EPOCH = b"epoch"
-BOUND_BACK_LSN = b"bound_back"
+ACKS_CUT_FORGOTTEN = b"acks_cut"
 
 RECLAIM_KEY = b"k"
 RECLAIM_QUEUE = b"q"
-BOUND_BACK = b"b"
+ACKS_CUT = b"a"
+TRIMS_HELD = b"b"
 RECLAIM_PRODUCER = b"p"
 CANDIDATE = b"\x01"
 
 _PARTITION = Struct(">QQ")
 _KEPT = Struct(">QQ")
+_ACKS_CUT_KEY = Struct(">sQI")
+_ACKS_CUT = Struct(">16sQ")
+_TRIMS_HELD = Struct(">QQQQ")
 
 
 class PartitionRow(NamedTuple):
@@ -38,6 +47,23 @@ class PartitionRow(NamedTuple):
     floor: int
 
 
+class AcksCut(NamedTuple):
+    """`binding`: queue id, key id. Its acks taken before `lsn` count below `start` only."""
+
+    lsn: int
+    number: int
+    binding: bytes
+    start: int
+
+
+class Promise(NamedTuple):
+    """Binds up to `lsn` need messages from `lowest` on. `lsn` 0: there are none."""
+
+    lsn: int
+    lowest: int
+
+
+NO_PROMISE = Promise(0, 0)
 NEW_PARTITION = PartitionRow(1, 0)
 
 
@@ -64,3 +90,36 @@ def encode_kept(messages: int, body_bytes: int) -> bytes:
 def decode_kept(row: bytes) -> tuple[int, int]:
     messages, body_bytes = _KEPT.unpack(row)
     return messages, body_bytes
+
+
+def idle_producer(producer: bytes, time_ms: int) -> bytes:
+    """`time_ms`: of the record that was the last to be heard of it."""
+    return RECLAIM_PRODUCER + producer + time_ms.to_bytes(8, "big")
+
+
+def decode_idle_producer(row_key: bytes) -> tuple[bytes, int]:
+    """Returns the producer, and when it was last heard."""
+    return row_key[1 : 1 + PRODUCER_BYTES], int.from_bytes(row_key[1 + PRODUCER_BYTES :], "big")
+
+
+def acks_cut_key(cut: AcksCut) -> bytes:
+    return _ACKS_CUT_KEY.pack(ACKS_CUT, cut.lsn, cut.number)
+
+
+def encode_acks_cut(cut: AcksCut) -> bytes:
+    return _ACKS_CUT.pack(cut.binding, cut.start)
+
+
+def decode_acks_cut(row_key: bytes, row: bytes) -> AcksCut:
+    _, lsn, number = _ACKS_CUT_KEY.unpack(row_key)
+    return AcksCut(lsn, number, *_ACKS_CUT.unpack(row))
+
+
+def encode_trims_held(older: Promise, newer: Promise) -> bytes:
+    return _TRIMS_HELD.pack(*older, *newer)
+
+
+def decode_trims_held(row: bytes) -> tuple[Promise, Promise]:
+    """Returns the older and the newer."""
+    numbers = _TRIMS_HELD.unpack(row)
+    return Promise(*numbers[:2]), Promise(*numbers[2:])
