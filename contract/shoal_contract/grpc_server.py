@@ -11,13 +11,17 @@ from typing import Any, Final
 import grpc
 
 from shoal_contract.grpc_requests import DecodingChecked
-from shoal_contract.limits import FRAME_BYTES_MAX, HANDSHAKE_MS_MAX, REQUEST_BYTES_MAX
+from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, FRAME_BYTES_MAX, HANDSHAKE_MS_MAX, REQUEST_BYTES_MAX
 
 Options = Sequence[tuple[str, Any]]
 
 OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+    # No connection alone may have all the places that calls wait for.
+    ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION_MAX),
+    # It would count calls that are answered and not yet freed, and refuse those of clients that keep to the limit.
+    ("grpc.http.overload_protection", 0),
     # Two processes must never share a port by accident: the second one fails to start.
     ("grpc.so_reuseport", 0),
     # A client that is gone without a word is noticed within 30 s; clients may ping as often as every 5 s.

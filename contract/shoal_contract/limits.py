@@ -28,6 +28,11 @@ HANDSHAKE_MS_MAX: Final = 5_000
 """How long a new connection to a gRPC server may take for TLS and HTTP/2 settings: some round trips of a slow
 network."""
 
+CALLS_PER_CONNECTION_MAX: Final = 200
+"""Calls and streams at a time on one connection to a gRPC server; a client's further ones wait in its own process. The
+client library has one stream a connection, and short calls; 100 is what HTTP/2 would have at least, and a program of
+another language may have that many sessions on one. Long streams that need each other must not be more."""
+
 ABORT_S: Final = 5.0
 """How long the client of a call that a server ends may take to read what was written before. Then it is hung up on."""
 

@@ -3,22 +3,31 @@
 from typing import Final
 
 from shoal_contract.errors import OutOfRange
-from shoal_contract.http.limits import HttpLimits
-from shoal_contract.limits import LOCATE_KEYS_MAX, NAME_BYTES_MAX
+from shoal_contract.http.limits import BESIDE_GRPC_PAUSE_S, HttpLimits
+from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, LOCATE_KEYS_MAX, NAME_BYTES_MAX
+from shoal_contract.places import PlacesLimits
 
 REQUEST_BYTES_MAX: Final = LOCATE_KEYS_MAX * (NAME_BYTES_MAX + 4)
 """One request: as many of the longest keys as a Locate may have."""
 
-LOCATES_MAX: Final = 4
-"""Locate calls that are read or answered at a time. One with the most keys takes 5 MB and up to 7 ms."""
+LOCATES_MAX: Final = 12
+LOCATES_EACH_MAX: Final = 3
+"""Locate calls that are read at a time, in all and of one connection: up to 2.6 MB each. Answering takes up to 7 ms."""
 
 LOCATE_READ_S: Final = 2.0
-LOCATE_READ_CROWDED_S: Final = 0.25
+LOCATE_READ_CROWDED_S: Final = 0.1
 """A Locate whose request does not come in this time gives its place to another; sooner where others wait. Requests come
-with their call, but for those of more than 64 KiB."""
+with their call, but for those of more than 64 KiB: those of most keys need 200 Mbit/s then."""
 
 LOCATES_WAITING_MAX: Final = 200
-"""Locate calls at a time, with those that wait to be read: 64 KiB of each may have arrived."""
+LOCATES_WAITING_EACH_MAX: Final = 100
+"""Locate calls that wait to be read, in all and of one connection: 64 KiB of each may have arrived."""
+
+LOCATES: Final = PlacesLimits(LOCATES_MAX, LOCATES_EACH_MAX, LOCATES_WAITING_MAX, LOCATES_WAITING_EACH_MAX)
+"""The same as they are given."""
+
+WATCHERS_EACH_MAX: Final = 100
+"""Streams that watch the map on one connection. A client needs one; those behind a proxy may share a connection."""
 
 STEPS_KEPT: Final = 64
 """Encoded answers to watchers, for all that need the same: 5 KB each."""
@@ -35,7 +44,7 @@ OTHER_BYTES: Final = 136 << 20
 WATCHER_BYTES: Final = 40 << 10
 """A watcher with a connection of its own: 38.6 KB measured, 22.8 KB on a connection that others share."""
 
-CALLS_BESIDE_WATCHERS: Final = LOCATES_WAITING_MAX + 300
+CALLS_BESIDE_WATCHERS: Final = LOCATES_WAITING_MAX + LOCATES_MAX + 300
 """gRPC calls that get in beside all watchers: Locates, and those that are told that there is no room."""
 
 HTTP_REQUESTS_MAX: Final = 200
@@ -63,7 +72,13 @@ REWATCH_S: Final = 2.0
 """Before the cluster is watched again after a failure that waiting alone does not mend: a damaged record, no rights."""
 
 HTTP: Final = HttpLimits(
-    HTTP_CONNECTIONS_MAX, HTTP_REQUESTS_MAX, HTTP_HEAD_BYTES_MAX, HTTP_BODY_BYTES_MAX, HTTP_IDLE_S, STOP_S
+    HTTP_CONNECTIONS_MAX,
+    HTTP_REQUESTS_MAX,
+    HTTP_HEAD_BYTES_MAX,
+    HTTP_BODY_BYTES_MAX,
+    HTTP_IDLE_S,
+    STOP_S,
+    BESIDE_GRPC_PAUSE_S,
 )
 """The same as the HTTP server takes them."""
 
@@ -78,6 +93,6 @@ def watchers_max(memory_mib: int) -> int:
     return found
 
 
-assert LOCATES_MAX < LOCATES_WAITING_MAX
+assert WATCHERS_EACH_MAX < CALLS_PER_CONNECTION_MAX, "beside them there is room for a Locate"
 assert LOCATE_READ_CROWDED_S < LOCATE_READ_S
 assert HTTP_KEYS_MAX <= LOCATE_KEYS_MAX

@@ -72,6 +72,8 @@ def test_bodies_and_the_next_request_are_read_as_before() -> None:
     connection.send(h11.Response(status_code=204, headers=[]))
     connection.send(h11.EndOfMessage())
     connection.start_next_cycle()
+    assert connection.next_event() is h11.NEED_DATA and connection.more, "the next head waits for the next turn"
+    connection.begin_turn()
     assert isinstance(connection.next_event(), h11.Request)
     assert not connection.begun
 

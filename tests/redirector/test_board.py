@@ -17,11 +17,29 @@ from shoal_redirector.core.directory import directory_of
 FIRST = directory_of(PartitionMap.even(["s1", "s2"], 16), {})
 
 
+class Context:
+    """A call's, as far as a watcher needs it."""
+
+    def __init__(self) -> None:
+        self.written = asyncio.Queue[bytes](1)
+        self.write = self.written.put
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:5000"
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        pass
+
+
 async def watched(board: Board) -> AsyncIterator[wire.WatchMapResponse]:
     """What a watcher gets."""
-    context: Any = None
-    async for response in RedirectorService(board, Tally(1)).watch_map(nothing(), context):
-        yield wire.WatchMapResponse.FromString(response)
+    context: Any = Context()
+    watching = asyncio.ensure_future(RedirectorService(board, Tally(1)).watch_map(nothing(), context))
+    try:
+        while True:
+            yield wire.WatchMapResponse.FromString(await context.written.get())
+    finally:
+        watching.cancel()
 
 
 async def nothing() -> AsyncIterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,53 @@ async def test_calls_without_a_request_hold_up_no_others(redirector: Redirector)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await empty
     assert isinstance(from_rpc_error(caught.value), Malformed)
+
+
+async def test_silent_locates_of_one_connection_do_not_take_the_room_of_others(redirector: Redirector) -> None:
+    """All others waited for a second, or were refused."""
+    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S):
+        greedy = await stack.enter_async_context(_alone(redirector))
+        locate: Any = greedy.stream_unary("/shoal.v1.RedirectorService/Locate")
+        silent = [asyncio.ensure_future(_failure(locate())) for _ in range(limits.LOCATES_WAITING_MAX)]
+        for _ in range(5):
+            assert (await redirector.stub.Locate(wire.LocateRequest(keys=[b"a"]))).map_version == 1
+        failures = [await call for call in asyncio.as_completed(silent[: limits.LOCATES_EACH_MAX])]
+        assert {type(error) for error in failures} == {DeadlineExceeded}
+        for call in silent:
+            call.cancel()
+        await asyncio.gather(*silent, return_exceptions=True)
+
+
+async def test_watchers_of_one_connection_do_not_take_the_room_of_others(etcd: LocalEtcd, cluster: None) -> None:
+    """No new client got a map any more."""
+    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S):
+        process = await launch(etcd.endpoint, "--memory-mib", "139")
+        stack.push_async_callback(end, process)
+        redirector = await until_ready(process, stack)
+        room = limits.watchers_max(139)
+        assert room < limits.WATCHERS_EACH_MAX
+        greedy = await stack.enter_async_context(_alone(redirector))
+        calls: list[Watch] = [RedirectorServiceStub(greedy).WatchMap(wire.WatchMapRequest()) for _ in range(room)]
+        assert await versions(calls) == {1}
+        ends = [asyncio.ensure_future(_failure(call.read())) for call in calls]
+        assert await versions([await watch(redirector, stack)]) == {1}
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        assert isinstance(next(iter(done)).result(), ResourceExhausted) and len(done) == 1
+        assert await versions([await watch(redirector, stack) for _ in range(room // 2)]) == {1}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+
+
+def _alone(redirector: Redirector) -> grpc.aio.Channel:
+    """A connection of its own."""
+    return grpc.aio.insecure_channel(str(redirector.ready["grpc"]), [("grpc.use_local_subchannel_pool", 1)])
+
+
+async def _failure(call: Awaitable[Any]) -> Exception:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return from_rpc_error(caught.value)
 
 
 async def _located(redirector: Redirector, request: wire.LocateRequest) -> int:

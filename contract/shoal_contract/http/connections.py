@@ -1,8 +1,9 @@
 """Open connections by what each waits for, and which of them has to go. Pure: told the time, it returns decisions.
 
 At most `connections_max` are open. One more ends the connection whose time would be over first, among those that wait
-for their peer; so silence never closes the port. Where all have answers in the making, one more is let in: the bounds
-of requests keep that from happening. Not here: sockets (protocol.py).
+for their peer; so silence never closes the port. Where all have answers in the making, or wait for their turn to be
+read, it ends one that was answered before; else one more is let in, up to CONNECTIONS_FACTOR times as many. Not here:
+sockets (protocol.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import Generic, TypeVar
 
 from shoal_contract.http import limits
@@ -51,6 +53,10 @@ class Connections(Generic[Connection]):
         self._by_wait: dict[Waits, dict[Connection, _Wait]] = {waits: {} for waits in Waits}
         """Each dict is in the order of `since`: the first is the one that waits longest."""
         self._waits: dict[Connection, Waits] = {}
+        self._first_turns: dict[Connection, None] = {}
+        self._next_turns: dict[Connection, None] = {}
+        """Those that have sent something and wait for their turn, before their first answer and after one. What they
+        wait for otherwise, and since when, stays as it is."""
         self.held_bytes = 0
         """The sum of `held` of all."""
 
@@ -65,7 +71,7 @@ class Connections(Generic[Connection]):
         """Adds a connection. Returns another that must end for it, if there are too many."""
         victim = self._nearest_end() if len(self._waits) >= self.connections_max else None
         if victim is not None:
-            self.gone(victim)
+            self.lost(victim)
         self.waits(connection, Waits.HEAD, now)
         return victim
 
@@ -73,12 +79,26 @@ class Connections(Generic[Connection]):
         """Notes what a connection waits for now. What it waited for already it has waited for since then."""
         if self._waits.get(connection) is waits:
             return
-        self.gone(connection)
+        self._take_out(connection)
         self._waits[connection] = waits
         self._by_wait[waits][connection] = _Wait(now)
 
-    def gone(self, connection: Connection) -> None:
+    def asks(self, connection: Connection) -> None:
+        """Notes that a connection waits for its turn. One whose answer is in the making stays anyway."""
+        waits = self._waits.get(connection)
+        if waits is not None and waits is not Waits.ANSWER:
+            (self._first_turns if waits is Waits.HEAD else self._next_turns).setdefault(connection)
+
+    def had_turn(self, connection: Connection) -> None:
+        self._first_turns.pop(connection, None)
+        self._next_turns.pop(connection, None)
+
+    def lost(self, connection: Connection) -> None:
         """Forgets a connection; one that is not there is no fault."""
+        self.had_turn(connection)
+        self._take_out(connection)
+
+    def _take_out(self, connection: Connection) -> None:
         before = self._waits.pop(connection, None)
         if before is not None:
             self.held_bytes -= self._by_wait[before].pop(connection).held
@@ -104,7 +124,7 @@ class Connections(Generic[Connection]):
         """Takes out those that waited for too long, and if readers hold too much, those of them that do not get on."""
         late = [connection for waits in self._patience for connection in self._late(waits, now)]
         for connection in late:
-            self.gone(connection)
+            self.lost(connection)
         late += self._in_the_way(now)
         return late
 
@@ -114,23 +134,33 @@ class Connections(Generic[Connection]):
             slowest, wait = next(iter(self._by_wait[Waits.READER].items()))
             if wait.since > now - limits.SLOW_S:
                 break
-            self.gone(slowest)
+            self.lost(slowest)
             found.append(slowest)
         return found
 
     def _late(self, waits: Waits, now: float) -> Iterator[Connection]:
-        for connection, wait in self._by_wait[waits].items():
+        for connection, wait in self._without_turn(waits):
             if wait.since + self._patience[waits] > now:
                 return
             yield connection
 
     def _nearest_end(self) -> Connection | None:
-        """The connection whose time is over first; None if all have their answers in the making."""
+        """The connection whose time is over first; None if none waits for its peer and there are not too many."""
         oldest = [
-            (next(iter(waiting.values())).since + self._patience[waits], waits)
-            for waits in self._patience
-            if (waiting := self._by_wait[waits])
+            (wait.since + self._patience[waits], number, connection)
+            for number, waits in enumerate(self._patience)
+            for connection, wait in islice(self._without_turn(waits), 1)
         ]
-        if not oldest:
-            return None
-        return next(iter(self._by_wait[min(oldest, key=lambda one: one[0])[1]]))
+        if oldest:
+            return min(oldest)[2]
+        if self._next_turns:
+            return next(iter(self._next_turns))
+        if len(self._waits) >= limits.CONNECTIONS_FACTOR * self.connections_max:
+            return next(reversed(self._first_turns), None)
+        return None
+
+    def _without_turn(self, waits: Waits) -> Iterator[tuple[Connection, _Wait]]:
+        """Those that have sent nothing that is not read yet, in order: others wait for us."""
+        for connection, wait in self._by_wait[waits].items():
+            if connection not in self._first_turns and connection not in self._next_turns:
+                yield connection, wait

@@ -37,6 +37,20 @@ OBJECT_BYTES: Final = 256
 BODY_PIECE_BYTES: Final = 256 << 10
 """What a body without a length is taken to be until it has grown beyond: as much as one read may bring."""
 
+METRICS_KEPT_S: Final = 0.2
+"""What `/metrics` answers is given again for so long: rendering takes 3 ms, so many who ask take 1.5 % of the loop."""
+
+BESIDE_GRPC_PAUSE_S: Final = 0.001
+"""Between the reading of two requests beside gRPC: some 600 a second, or a third of the loop. gRPC calls take a few
+turns of the loop each, and would else wait for a request in every one."""
+
+EVENTS_PER_TURN: Final = 16
+"""Pieces of a body that are read in one turn of the loop, 20 us each: a chunk of a body may be of one byte."""
+
+CONNECTIONS_FACTOR: Final = 2
+"""Where all connections are being answered, or wait for their turn, so many times as many as there may be are let in;
+then the newest goes."""
+
 LOG_LINES_PER_S: Final = 1.0
 """Lines about bad requests in a log, of each kind; the rest is counted, and the count is in the next line."""
 
@@ -65,6 +79,9 @@ class HttpLimits:
 
     stop_s: float
     """What runs when the process is asked to stop may take so long."""
+
+    pause_s: float = 0.0
+    """Between two turns in which a request is read, where gRPC is the loop's main work."""
 
     def __post_init__(self) -> None:
         assert self.requests_max < self.connections_max

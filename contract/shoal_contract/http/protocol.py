@@ -22,6 +22,7 @@ from shoal_contract.http import limits, problem
 from shoal_contract.http.connections import Connections, Waits
 from shoal_contract.http.head import StrictConnection
 from shoal_contract.http.transport import CountedTransport
+from shoal_contract.http.turns import Turns
 from shoal_contract.rare_log import RareLog
 
 if TYPE_CHECKING:
@@ -36,11 +37,12 @@ class Config(uvicorn.Config):
     """uvicorn's, with what the connections of one server share."""
 
     def __init__(
-        self, application: ASGIApp, connections: Connections[Protocol], head_bytes_max: int, **uvicorns: Any
+        self, application: ASGIApp, connections: Connections[Protocol], bounds: limits.HttpLimits, **uvicorns: Any
     ) -> None:
-        super().__init__(application, http=Protocol, h11_max_incomplete_event_size=head_bytes_max, **uvicorns)
+        super().__init__(application, http=Protocol, h11_max_incomplete_event_size=bounds.head_bytes_max, **uvicorns)
         self.connections = connections
-        self.head_bytes_max = head_bytes_max
+        self.head_bytes_max = bounds.head_bytes_max
+        self.turns = Turns(bounds.pause_s)
         self.refusals = RareLog(_log, limits.LOG_LINES_PER_S)
 
 
@@ -83,11 +85,33 @@ class Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._shared.connections.gone(self)
+        self._shared.turns.leave(self)
+        self._shared.connections.lost(self)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+    def handle_events(self) -> None:
+        """uvicorn calls this where there may be something to be read: it is when the connection's turn comes."""
+        if not self.conn.trailing_data[0]:
+            return
+        self._counted.hold(True)
+        self._shared.turns.ask(self)
         self._note()
+        self._shared.connections.asks(self)
+
+    def turn(self) -> None:
+        self._shared.connections.had_turn(self)
+        if self.transport.is_closing():
+            return
+        self._strict.begin_turn()
+        try:
+            super().handle_events()
+        except BaseException:
+            self.transport.abort()
+            raise
+        if self._strict.more:
+            self.handle_events()
+        else:
+            self._counted.hold(False)
+            self._note()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

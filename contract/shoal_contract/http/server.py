@@ -31,7 +31,7 @@ class HttpServer(uvicorn.Server):
         config = Config(
             _not_yet,
             self.connections,
-            bounds.head_bytes_max,
+            bounds,
             ws="none",
             lifespan="off",
             log_config=None,

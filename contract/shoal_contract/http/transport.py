@@ -1,4 +1,4 @@
-"""A transport that knows how much memory its unsent bytes take."""
+"""A transport that knows how much memory its unsent bytes take, and is not read while its connection has enough."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ class CountedTransport(asyncio.Transport):
     """Passes everything on to another transport. `held_bytes`: what was written since all was sent.
 
     A transport tells how many bytes are unsent; but the object that they are a part of stays in memory as a whole.
+    It is read unless its protocol paused it, or `hold` did.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__()
         self._transport = transport
         self.held_bytes = 0
+        self._paused = False
+        self._held = False
+
+    def hold(self, held: bool) -> None:
+        """Whether nothing more is to be read for now."""
+        self._held = held
+        self._read_or_not()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._transport.get_write_buffer_size():
@@ -36,10 +44,20 @@ class CountedTransport(asyncio.Transport):
         self._transport.abort()
 
     def pause_reading(self) -> None:
-        self._transport.pause_reading()
+        self._paused = True
+        self._read_or_not()
 
     def resume_reading(self) -> None:
-        self._transport.resume_reading()
+        self._paused = False
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._paused or self._held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)

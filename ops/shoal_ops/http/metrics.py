@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from shoal_contract.build_info import BuildInfo
+from shoal_contract.http.kept_text import KeptText
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double the series and say nothing new
@@ -66,6 +67,8 @@ class Metrics:
             ("reason",),
             registry=self._registry,
         )
+        self.text = KeptText(lambda: generate_latest(self._registry)).now
+        """What `/metrics` answers."""
 
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """A gauge that is read when asked for."""
@@ -81,6 +84,3 @@ class Metrics:
         self._requests.labels(route or "none", known, f"{status // 100}xx").inc()
         if seconds is not None:
             self._seconds.labels(route or "none").observe(seconds)
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)

@@ -5,21 +5,22 @@ A call has its place before its message is read, so calls that wait for one hold
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
 
-from shoal_contract.errors import DeadlineExceeded, Malformed, ResourceExhausted, ShoalError
-from shoal_contract.grpc_errors import abort
+from shoal_contract.errors import DeadlineExceeded, Malformed, ShoalError
+from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.grpc_requests import decode
 from shoal_contract.limits import LOCATE_KEYS_MAX
+from shoal_contract.places import Places
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.steps import Steps, slices
 from shoal_redirector.adapters.tally import Tally
+from shoal_redirector.adapters.watchers import Watchers
 from shoal_redirector.core.directory import Directory, check_keys, locate
 
 SERVICE: Final = "shoal.v1.RedirectorService"
@@ -33,8 +34,8 @@ class RedirectorService:
         self._board = board
         self._tally = tally
         self._steps = Steps()
-        self._locates = 0
-        self._places = asyncio.Semaphore(limits.LOCATES_MAX)
+        self._watchers = Watchers(tally)
+        self._places = Places("Locate calls", limits.LOCATES)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Of both calls. What watchers get is encoded already, so it is passed on as it is."""
@@ -50,18 +51,11 @@ class RedirectorService:
         )
 
     async def locate(self, requests: AsyncIterator[bytes], context: Context) -> wire.LocateResponse:
-        if self._locates >= limits.LOCATES_WAITING_MAX:
-            await abort(context, _exhausted("Locate calls", limits.LOCATES_WAITING_MAX, self._locates, "ask again"))
-        self._locates += 1
         try:
-            async with self._places:
-                crowded = self._locates > limits.LOCATES_MAX
-                patience_s = limits.LOCATE_READ_CROWDED_S if crowded else limits.LOCATE_READ_S
-                return self._located(decode(wire.LocateRequest.FromString, await _read(context, patience_s)))
+            async with self._places.place(context.peer()):
+                return self._located(decode(wire.LocateRequest.FromString, await self._read(context)))
         except ShoalError as error:
             await abort(context, error)
-        finally:
-            self._locates -= 1
 
     def _located(self, request: wire.LocateRequest) -> wire.LocateResponse:
         """Raises TooLarge, InvalidName, Unavailable."""
@@ -77,38 +71,29 @@ class RedirectorService:
             slices=slices(directory),
         )
 
-    async def watch_map(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        """Waits for the first map. gRPC asks for the next response only when the last one is on its way."""
-        tally = self._tally
-        if tally.watchers >= tally.watchers_max:
-            tally.watchers_refused += 1
-            do = "connect to another, or give it more with --memory-mib"
-            await abort(context, _exhausted("watchers of the map", tally.watchers_max, tally.watchers, do))
+    async def watch_map(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Waits for the first map. A response is made only when the last one is on its way."""
         sent: Directory | None = None
-        tally.watchers += 1
         try:
-            while True:
-                directory = await self._board.after(sent)
-                tally.map_responses += 1
-                yield self._steps.encoded(sent, directory, self._board.age_ms)
-                sent = directory
-        finally:
-            tally.watchers -= 1
+            async with self._watchers.place(context.peer()):
+                await send_headers(context)
+                while True:
+                    directory = await self._board.after(sent)
+                    self._tally.map_responses += 1
+                    await context.write(self._steps.encoded(sent, directory, self._board.age_ms))
+                    sent = directory
+        except ShoalError as error:
+            await abort(context, error)
 
-
-async def _read(context: Context, patience_s: float) -> bytes:
-    """The one message of a call. Raises DeadlineExceeded, Malformed."""
-    try:
-        async with asyncio.timeout(patience_s):
-            request = await context.read()
-    except TimeoutError:
-        text = f"no request came in {patience_s:g} s"
-        raise DeadlineExceeded(text, subject="request") from None
-    if not isinstance(request, bytes):
-        raise Malformed("the call ended without a request", subject="request")
-    return request
-
-
-def _exhausted(what: str, limit: int, there: int, do: str) -> ResourceExhausted:
-    text = f"{what}: {there + 1}; this redirector takes {limit} at a time: {do}"
-    return ResourceExhausted(text, subject=what, limit=limit, value=there + 1)
+    async def _read(self, context: Context) -> bytes:
+        """The one message of a call. Raises DeadlineExceeded, Malformed."""
+        try:
+            async with self._places.patience(limits.LOCATE_READ_S, limits.LOCATE_READ_CROWDED_S):
+                request = await context.read()
+        except TimeoutError:
+            crowded = f"or {limits.LOCATE_READ_CROWDED_S:g} s while others wait"
+            text = f"no request came in {limits.LOCATE_READ_S:g} s, {crowded}"
+            raise DeadlineExceeded(text, subject="request") from None
+        if not isinstance(request, bytes):
+            raise Malformed("the call ended without a request", subject="request")
+        return request

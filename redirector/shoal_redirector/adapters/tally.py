@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal_contract.build_info import BuildInfo
+from shoal_contract.http.kept_text import KeptText
 from shoal_redirector.adapters.board import Board
 
 
@@ -30,7 +31,7 @@ class Tally:
 
 
 class RedirectorMetrics(Collector):
-    """`text` is what `/metrics` answers; the values are taken when it is asked for."""
+    """`text` is what `/metrics` answers."""
 
     def __init__(self, board: Board, tally: Tally) -> None:
         self._board = board
@@ -39,9 +40,7 @@ class RedirectorMetrics(Collector):
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         BuildInfo("redirector", self._registry)
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+        self.text = KeptText(lambda: generate_latest(self._registry)).now
 
     def collect(self) -> Iterator[Metric]:
         board, tally = self._board, self._tally

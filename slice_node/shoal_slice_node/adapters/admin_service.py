@@ -11,15 +11,16 @@ from typing import Any, TypeVar
 
 import grpc
 
-from shoal_contract.errors import InvalidName, ResourceExhausted, TooLarge
+from shoal_contract.errors import InvalidName, TooLarge
 from shoal_contract.limits import LIST_ITEMS_MAX, NAME_BYTES_MAX
 from shoal_contract.names import check_name
+from shoal_contract.places import Places
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_contract.wire import slice_pb2
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.figures import Figures
-from shoal_slice_node.adapters.limits import LIST_ITEMS_DEFAULT, LIST_TURN_MS, LISTS_AT_ONCE_MAX, LISTS_WAITING_MAX
+from shoal_slice_node.adapters.limits import LIST_ITEMS_DEFAULT, LIST_TURN_MS, LISTS
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 from shoal_slice_node.core.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
 
@@ -32,8 +33,7 @@ class AdminService:
         self._state = broker.state
         self._between_records = broker.commit.between_records
         self._figures = figures
-        self._lists = asyncio.Semaphore(LISTS_AT_ONCE_MAX)
-        self._waiting = 0
+        self._lists = Places("lists", LISTS)
 
     async def figures(self, request: wire.FiguresRequest, call: Call) -> wire.FiguresResponse:
         return self._figures.now()
@@ -41,42 +41,31 @@ class AdminService:
     async def list_queues(self, request: wire.ListQueuesRequest, call: Call) -> wire.ListQueuesResponse:
         _check_cursor(request.prefix, request.after)
         work = list_queues(self._state, request.prefix, request.after, _limit(request.limit))
-        queues, following = await self._gather(work)
+        queues, following = await self._gather(work, call)
         return wire.ListQueuesResponse(queues=queues, next=following)
 
     async def list_keys(self, request: wire.ListKeysRequest, call: Call) -> wire.ListKeysResponse:
         _check_cursor(request.prefix, request.after)
         work = list_keys(self._state, request.prefix, request.after, _limit(request.limit))
-        keys, following = await self._gather(work)
+        keys, following = await self._gather(work, call)
         names, queues = [name for name, _ in keys], [count for _, count in keys]
         return wire.ListKeysResponse(keys=names, queues=queues, next=following)
 
     async def list_members(self, request: wire.ListMembersRequest, call: Call) -> wire.ListMembersResponse:
         work = list_members(self._state, request.key, request.after, _limit(request.limit))
-        queues, following = await self._gather(work)
+        queues, following = await self._gather(work, call)
         return wire.ListMembersResponse(queues=queues, next=following)
 
     async def list_bindings(self, request: wire.ListBindingsRequest, call: Call) -> wire.ListBindingsResponse:
         check_name(request.queue, "queue")
         work = list_bindings(self._state, request.queue, request.after, _limit(request.limit))
-        bindings, following = await self._gather(work)
+        bindings, following = await self._gather(work, call)
         return wire.ListBindingsResponse(bindings=map(_to_wire, bindings), next=following)
 
-    async def _gather(self, work: Page[Item]) -> tuple[list[Item], bytes]:
+    async def _gather(self, work: Page[Item], call: Call) -> tuple[list[Item], bytes]:
         """Raises ResourceExhausted when too many lists are asked for at a time."""
-        if self._waiting >= LISTS_WAITING_MAX:
-            raise ResourceExhausted(
-                f"{self._waiting} lists wait; the limit is {LISTS_WAITING_MAX}",
-                subject="lists",
-                limit=LISTS_WAITING_MAX,
-                value=self._waiting + 1,
-            )
-        self._waiting += 1
-        try:
-            async with self._lists:
-                return await in_turns(work, self._between_records)
-        finally:
-            self._waiting -= 1
+        async with self._lists.place(call.peer):
+            return await in_turns(work, self._between_records)
 
 
 async def in_turns(work: Page[Item], between_records: asyncio.Event) -> tuple[list[Item], bytes]:

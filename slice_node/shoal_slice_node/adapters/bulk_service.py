@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,20 @@ import grpc
 
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError
 from shoal_contract.grpc_errors import abort, send_headers
+from shoal_contract.places import Places
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
-from shoal_slice_node.adapters.limits import SNAPSHOT_READERS_MAX, SNAPSHOT_STALL_S, SNAPSHOT_WAITERS_MAX
+from shoal_slice_node.adapters.limits import SNAPSHOT_STALL_CROWDED_S, SNAPSHOT_STALL_S, SNAPSHOTS
 from shoal_slice_node.adapters.snapshot import Snapshot
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 
 SERVICE = "shoal.v1.BulkService"
 Context = grpc.aio.ServicerContext[Any, Any]
+Stall = Callable[[str], AbstractAsyncContextManager[None]]
+"""Bounds a wait for the client, told what it does not do."""
 
 
 class BulkService:
@@ -31,8 +34,7 @@ class BulkService:
     def __init__(self, broker: Broker, store_folder: Path) -> None:
         self._broker = broker
         self._store_folder = store_folder
-        self._waiting = 0
-        self._places = asyncio.Semaphore(SNAPSHOT_READERS_MAX)
+        self._places = Places("exports and verifications", SNAPSHOTS)
 
     async def import_chunks(self, _: object, context: Context) -> None:
         await ImportStream(self._broker, context).serve()
@@ -43,9 +45,9 @@ class BulkService:
 
     async def verify(self, _: object, context: Context) -> None:
         try:
-            async with self._snapshot("verify") as snapshot, Tasks("verify") as tasks:
-                sending = tasks.start("send", _send_all(context, snapshot), awaited=True)
-                forwarding = tasks.start("forward", _forward(snapshot, context), awaited=True)
+            async with self._snapshot("verify", context) as (snapshot, stall), Tasks("verify") as tasks:
+                sending = tasks.start("send", _send_all(context, snapshot, stall), awaited=True)
+                forwarding = tasks.start("forward", _forward(snapshot, context, stall), awaited=True)
                 done, _ = await asyncio.wait((sending, forwarding), return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     task.result()
@@ -54,65 +56,56 @@ class BulkService:
 
     async def export(self, _: bytes, context: Context) -> None:
         try:
-            async with self._snapshot("export") as snapshot:
-                await _forward(snapshot, context)
+            async with self._snapshot("export", context) as (snapshot, stall):
+                await _forward(snapshot, context, stall)
         except ShoalError as error:
             await abort(context, error)
 
     @asynccontextmanager
-    async def _snapshot(self, mode: str) -> AsyncIterator[Snapshot]:
+    async def _snapshot(self, mode: str, context: Context) -> AsyncIterator[tuple[Snapshot, Stall]]:
         """Of everything that is applied when its turn comes. Raises ResourceExhausted where too many wait."""
-        if self._waiting >= SNAPSHOT_WAITERS_MAX:
-            raise ResourceExhausted(
-                f"{self._waiting} exports and verifications wait for their turn; the limit is {SNAPSHOT_WAITERS_MAX}",
-                subject="snapshots",
-                limit=SNAPSHOT_WAITERS_MAX,
-                value=self._waiting + 1,
-            )
-        self._waiting += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self._waiting -= 1
-        try:
+        async with self._places.place(context.peer()):
             await self._broker.checkpointed()
             snapshot = await Snapshot.start(self._store_folder, mode)
             try:
-                yield snapshot
+                yield snapshot, self._stall
             finally:
                 await snapshot.close()
-        finally:
-            self._places.release()
+
+    @asynccontextmanager
+    async def _stall(self, does: str) -> AsyncIterator[None]:
+        """Bounds a wait for the client. Raises DeadlineExceeded, ResourceExhausted where others wait."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            async with self._places.patience(SNAPSHOT_STALL_S, SNAPSHOT_STALL_CROWDED_S):
+                yield
+        except TimeoutError:
+            waited_s = loop.time() - began_s
+            text = f"the client {does} nothing for {waited_s:.1f} s"
+            if waited_s < SNAPSHOT_STALL_S:
+                text += ", and others wait for its place: its snapshot ends, ask again"
+                raise ResourceExhausted(text, subject="exports and verifications") from None
+            raise DeadlineExceeded(f"{text}: its snapshot ends, ask again", subject="snapshot") from None
 
 
-async def _send_all(context: Context, snapshot: Snapshot) -> None:
+async def _send_all(context: Context, snapshot: Snapshot, stall: Stall) -> None:
     """Raises DeadlineExceeded if the client stops sending."""
-    while (request := await _next_request(context)) is not grpc.aio.EOF:
+    while True:
+        async with stall("sent"):
+            request = await context.read()
+        if request is grpc.aio.EOF:
+            break
         await snapshot.send(request)
     await snapshot.no_more()
 
 
-async def _next_request(context: Context) -> Any:
-    try:
-        async with asyncio.timeout(SNAPSHOT_STALL_S):
-            return await context.read()
-    except TimeoutError:
-        raise DeadlineExceeded(
-            f"the client sent nothing for {SNAPSHOT_STALL_S:g} s: its snapshot ends, ask again", subject="snapshot"
-        ) from None
-
-
-async def _forward(snapshot: Snapshot, context: Context) -> None:
+async def _forward(snapshot: Snapshot, context: Context, stall: Stall) -> None:
     """Raises DeadlineExceeded if the client stops reading: a snapshot holds a place and pages of the store."""
     await send_headers(context)
     while (message := await snapshot.receive()) is not None:
-        try:
-            async with asyncio.timeout(SNAPSHOT_STALL_S):
-                await context.write(message)
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"the client read nothing for {SNAPSHOT_STALL_S:g} s: its snapshot ends, ask again", subject="snapshot"
-            ) from None
+        async with stall("read"):
+            await context.write(message)
 
 
 def bulk_handlers(broker: Broker, store_folder: Path, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.http.guard import guarded
-from shoal_contract.http.limits import HttpLimits
+from shoal_contract.http.limits import BESIDE_GRPC_PAUSE_S, HttpLimits
 from shoal_contract.http.problem import answer_error, answer_http_exception
 from shoal_contract.http.server import HttpServer
 from shoal_contract.tasks import OnFailure, Tasks
@@ -30,6 +30,7 @@ _LIMITS = HttpLimits(
     limits.HTTP_BODY_BYTES_MAX,
     limits.HTTP_IDLE_S,
     limits.STOP_S,
+    BESIDE_GRPC_PAUSE_S,
 )
 
 

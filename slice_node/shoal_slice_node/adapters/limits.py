@@ -3,6 +3,7 @@
 from typing import Final
 
 from shoal_contract.limits import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX, REQUEST_BYTES_MAX
+from shoal_contract.places import PlacesLimits
 from shoal_slice_node.core.limits import ANSWERS_KEPT_MAX, PARCEL_BYTES_MAX, PULL_BYTES_MAX
 
 PRODUCER_IDLE_MS: Final = 24 * 3600 * 1000
@@ -53,11 +54,9 @@ LIST_ITEMS_DEFAULT: Final = 100
 LIST_TURN_MS: Final = 2
 """How long the loop may gather a page before everything else gets its turn: its steps take about 1 ms."""
 
-LISTS_AT_ONCE_MAX: Final = 4
-"""Lists gathered at a time; others wait. A list of keys keeps a few names of each partition."""
-
-LISTS_WAITING_MAX: Final = 1000
-"""Lists that wait for that; more are refused."""
+LISTS: Final = PlacesLimits(places_max=4, places_each_max=2, waiting_max=1000, waiting_each_max=200)
+"""Lists gathered at a time, in all and of one connection; others wait, more are refused. A list of keys keeps a few
+names of each partition."""
 
 ACK_FLUSH_MS: Final = 70
 """Acks gather for so long before they are journaled; with a tick and a sync it stays below MODEL.md's 100 ms."""
@@ -80,17 +79,18 @@ IMPORT_STALL_S: Final = 600.0
 EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
 """In one page of an export: about 200 KB, and 3 ms of the process that reads it."""
 
-SNAPSHOT_READERS_MAX: Final = 4
-"""Exports and verifications of one slice at a time: each is a process, and holds on to the pages of its snapshot."""
-
-SNAPSHOT_WAITERS_MAX: Final = 100
-"""Further ones that wait for their turn: every executor of a cluster may ask at once."""
+SNAPSHOTS: Final = PlacesLimits(places_max=4, places_each_max=2, waiting_max=100, waiting_each_max=25)
+"""Exports and verifications of one slice at a time: each is a process, and holds on to the pages of its snapshot.
+Further ones wait for their turn: every executor of a cluster may ask at once, each on a connection of its own."""
 
 SNAPSHOT_END_S_MAX: Final = 5.0
 """How long such a process may take to notice that nobody listens; then it is killed."""
 
 SNAPSHOT_STALL_S: Final = 60.0
 """How long the client of an export or a verification may read or send nothing: it holds one of few places meanwhile."""
+
+SNAPSHOT_STALL_CROWDED_S: Final = 5.0
+"""The same while others wait for its place: a page at 320 kbit/s, or a worker's long rest for its disk and garbage."""
 
 SNAPSHOT_NICENESS: Final = 5
 """Of such a process: broker and checkpointer go first."""

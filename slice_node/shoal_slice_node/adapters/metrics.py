@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal_contract.build_info import BuildInfo
+from shoal_contract.http.kept_text import KeptText
 from shoal_contract.wire.admin_pb2 import FiguresResponse
 from shoal_contract.wire.common_pb2 import ErrorCode
 from shoal_slice_node.adapters.archiving import ArchiveFigures
@@ -92,9 +93,7 @@ class SliceMetrics(Collector):
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         BuildInfo("slice_node", self._registry)
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+        self.text = KeptText(lambda: generate_latest(self._registry)).now
 
     def collect(self) -> Iterator[Metric]:
         if self.figures is None:

@@ -1,0 +1,115 @@
+"""Places: connections in turn, an end to each line, and less patience where others wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_contract.places import Places, PlacesLimits
+from tests.contract.conftest import until
+
+LIMITS = PlacesLimits(places_max=4, places_each_max=3, waiting_max=6, waiting_each_max=5)
+
+
+class Crowd:
+    """Calls that want places. `order`: who got one; `refused`: who got none. `release` lets them go."""
+
+    def __init__(self) -> None:
+        self.places = Places("tries", LIMITS)
+        self.order: list[str] = []
+        self.refused = Counter[str]()
+        self.release = asyncio.Event()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def come(self, *peers: str) -> None:
+        self.tasks += [asyncio.create_task(self._call(peer)) for peer in peers]
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def _call(self, peer: str) -> None:
+        try:
+            async with self.places.place(peer):
+                self.order.append(peer)
+                await self.release.wait()
+        except ResourceExhausted as error:
+            assert error.subject == "tries"
+            self.refused[peer] += 1
+
+    async def end(self) -> None:
+        """Whatever happened, nothing is left over."""
+        self.release.set()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        places = self.places
+        assert (places.waiting, places._free, places._lines, +places._held) == (0, LIMITS.places_max, {}, Counter())
+        assert not places.crowded and not places._hurried_at
+
+
+async def test_connections_take_turns_and_none_has_all() -> None:
+    crowd = Crowd()
+    await crowd.come(*"aaaaa", *"bb", "c")
+    assert crowd.order == ["a", "a", "a", "b"] and crowd.places.crowded
+    for task in crowd.tasks[:2]:
+        task.cancel()
+    await asyncio.gather(*crowd.tasks[:2], return_exceptions=True)
+    await crowd.come()
+    assert crowd.order[4:] == ["a", "b"]
+    await crowd.end()
+    assert Counter(crowd.order) == {"a": 5, "b": 2, "c": 1} and not crowd.refused
+
+
+async def test_of_a_full_line_the_connection_with_most_gives_way() -> None:
+    crowd = Crowd()
+    await crowd.come(*"aaa", "b")
+    await crowd.come(*"aaaaa", "a")
+    assert crowd.refused == {"a": 1}, "its own line is full"
+    await crowd.come("b", "c")
+    assert crowd.refused == {"a": 2} and crowd.places.waiting == 6
+    await crowd.come("c", "b", "c")
+    assert crowd.refused == {"a": 4, "c": 1}, "two of each wait: nobody has most"
+    await crowd.end()
+
+
+async def test_one_that_gives_up_leaves_the_line() -> None:
+    crowd = Crowd()
+    await crowd.come(*"aaa", "b", *"bbb")
+    for task in crowd.tasks[4:6]:
+        task.cancel()
+    await crowd.come()
+    assert crowd.places.waiting == 1
+    await crowd.end()
+    assert crowd.order == [*"aaa", *"bb"]
+
+
+async def test_who_has_a_place_has_less_time_once_others_wait() -> None:
+    crowd, ended = Crowd(), asyncio.Event()
+
+    async def hold() -> None:
+        async with crowd.places.place("slow"):
+            with pytest.raises(TimeoutError):
+                async with crowd.places.patience(3600, 0.01):
+                    await asyncio.Event().wait()
+        ended.set()
+
+    holding = asyncio.create_task(hold())
+    await crowd.come(*"aaa", *"aa")
+    await asyncio.sleep(0.05)
+    assert not ended.is_set(), "the others wait for places of their own connection"
+    await crowd.come("b")
+    await until(ended.is_set)
+    await crowd.come()
+    assert crowd.order == [*"aaa", "b"]
+    await holding
+    await crowd.end()
+
+
+async def test_alone_it_has_all_its_time() -> None:
+    places = Places("tries", LIMITS)
+    async with places.place("a"):
+        with pytest.raises(TimeoutError):
+            async with places.patience(0.01, 0.0):
+                await asyncio.Event().wait()
+        async with places.patience(3600, 0.0):
+            await asyncio.sleep(0.01)

@@ -1,0 +1,99 @@
+"""Exports, verifications, lists: a connection with many leaves places to others, and so does one that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.wire import admin_pb2 as wire
+from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
+from shoal_contract.wire.bulk_pb2 import ExportRequest
+from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
+from shoal_slice_node.adapters import admin_service, bulk_service
+from shoal_slice_node.core.listing import Page
+
+from .brokers import running, served
+
+WAIT_S = 30
+
+
+@asynccontextmanager
+async def channels(folder: Path) -> AsyncIterator[list[grpc.aio.Channel]]:
+    """Three connections to a node."""
+    async with running(folder) as broker, served(broker, folder) as address, AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                grpc.aio.insecure_channel(address, (("grpc.use_local_subchannel_pool", 1), ("test", number)))
+            )
+            for number in range(3)
+        ]
+
+
+def silent_verifications(channel: grpc.aio.Channel, count: int) -> list[asyncio.Future[Any]]:
+    verify: Any = channel.stream_stream("/shoal.v1.BulkService/Verify")
+    return [asyncio.ensure_future(verify().read()) for _ in range(count)]
+
+
+async def exported(channel: grpc.aio.Channel) -> int:
+    """How many pages."""
+    call: Any = BulkServiceStub(channel).Export(ExportRequest())
+    return len([page async for page in call])
+
+
+async def ended(calls: list[asyncio.Future[Any]]) -> None:
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_many_silent_verifications_of_one_connection_hold_up_no_export(tmp_path: Path) -> None:
+    """They held all places, one after the other, each for a minute."""
+    async with channels(tmp_path) as (greedy, honest, _), asyncio.timeout(WAIT_S):
+        calls = silent_verifications(greedy, 20)
+        await asyncio.wait(calls, timeout=0.01)
+        assert await exported(honest) == 1
+        assert not any(call.done() for call in calls[:2])
+        await ended(calls)
+
+
+async def test_silent_verifications_of_many_connections_end_when_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_service, "SNAPSHOT_STALL_CROWDED_S", 0.2)
+    async with channels(tmp_path) as (one, two, honest), asyncio.timeout(WAIT_S):
+        calls = silent_verifications(one, 2) + silent_verifications(two, 2)
+        assert not (await asyncio.wait(calls, timeout=1))[0], "alone they have their time"
+        assert await exported(honest) == 1
+        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        failure = next(iter(done)).exception()
+        assert isinstance(failure, grpc.aio.AioRpcError)
+        error = from_rpc_error(failure)
+        assert isinstance(error, ResourceExhausted) and "others wait for its place" in error.message
+        await ended(calls)
+
+
+async def test_many_long_lists_of_one_connection_hold_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listing(state: object, prefix: bytes, after: bytes, limit: int) -> Page[bytes]:
+        while prefix == b"long":
+            yield
+        return [], b""
+
+    monkeypatch.setattr(admin_service, "list_queues", listing)
+    async with channels(tmp_path) as (greedy, honest, _), asyncio.timeout(WAIT_S):
+        long: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(AdminServiceStub(greedy).ListQueues(wire.ListQueuesRequest(prefix=b"long")))
+            for _ in range(10)
+        ]
+        assert not (await asyncio.wait(long, timeout=0.3))[0]
+        assert not (await AdminServiceStub(honest).ListQueues(wire.ListQueuesRequest())).queues
+        await ended(long)
