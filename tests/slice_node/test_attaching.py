@@ -128,3 +128,18 @@ def test_a_session_whose_room_was_taken_while_its_frame_was_looked_at_ends() -> 
     with pytest.raises(ResourceExhausted):
         finish(work)
     assert session.ended_by is not None and session.number in core.dispatcher.dirty
+
+
+def test_who_waited_for_a_queue_that_finds_no_room_ends_and_waits_no_more() -> None:
+    """Its attach was tried again for ever."""
+    core = CoreDriver()
+    core.dispatcher = Dispatcher(core.state, DispatchShares(attached_bytes=2 * ATTACHMENT_BYTES))
+    session = core.session()
+    core.attach(session, "late", 1)
+    core.change(declare("late"), bind("late", "k"))
+    turns = 0
+    while core.dispatcher.turn():
+        turns += 1
+        assert turns < 100
+    assert isinstance(session.ended_by, ResourceExhausted) and not session.awaited and not session.by_queue
+    assert core.dispatcher.shares.attached.used_bytes == 0

@@ -225,6 +225,7 @@ class Attaching:
         try:
             self.attach(session, name, handle, window_messages, window_bytes)
         except ShoalError as error:
+            self.detach(session, handle)  # It waits for the queue no longer.
             self.end(session, error)
 
     def end(self, session: Session, error: ShoalError) -> None:
