@@ -133,7 +133,7 @@ def test_a_session_whose_room_was_taken_while_its_frame_was_looked_at_ends() -> 
 def test_who_waited_for_a_queue_that_finds_no_room_ends_and_waits_no_more() -> None:
     """Its attach was tried again for ever."""
     core = CoreDriver()
-    core.dispatcher = Dispatcher(core.state, DispatchShares(attached_bytes=2 * ATTACHMENT_BYTES))
+    core.dispatcher = Dispatcher(core.state, DispatchShares(attached_bytes=ATTACHMENT_BYTES + FEED_BYTES))
     session = core.session()
     core.attach(session, "late", 1)
     core.change(declare("late"), bind("late", "k"))
