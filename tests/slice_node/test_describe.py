@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from shoal_contract.chunk import read_stored_chunk
-from shoal_contract.errors import ResourceExhausted
+from shoal_contract.errors import Malformed, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core import binding_walk, log_rows, reading
 from shoal_slice_node.core.binding_walk import walk_bindings
@@ -16,6 +16,7 @@ from shoal_slice_node.core.limits import DESCRIBE_RANGES_PER_BINDING, READ_ROWS_
 from shoal_slice_node.core.reading import describe
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.log_row import decode_log
+from shoal_slice_node.core.session_frames import check_describe
 from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done
@@ -125,3 +126,10 @@ def test_a_binding_that_stays_comes_once_though_others_of_its_bucket_go_meanwhil
                 gone.update(going)
     stayed = {core.tables.key.get(core.state.full_name(key.encode())) for key in keys if key not in gone}
     assert len(met) == len(set(met)) and {(row or b"")[ID] for row in stayed} <= set(met)
+
+
+@pytest.mark.parametrize("request_", [wire.Describe(queues=[b"q", b"q"]), wire.Describe(keys=[b"k", b"l", b"k"])])
+def test_a_name_is_described_once(request_: wire.Describe) -> None:
+    """One that named a queue 400 times took a node of 512 MiB to 3.4 GiB: its bindings were listed each time."""
+    with pytest.raises(Malformed, match="twice"):
+        check_describe(request_)
