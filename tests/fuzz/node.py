@@ -39,7 +39,7 @@ from shoal_slice_node.core.turns import Done, Source, Turns, Work
 from shoal_slice_node.core.watch import Watch
 from tests.fuzz.given import Given
 from tests.fuzz.owed import Bounds, Owed
-from tests.fuzz.sources import source_of
+from tests.fuzz.sources import made, source_of
 from tests.slice_node.memory_base import MemoryBase
 
 _NOTHING = Effects()
@@ -152,7 +152,7 @@ class Node:
     def crash(self, durable: int) -> None:
         """Power is lost: of what is pending the first `durable` records are in the journal, and nobody was told."""
         applied, before = self.state.lsn, contents(self.tables)
-        self._append([item for item in self.pending if item.payload is not None][:durable])
+        self._append([item for item in map(made, self.pending) if item.payload is not None][:durable])
         self.pending.clear()
         self.written.clear()
         self.clients.clear()
@@ -246,7 +246,7 @@ class Node:
 
     def write(self, items: int) -> None:
         """A batch of so many is durable."""
-        batch = [self.pending.popleft() for _ in range(min(items, len(self.pending)))]
+        batch = [made(self.pending.popleft()) for _ in range(min(items, len(self.pending)))]
         records = iter(self._append([item for item in batch if item.payload is not None]))
         self.written += [(item, None if item.payload is None else next(records)) for item in batch]
 
@@ -261,7 +261,7 @@ class Node:
 
     def refuse(self, items: int) -> None:
         """A batch of so many meets a full disk: what needs no disk goes on."""
-        batch = [self.pending.popleft() for _ in range(min(items, len(self.pending)))]
+        batch = [made(self.pending.popleft()) for _ in range(min(items, len(self.pending)))]
         self.written += [(item, None) for item in batch if item.payload is None]
         for item in batch:
             if item.payload is not None:

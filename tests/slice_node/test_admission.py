@@ -16,6 +16,7 @@ from shoal_slice_node.adapters.limits import (
     UNARY_PER_CONNECTION_MAX,
     UNARY_UNREAD_BYTES_MAX,
     UNARY_WAITING_PER_CONNECTION_MAX,
+    UNARY_WORKING_BYTES_MAX,
 )
 
 
@@ -118,3 +119,13 @@ async def test_who_held_up_others_comes_after_them(monkeypatch: pytest.MonkeyPat
     await calls.begin("silent-0", "silent-2")
     await calls.end()
     assert len(calls.order) == UNARY_AT_ONCE_MAX + 55 and not calls.admission._last and not calls.admission._lines
+
+
+async def test_a_call_that_is_worked_on_keeps_no_place_unless_very_much_is() -> None:
+    """Two connections with sixteen describes of 100,000 bindings each stopped every unary call for as long."""
+    admission = Admission()
+    half = UNARY_WORKING_BYTES_MAX // 2
+    async with admission.place("a") as first, admission.place("a") as second:
+        with admission.working(half, first), admission.working(half, second):
+            assert admission._free == UNARY_AT_ONCE_MAX - 1
+    assert admission._free == UNARY_AT_ONCE_MAX and not admission._working_bytes

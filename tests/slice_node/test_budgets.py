@@ -11,7 +11,7 @@ from shoal_contract.errors import OutOfRange, ResourceExhausted
 from shoal_contract.tasks import Tasks
 from shoal_slice_node.adapters import writers
 from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
-from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, STEPS_WATCHED_S
+from shoal_slice_node.adapters.limits import ANSWERS_HELD_FLOOR_BYTES, LARGE_ANSWER_BYTES, STEPS_WATCHED_S
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
@@ -204,6 +204,21 @@ def test_a_session_that_reads_nothing_ends_when_deliveries_are_full(monkeypatch:
     held.close(large)
     held.ended(small)
     assert not held.end_stalled(share), "nobody else stands still for long"
+
+
+def test_who_holds_few_bytes_of_answers_is_not_ended_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that rested, with an answer of two bytes behind its deliveries, lost its session."""
+    clock_ms = 1_000
+    monkeypatch.setattr(writers, "steady_ms", lambda: clock_ms)
+    share = Share("answers", 1000)
+    share.used_bytes = 1000
+    held = Writers()
+    rests, greedy = Session(1, 1 << 20), Session(2, 1 << 20)
+    for session, size_bytes in ((rests, 2), (greedy, ANSWERS_HELD_FLOOR_BYTES)):
+        held.open(session, lambda: None, lambda: None)
+        held.began(session, partial(int, size_bytes))
+    clock_ms += 60_000
+    assert held.end_stalled(share, 10 * LARGE_ANSWER_BYTES, 500) == [greedy]
 
 
 def test_deliveries_of_a_full_share_come_all_the_same() -> None:

@@ -288,7 +288,7 @@ async def test_small_frames_do_not_keep_a_large_one_waiting() -> None:
         for number in range(60):
             node.loop.submit(Item(Kind.CHANGE, payload, lambda _: None, lambda _: None), number)
         assert node.loop.pending_bytes > 48 << 20
-        await asyncio.wait_for(node.loop.large_frames.take(100_000), 10)
+        await asyncio.wait_for(node.loop.large_frames.take(100_000, "large"), 10)
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         item = Item(Kind.CHANGE, payload, answer.set_result, answer.set_result, large_bytes=100_000)
         node.loop.submit(item, "large")
@@ -299,8 +299,8 @@ async def test_small_frames_do_not_keep_a_large_one_waiting() -> None:
 
 async def test_who_waits_with_a_large_frame_hears_that_the_loop_ends() -> None:
     async with looped() as (node, _):
-        await node.loop.large_frames.take(1 << 30)
-        waiting = asyncio.create_task(node.loop.large_frames.take(1 << 20))
+        await node.loop.large_frames.take(1 << 30, "one")
+        waiting = asyncio.create_task(node.loop.large_frames.take(1 << 20, "other"))
         await asyncio.sleep(0)
     with pytest.raises(Unavailable):
         await waiting

@@ -14,7 +14,7 @@ async def test_one_large_frame_is_parsed_in_a_turn_of_the_loop() -> None:
     turn = 0
 
     async def parse() -> None:
-        await room.take(1_000)
+        await room.take(1_000, "a")
         in_turn.append(turn)
 
     tasks = [asyncio.create_task(parse()) for _ in range(20)]
@@ -29,7 +29,7 @@ async def test_frames_wait_in_their_order_for_what_others_give_back() -> None:
     order: list[int] = []
 
     async def take(number: int, size_bytes: int) -> None:
-        await room.take(size_bytes)
+        await room.take(size_bytes, "a")
         order.append(number)
 
     tasks = [asyncio.create_task(take(number, size)) for number, size in enumerate((600, 600, 100, 1_500))]
@@ -47,32 +47,52 @@ async def test_frames_wait_in_their_order_for_what_others_give_back() -> None:
 
 async def test_who_leaves_while_it_waits_gives_back_what_it_has() -> None:
     room = FrameRoom(1_000)
-    await room.take(1_000)
-    waits, next_one = (asyncio.create_task(room.take(500)) for _ in range(2))
+    await room.take(1_000, "a")
+    waits, next_one = (asyncio.create_task(room.take(500, "a")) for _ in range(2))
     await asyncio.sleep(0)
     waits.cancel()
     room.give(1_000)
     await asyncio.wait_for(next_one, 5)
     room.give(500)
-    chosen = asyncio.create_task(room.take(500))
+    chosen = asyncio.create_task(room.take(500, "a"))
     await asyncio.sleep(0)
     room._next()  # Its turn has come, and it does not know yet.
     chosen.cancel()
     await asyncio.wait([chosen])
-    assert not room._used_bytes and not room._waiting_bytes and not room._line
+    assert not room._used_bytes and not room._waiting_bytes and not room._lines
 
 
-async def test_frames_that_wait_are_bounded() -> None:
+async def test_connections_come_in_turn() -> None:
+    """One connection of 190 sessions made everybody's large frames wait for seconds."""
+    room = FrameRoom(1_000)
+    order: list[str] = []
+
+    async def take(connection: str) -> None:
+        await room.take(700, connection)
+        order.append(connection)
+        room.give(700)
+
+    async with asyncio.TaskGroup() as group:
+        for connection in [*["many"] * 3, "one", "many"]:
+            group.create_task(take(connection))
+    assert order == ["many", "one", "many", "many", "many"]
+
+
+async def test_frames_that_wait_are_bounded_and_who_has_most_gives_way() -> None:
     """150 sessions that sent one each at once took a node of 512 MiB to 771."""
     room = FrameRoom(1_000)
-    await room.take(1_000)
-    waiting = [asyncio.create_task(room.take(1_000)) for _ in range(5)]
-    done, _ = await asyncio.wait(waiting, timeout=0.05)
+    await room.take(1_000, "a")
+    greedy = [asyncio.create_task(room.take(1_000, "greedy")) for _ in range(4)]
+    await asyncio.sleep(0)
+    honest = asyncio.create_task(room.take(1_000, "honest"))
+    done, _ = await asyncio.wait([*greedy, honest], timeout=0.05)
     (refused,) = done
     error = refused.exception()
-    assert isinstance(error, ResourceExhausted) and (error.limit, error.value) == (4_000, 5_000)
-    for _ in range(5):
+    assert refused is greedy[3] and isinstance(error, ResourceExhausted)
+    assert (error.limit, error.value) == (4_000, 5_000)
+    for _ in range(4):
         room.give(1_000)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    await asyncio.wait_for(asyncio.gather(*(task for task in waiting if task is not refused)), 5)
+        for _ in range(4):
+            await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.gather(*greedy[:3], honest), 5)
+    assert not room._waiting_bytes and not room._lines

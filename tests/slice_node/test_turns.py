@@ -120,3 +120,13 @@ def test_who_comes_new_does_not_wait_for_a_round_in_vain() -> None:
         queue.take()
     queue.put("new", "new", 1, 1)
     assert "new" in [queue.take()[0] for _ in range(4)]
+
+
+def test_who_works_for_all_gets_up_to_half() -> None:
+    """Acks of everybody waited for a round of all connections for each of their records."""
+    queue: FairQueue[str] = FairQueue("node")
+    for source in ["node", *map(str, range(20))]:
+        for _ in range(100):
+            queue.put(source, source, FAIR_QUANTUM, 1)
+    taken = Counter(queue.take()[0] for _ in range(300))
+    assert 80 <= taken["node"] <= 110

@@ -63,13 +63,21 @@ class AckFlush:
             self._acks.begin_flush()
             self._failed = False
         if self._acks.flushing and self._records < ACK_RECORDS_PER_TURN:
-            batch = self._acks.take(ACK_COST_PER_RECORD)
-            if batch.acks:
-                self._submit(batch)
+            self._submit()
         self._finish_if_done()
         return bool(self._acks.flushing) and self._records < ACK_RECORDS_PER_TURN
 
-    def _submit(self, batch: AckBatch) -> None:
+    def _submit(self) -> None:
+        """A record of the next acks. They are taken when it is written: what is bound back between is known only for a
+        while, and acks that were taken before it would have to be taken again, for as long as others bind."""
+        batch = AckBatch()
+
+        def make() -> bytes | None:
+            nonlocal batch
+            batch = self._acks.take(ACK_COST_PER_RECORD)
+            item.operations = max(1, len(batch.acks))
+            return encode_acks(batch.acks, self._commit.applied_lsn) if batch.acks else None
+
         def applied(effects: Effects) -> None:
             self._records -= 1
             if effects.acks_skipped:
@@ -89,8 +97,9 @@ class AckFlush:
                 self._tell(error)
 
         self._records += 1
-        payload = encode_acks(batch.acks, self._commit.applied_lsn)
-        self._commit.submit(Item(Kind.ACKS, payload, applied, failed, operations=len(batch.acks)))
+        cost = self._acks.left(ACK_COST_PER_RECORD)
+        item = Item(Kind.ACKS, b"", applied, failed, operations=cost, make=make)
+        self._commit.submit(item)
 
     def _finish_if_done(self) -> None:
         """Everything of this flush is back. What failed is taken by the next one, and those who wait wait for that."""

@@ -23,6 +23,8 @@ from shoal_slice_node.adapters.limits import (
     UNARY_UNREAD_BYTES_MAX,
     UNARY_WAITING_MAX,
     UNARY_WAITING_PER_CONNECTION_MAX,
+    UNARY_WORK_BYTES,
+    UNARY_WORKING_BYTES_MAX,
 )
 
 _Turn = asyncio.Future[None]
@@ -38,6 +40,7 @@ class Admission:
         self.large = asyncio.Semaphore(UNARY_LARGE_AT_ONCE_MAX)
         self.parsing = asyncio.Lock()
         self._others_wait = others_wait
+        self._working_bytes = 0
         self._unread_bytes = 0
         """Of answers whose clients do not read them, or not yet."""
         self._free = UNARY_AT_ONCE_MAX
@@ -103,6 +106,19 @@ class Admission:
             yield leave
         finally:
             leave()
+
+    @contextmanager
+    def working(self, size_bytes: int, leave: Callable[[], None]) -> Iterator[None]:
+        """While a request that was read is worked on. Its call does not keep its place for it, unless very much is
+        worked on: else two connections with long reads stop all others."""
+        size_bytes += UNARY_WORK_BYTES
+        self._working_bytes += size_bytes
+        if self._working_bytes <= UNARY_WORKING_BYTES_MAX:
+            leave()
+        try:
+            yield
+        finally:
+            self._working_bytes -= size_bytes
 
     @contextmanager
     def unread(self, size_bytes: int, leave: Callable[[], None]) -> Iterator[None]:

@@ -209,10 +209,14 @@ class Broker:
 
     # Sessions.
 
-    def open_session(self, window_bytes: int, wake: Callable[[], None], end: Callable[[], None]) -> Session:
-        """Raises ResourceExhausted while the process holds more than its budget."""
+    def check_takes_sessions(self) -> None:
+        """Raises ResourceExhausted while the process holds much more than its budget."""
         if self.watch.memory_short is not None:
             raise self.watch.memory_short
+
+    def open_session(self, window_bytes: int, wake: Callable[[], None], end: Callable[[], None]) -> Session:
+        """Raises ResourceExhausted while the process holds much more than its budget."""
+        self.check_takes_sessions()
         self._sessions += 1
         window = min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX)
         session = Session(self._sessions, window)

@@ -54,9 +54,12 @@ class BulkService:
         except ShoalError as error:
             await abort(context, error)
 
-    async def export(self, _: bytes, context: Context) -> None:
+    async def export(self, _: object, context: Context) -> None:
+        """Its request, which says nothing, is read once there is a place: gRPC would read it before, of any size."""
         try:
             async with self._snapshot("export", context) as (snapshot, stall):
+                async with stall("sent"):
+                    await context.read()
                 await _forward(snapshot, context, stall)
         except ShoalError as error:
             await abort(context, error)
@@ -114,7 +117,7 @@ def bulk_handlers(broker: Broker, store_folder: Path, admission: Admission) -> S
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Import": grpc.stream_stream_rpc_method_handler(service.import_chunks),
         "Verify": grpc.stream_stream_rpc_method_handler(service.verify),
-        "Export": grpc.unary_stream_rpc_method_handler(service.export),
+        "Export": grpc.stream_stream_rpc_method_handler(service.export),
     }
     status = {"ImportStatus": Unary(wire.ImportStatusRequest, service.import_status)}
     return (

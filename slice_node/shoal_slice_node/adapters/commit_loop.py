@@ -59,6 +59,8 @@ class Item:
     checked: Checked | None = None
     operations: int = 1
     large_bytes: int = 0
+    make: Callable[[], bytes | None] | None = None
+    """What makes the payload, as late as can be: when the record is written. None: nothing is left to write."""
 
 
 Entry = tuple[Item, Record | None]
@@ -113,7 +115,7 @@ class CommitLoop:
         self._epoch = epoch
         self._hooks = hooks
         self._steps = steps or StepWatch()
-        self._pending: FairQueue[Item] = FairQueue()
+        self._pending: FairQueue[Item] = FairQueue(NODE)
         self._wake = asyncio.Event()
         self._waiting_for_room: dict[Hashable, asyncio.Event] = {}
         self.large_frames = FrameRoom(pending_bytes_max // 2)
@@ -207,6 +209,8 @@ class CommitLoop:
             taken.add(source)
             self._taken.append(item)
             self._let_go(item)
+            if item.make is not None:
+                item.payload = item.make()
             if item.payload is None:
                 batch.append((item, None))
                 continue

@@ -1,16 +1,19 @@
 """Room for large frames: they are counted before they are parsed, and parsed one in a turn of the loop.
 
-They have half of what may be pending, so that small frames, however many, do not keep them waiting; first come, first
-served. A session waits with one frame at most.
+They have half of what may be pending, so that small frames, however many, do not keep them waiting. Connections come in
+turn; where too much waits, the one with most of it gives way. A session waits with one frame at most.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Hashable
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_slice_node.adapters.limits import UNPARSED_FACTOR
+
+_Waiting = tuple[asyncio.Future[None], int]
 
 
 class FrameRoom:
@@ -20,33 +23,28 @@ class FrameRoom:
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
         self._waiting_bytes = 0
-        self._line: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._lines: OrderedDict[Hashable, deque[_Waiting]] = OrderedDict()
+        """By connection: the first has the next turn. None is empty."""
         self._turn: asyncio.Handle | None = None
         self._failure: ShoalError | None = None
 
-    async def take(self, size_bytes: int) -> None:
+    async def take(self, size_bytes: int, connection: Hashable) -> None:
         """Returns in a turn of the loop in which no other large frame is parsed. Raises ResourceExhausted where too
-        much waits already, and what `close` was given."""
+        much waits, also while it waits, and what `close` was given."""
         if self._failure is not None:
             raise self._failure
-        limit = UNPARSED_FACTOR * self._limit_bytes
-        if self._waiting_bytes and self._waiting_bytes + size_bytes > limit:
-            raise ResourceExhausted(
-                f"large frames of {self._waiting_bytes} bytes wait to be worked on, and this one has {size_bytes};"
-                f" the limit is {limit}",
-                subject="waiting frames",
-                limit=limit,
-                value=self._waiting_bytes + size_bytes,
-            )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append((turn, size_bytes))
+        self._lines.setdefault(connection, deque()).append((turn, size_bytes))
         self._waiting_bytes += size_bytes
+        self._bound()
         self._look()
         try:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.give(size_bytes)
+            else:
+                self._leave(connection, turn)
             raise
 
     def give(self, size_bytes: int) -> None:
@@ -57,26 +55,61 @@ class FrameRoom:
     def close(self, error: ShoalError) -> None:
         """Whoever waits hears of it."""
         self._failure = error
-        while self._line:
-            turn, size_bytes = self._line.popleft()
-            self._waiting_bytes -= size_bytes
-            if not turn.done():
-                turn.set_exception(error)
+        for line in self._lines.values():
+            for turn, _ in line:
+                if not turn.done():
+                    turn.set_exception(error)
+
+    def _bound(self) -> None:
+        """The last frame of the connection that has most waiting ends, if too much waits."""
+        limit = UNPARSED_FACTOR * self._limit_bytes
+        if self._waiting_bytes <= limit or sum(map(len, self._lines.values())) == 1:
+            return
+        most = max(self._lines.values(), key=lambda line: sum(size_bytes for _, size_bytes in line))
+        turn = next((turn for turn, _ in reversed(most) if not turn.done()), None)
+        if turn is not None:
+            turn.set_exception(
+                ResourceExhausted(
+                    f"large frames of {self._waiting_bytes} bytes wait to be worked on, most of them of this"
+                    f" connection; the limit is {limit}",
+                    subject="waiting frames",
+                    limit=limit,
+                    value=self._waiting_bytes,
+                )
+            )
+
+    def _leave(self, connection: Hashable, turn: asyncio.Future[None]) -> None:
+        line = self._lines.get(connection, deque())
+        for waiting in line:
+            if waiting[0] is turn:
+                line.remove(waiting)
+                self._waiting_bytes -= waiting[1]
+                break
+        if not line:
+            self._lines.pop(connection, None)
+        self._look()
 
     def _look(self) -> None:
-        if self._turn is None and self._line and self._fits(self._line[0][1]):
+        if self._turn is None and self._lines and self._fits(self._first()[1]):
             self._turn = asyncio.get_running_loop().call_soon(self._next)
+
+    def _first(self) -> _Waiting:
+        return next(iter(self._lines.values()))[0]
 
     def _fits(self, size_bytes: int) -> bool:
         return not self._used_bytes or self._used_bytes + size_bytes <= self._limit_bytes
 
     def _next(self) -> None:
+        """The next connection's turn. Who has left already is passed over: its task takes itself out."""
         self._turn = None
-        while self._line and self._fits(self._line[0][1]):
-            turn, size_bytes = self._line.popleft()
-            self._waiting_bytes -= size_bytes
-            if not turn.done():
-                self._used_bytes += size_bytes
-                turn.set_result(None)
-                break
+        if not self._lines or not self._fits(self._first()[1]):
+            return
+        connection, line = self._lines.popitem(last=False)
+        turn, size_bytes = line.popleft()
+        self._waiting_bytes -= size_bytes
+        if line:
+            self._lines[connection] = line
+        if not turn.done():
+            self._used_bytes += size_bytes
+            turn.set_result(None)
         self._look()

@@ -198,6 +198,10 @@ UNARY_WRITE_CROWDED_S: Final = 0.5
 UNARY_ABORT_S: Final = 0.5
 """What is left of it then, until it is hung up on: what it holds is counted until it is gone."""
 
+UNARY_WORK_BYTES: Final = 16 << 10
+UNARY_WORKING_BYTES_MAX: Final = 8 << 20
+"""Requests of unary calls that are worked on without a place, in all, each counted so much more: 500 small ones."""
+
 UNARY_UNREAD_BYTES_MAX: Final = 8 << 20
 """Answers of unary calls that are not read yet, in all; above it their calls keep their places too."""
 
@@ -206,6 +210,12 @@ UNARY_FIELDS_MAX: Final = 21_000
 
 SESSION_OPEN_S: Final = 10.0
 """How long a session may take to send its Open: a stream costs 14 KB also while it says nothing."""
+
+SESSION_OPEN_CROWDED_S: Final = 0.1
+"""The same while others wait to be opened: an Open comes with its stream."""
+
+SESSIONS_OPENING: Final = PlacesLimits(places_max=32, places_each_max=8, waiting_max=3_000, waiting_each_max=150)
+"""Streams whose first frame is read at a time, since the transport may hold a largest request of each; others wait."""
 
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 """The largest answer to a pull or a describe: what is reserved for it until it is known."""

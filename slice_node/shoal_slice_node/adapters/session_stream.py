@@ -93,7 +93,7 @@ class SessionStream:
             size_bytes = len(data)
             large_bytes = size_bytes if size_bytes > PARSED_AT_ONCE_BYTES_MAX else 0
             if large_bytes:
-                await commit.large_frames.take(large_bytes)
+                await commit.large_frames.take(large_bytes, connection)
             try:
                 began = time.perf_counter()
                 large_bytes = self._take(data, large_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +12,18 @@ import grpc
 from shoal_contract.errors import DeadlineExceeded, Malformed, ShoalError, from_wire
 from shoal_contract.grpc_errors import abort
 from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX
+from shoal_contract.places import Places
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, PULL_LEASE_MS_DEFAULT, SESSION_OPEN_S
+from shoal_slice_node.adapters.limits import (
+    LARGE_ANSWER_BYTES,
+    PULL_LEASE_MS_DEFAULT,
+    SESSION_OPEN_CROWDED_S,
+    SESSION_OPEN_S,
+    SESSIONS_OPENING,
+)
 from shoal_slice_node.adapters.session_stream import SessionStream, check_open
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 from shoal_slice_node.core.frames import parse_change
@@ -35,16 +43,29 @@ class SliceService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._session = broker.open_shared_session()
+        self._opening = Places("sessions that open", SESSIONS_OPENING)
 
     async def session(self, _: object, context: Context) -> None:
         try:
-            first = await _first_frame(context)
+            self._broker.check_takes_sessions()
+            async with self._opening.place(context.peer()):
+                first = await self._first_frame(context)
             if first is grpc.aio.EOF:
                 return
             stream = SessionStream(self._broker, context, check_open(first))
         except ShoalError as error:
             await abort(context, error)
         await stream.serve()
+
+    async def _first_frame(self, context: Context) -> Any:
+        """Raises DeadlineExceeded if none comes, sooner where others wait: an Open comes with its stream."""
+        began_s = time.monotonic()
+        try:
+            async with self._opening.patience(SESSION_OPEN_S, SESSION_OPEN_CROWDED_S):
+                return await context.read()
+        except TimeoutError:
+            waited_s = time.monotonic() - began_s
+            raise DeadlineExceeded(f"the session sent no Open within {waited_s:.1f} s", subject="session") from None
 
     async def declare(self, request: wire.DeclareRequest, call: Call) -> wire.DeclareResponse:
         step = wire.Step(declares=wire.Declares(queues=[request.queue], options=request.options))
@@ -109,7 +130,7 @@ class SliceService:
             if not taken.done():
                 taken.set_result(error)
 
-        source = Source("unary acks", self._session.number)
+        source = Source(call.peer, "unary acks")
         requests.take_acks(self._broker, source, self._session, list(request.acks), done, everyone=True)
         failure = await taken or await self._broker.acks.settled()
         if failure is not None:
@@ -161,15 +182,6 @@ class SliceService:
         if answer.HasField("error"):
             raise from_wire(answer.error)
         return answer
-
-
-async def _first_frame(context: Context) -> Any:
-    """Raises DeadlineExceeded if none comes."""
-    try:
-        async with asyncio.timeout(SESSION_OPEN_S):
-            return await context.read()
-    except TimeoutError:
-        raise DeadlineExceeded(f"the session sent no Open within {SESSION_OPEN_S:g} s", subject="session") from None
 
 
 def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:

@@ -69,7 +69,9 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
         with ExitStack() as held:
             try:
                 async with admission.place(context.peer()) as leave:
-                    data = await _answer(method, await _read(context, admission), Call(context.peer(), held), admission)
+                    data = await _read(context, admission)
+                    with admission.working(len(data), leave):
+                        data = await _answer(method, data, Call(context.peer(), held), admission)
                     with admission.unread(len(data), leave):
                         await _write(data, context, admission)
             except ShoalError as error:

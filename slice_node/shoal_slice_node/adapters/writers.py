@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_slice_node.adapters.clock import steady_ms
-from shoal_slice_node.adapters.limits import STALLED_SESSION_MS
+from shoal_slice_node.adapters.limits import ANSWERS_HELD_FLOOR_BYTES, STALLED_SESSION_MS
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import Share
 
@@ -101,9 +101,10 @@ class Writers:
             for session in stalled
             if session.ended_by is None
         }
+        least_bytes = ANSWERS_HELD_FLOOR_BYTES if needed_bytes else 1  # Who holds less is not why others wait.
         ended: list[Session] = []
         for session in sorted(holds, key=lambda one: holds[one], reverse=True):
-            if lacking_bytes <= 0 or not holds[session]:
+            if lacking_bytes <= 0 or holds[session] < least_bytes:
                 break
             lacking_bytes -= holds[session]
             session.ended_by = ResourceExhausted(

@@ -27,9 +27,11 @@ class _Lane(Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """`bytes`: sizes of all that waits. The order of one source's items stays."""
+    """`bytes`: sizes of all that waits. The order of one source's items stays. `of_all`: a source that works for all
+    others, and gets as much as half of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_all: Hashable = None) -> None:
+        self._of_all = of_all
         self._lanes: OrderedDict[Hashable, _Lane[Item]] = OrderedDict()
         self.bytes = 0
 
@@ -62,7 +64,7 @@ class FairQueue(Generic[Item]):
             lane = lanes[source]
             cost = lane.items[0][1]
             if lane.credit < cost:
-                lane.credit += FAIR_QUANTUM
+                lane.credit += FAIR_QUANTUM * (max(1, len(lanes) // 2) if source == self._of_all else 1)
                 lanes.move_to_end(source)
                 continue
             item, cost, size_bytes = lane.items.popleft()

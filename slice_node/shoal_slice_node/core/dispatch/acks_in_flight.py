@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -70,6 +71,10 @@ class AcksInFlight:
             feed.unapplied_acks += 1  # Until its last stream is taken.
             self._flushing.append((feed, deque(streams.values())))
         self._gathering = {}
+
+    def left(self, most: int) -> int:
+        """How many streams are to be taken, if fewer than `most`; at least 1."""
+        return max(1, min(most, sum(len(streams) for _, streams in islice(self._flushing, most))))
 
     def take(self, cost_max: int) -> AckBatch:
         """The next acks to journal, of about so much cost: what applying them takes grows with the done ranges of each
