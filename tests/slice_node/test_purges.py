@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from unittest.mock import patch
 
 import pytest
@@ -11,9 +12,11 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core import engine, purges
 from shoal_slice_node.core.binding_budget import BindingBudget
 from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED, PURGE_BINDINGS_MAX
 from shoal_slice_node.core.reading import describe_key, describe_queue
+from shoal_slice_node.core.rows.detail_row import count_done
 
-from .core_driver import CoreDriver, bind, declare, publish, purge, unbind
+from .core_driver import CoreDriver, bind, declare, every_second, publish, purge, unbind, with_done
 
 KEYS = [f"k{number}" for number in range(200)]
 
@@ -86,6 +89,53 @@ def test_a_purge_of_many_bindings_comes_in_parts_that_lose_none_when_buckets_are
             step = core.change(purge("q", positions=[position])).steps[0]
             position, parts = step.positions[0], parts + 1
     assert backlog(core, "q") == 0 and parts > 2
+    core.check()
+
+
+@pytest.mark.parametrize("bindings", [PURGE_BINDINGS_MAX, 1])
+@pytest.mark.parametrize("unbound", [0, 30, 60])
+def test_a_part_purges_a_bounded_number_of_done_ranges_and_at_least_one_binding(unbound: int, bindings: int) -> None:
+    core = CoreDriver()
+    ranges, keys = 2_000, KEYS[:60]
+    core.change(declare("q"), bind("q", *keys))
+    core.change_all(publish(key, *[b""] * (2 * ranges + 2)) for key in keys)
+    with_done(core, "q", keys, every_second(ranges))
+    if unbound:
+        core.change(unbind("q", *keys[:unbound]))
+    parts, position, dropped = [details(core)], 0, 0
+    with patch.object(engine, "PURGE_BINDINGS_MAX", bindings):
+        while position or not dropped:
+            step = core.change(purge("q", positions=[position])).steps[0]
+            position, dropped = step.positions[0], dropped + step.messages[0]
+            parts.append(details(core))
+    assert dropped == len(keys) * (ranges + 2) and not backlog(core, "q") and not sum(parts[-1])
+    done = [(before[0] - after[0], before[1] - after[1]) for before, after in pairwise(parts)]
+    assert max(count for _, count in done) <= bindings * DONE_RANGES_PER_APPLIED + ranges
+    assert sum(rows == 0 for rows, _ in done) <= 3, "but for buckets that have none, and the end"
+    core.check()
+
+
+def details(core: CoreDriver) -> tuple[int, int]:
+    """How many rows with details there are, and how many done ranges in them."""
+    rows = [row for _, row in core.tables.detail.scan()]
+    return len(rows), sum(map(count_done, rows))
+
+
+def test_a_binding_that_comes_to_have_done_ranges_between_two_parts_is_purged_too() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "a", "b", "c"))
+    core.change(*(publish(key, *[b""] * 10) for key in "abc"))
+    with_done(core, "q", ["a", "b"], every_second(3))
+    with patch.object(engine, "PURGE_BINDINGS_MAX", 1):
+        first = core.change(purge("q")).steps[0]
+        assert first.positions[0]
+        core.change(*(publish(key, *[b""] * 10) for key in "abc"))
+        with_done(core, "q", ["c"], every_second(3))
+        dropped, position = first.messages[0], first.positions[0]
+        while position:
+            step = core.change(purge("q", positions=[position])).steps[0]
+            dropped, position = dropped + step.messages[0], step.positions[0]
+    assert dropped == 60 - 9 and not backlog(core, "q") and details(core) == (0, 0)
     core.check()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import LOOK_MEMBERS_PER_TURN, LOWEST_NOTED_MEMBERS_MIN, TRIM_DELAY_MS
+from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.reading import describe_key
-from tests.slice_node.core_driver import CoreDriver, bind, declare, drop, publish, unbind
+from tests.slice_node.core_driver import CoreDriver, bind, declare, drop, every_second, publish, unbind, with_done
 
 MEMBERS = 4 * LOWEST_NOTED_MEMBERS_MIN
 
@@ -171,4 +174,43 @@ def test_what_moves_during_a_look_is_looked_at_again() -> None:
     acked_by(core, session, "k", range(members // 2, members), 1, 2)
     core.settle()
     assert low_of(core, "k") == 2
+    core.check()
+
+
+def refuse_to_decode(flat: Sequence[int]) -> Ranges:
+    raise AssertionError(f"{len(flat) // 2} done ranges are decoded")
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_look_decodes_no_done_ranges(monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
+    core = CoreDriver()
+    core.change(declare("q", "r"), bind("q", "k"), bind("r", "k"))
+    core.change(publish("k", *[b""] * 10))
+    for queue in ("q", "r"):
+        with_done(core, queue, ["k"], every_second(3))
+    if ended:
+        core.change(unbind("q", "k"), unbind("r", "k"))
+    monkeypatch.setattr(Ranges, "of_sorted", refuse_to_decode)
+    core.settle()
+    assert low_of(core, "k") == 1
+
+
+@pytest.mark.parametrize("ended", [0, 40, 150])
+@pytest.mark.parametrize("count", [40, 150])
+def test_a_dropped_queue_gives_up_its_bindings_without_decoding_their_done_ranges(
+    monkeypatch: pytest.MonkeyPatch, count: int, ended: int
+) -> None:
+    core = CoreDriver()
+    keys = [f"k{number}" for number in range(count)]
+    core.change(declare("q", "r"), bind("q", *keys), bind("r", *keys))
+    core.change_all(publish(key, *[b""] * 10) for key in keys)
+    with_done(core, "q", keys, every_second(3))
+    if ended:
+        core.change(unbind("q", *keys[:ended]))
+    with monkeypatch.context() as patched:
+        patched.setattr(Ranges, "of_sorted", refuse_to_decode)
+        core.change(drop("q"))
+        core.settle()
+    assert not list(core.tables.detail.scan()) and not list(core.tables.ended.scan())
+    assert describe_key(core.state, b"k0").exists
     core.check()

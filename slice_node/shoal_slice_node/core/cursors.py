@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal_slice_node.core.queues import Queue
-from shoal_slice_node.core.rows.detail_row import decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import cursor_and_end, detail_key
 from shoal_slice_node.core.rows.queue_cursor import read_cursor
 from shoal_slice_node.core.tables import Tables
 
@@ -25,5 +25,5 @@ def cursor_of_ended(tables: Tables, queue_id: bytes, key_id: bytes) -> int | Non
     row = tables.detail.get(detail_key(queue_id, key_id))
     if row is None:
         return None
-    detail = decode_detail(row)
-    return detail.cursor if detail.ended else None
+    cursor, end = cursor_and_end(row)
+    return cursor if end else None

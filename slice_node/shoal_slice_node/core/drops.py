@@ -18,7 +18,7 @@ from shoal_slice_node.core.lookups import bound_key
 from shoal_slice_node.core.producers import forget_producer
 from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.records import decode_reclaim
-from shoal_slice_node.core.rows.detail_row import KEY_ID
+from shoal_slice_node.core.rows.detail_row import KEY_ID, detail_key
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE, decode_idle_producer
 from shoal_slice_node.core.state import State
@@ -65,15 +65,25 @@ def _reclaim_step(state: State, queue: Queue, budget: BindingBudget) -> bool:
     bucket = queue.last_bucket()
     budget.left -= len(bucket.starts) + 1
     for key_id in list(bucket.starts):
+        _forget_detail(state, queue, key_id)
         end_binding(state, queue, key_id, bound_key(tables, key_id)[1], discard=True)
         queue.bindings -= 1
-    for row_key, _ in list(islice(tables.detail.scan(queue.id), BUCKET_ENTRIES_MEAN)) if queue.details else ():
+    rows = islice(tables.detail.scan(queue.id), BUCKET_ENTRIES_MEAN if queue.details else 0)
+    for key_id in [row_key[KEY_ID] for row_key, _ in rows]:
         budget.left -= 1
-        discard_ended_or_live(state, queue, row_key[KEY_ID])
+        discard_ended_or_live(state, queue, key_id)
     if queue.extra_buckets:
         queue.drop_last_bucket()
         return False
     return not queue.details
+
+
+def _forget_detail(state: State, queue: Queue, key_id: bytes) -> None:
+    """Of a live binding that ends without a backlog: to end it would decode its done ranges first."""
+    row_key = detail_key(queue.id, key_id)
+    if queue.details and state.tables.detail.get(row_key) is not None:
+        state.tables.detail.delete(row_key)
+        queue.details -= 1
 
 
 def discard_ended_or_live(state: State, queue: Queue, key_id: bytes) -> None:

@@ -14,7 +14,8 @@ BINDINGS_PER_QUEUE_MAX: Final = 100_000
 """Keys of one queue: a login of a tenth of a second."""
 
 PURGE_BINDINGS_MAX: Final = 1_000
-"""Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part."""
+"""Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part.
+DONE_RANGES_PER_APPLIED of a binding count as one more."""
 
 REFUSALS_BYTES_MAX: Final = 64 << 10
 """Refusals with texts in one outcome; further ones have code and figures. Forming as many texts takes a few ms, and the
@@ -66,7 +67,8 @@ APPLIED_PER_STEP: Final = 16
 """Keys or queues of a record that are applied in one step: under 1 ms. Others than the core's users go on between."""
 
 DONE_RANGES_PER_APPLIED: Final = 16
-"""Done ranges of a binding that count there as one key more: a row of 2,000 takes 0.2 ms, and has a step of its own."""
+"""Done ranges of a binding that count there, and in a purge, as one key more: a row of 2,000 takes 0.2 ms, and has a
+step of its own."""
 
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""

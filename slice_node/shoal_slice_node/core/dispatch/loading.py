@@ -55,18 +55,19 @@ def load_streams(state: State, feed: Feed, on_stream: OnStream) -> Generator[int
 def _load_ended(state: State, feed: Feed, on_stream: OnStream) -> Generator[int, None, None]:
     after = bytes(8)
     while (queue := state.load_queue_by_id(feed.queue_id)) is not None and queue.details:
-        found = list(islice(state.tables.detail.scan(queue.id, detail_key(queue.id, after)), LOAD_DETAILS_PER_STEP))
-        cost = 0
-        for row_key, _ in found:
+        count = cost = 0
+        rows = state.tables.detail.scan(queue.id, detail_key(queue.id, after))
+        for row_key, _ in islice(rows, LOAD_DETAILS_PER_STEP):
+            count += 1
             after = next_id(row_key[KEY_ID])
             if row_key[KEY_ID] not in feed.streams:
                 cost += _add(state, feed, queue, row_key[KEY_ID], on_stream)
             if cost > _RANGES_COST_PER_STEP:
                 break  # What is left is looked for anew.
         else:
-            if len(found) < LOAD_DETAILS_PER_STEP:
+            if count < LOAD_DETAILS_PER_STEP:
                 return
-        yield len(found) + cost
+        yield count + cost
 
 
 def add_stream(state: State, feed: Feed, key_id: bytes, on_stream: OnStream) -> None:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from struct import Struct
+from struct import Struct, unpack_from
 from typing import Final
 
 from shoal_slice_node.core.ranges import Ranges
@@ -46,6 +46,18 @@ def encode_detail(detail: Detail) -> bytes:
 def count_done(row: bytes) -> int:
     """How many done ranges a row has."""
     return (len(row) - _HEADER.size) // 16
+
+
+def count_done_offsets(row: bytes) -> int:
+    """How many offsets its done ranges hold: twice as fast as to make them."""
+    flat: tuple[int, ...] = unpack_from(f">{2 * count_done(row)}Q", row, _HEADER.size)
+    return sum(flat[1::2]) - sum(flat[::2])
+
+
+def cursor_and_end(row: bytes) -> tuple[int, int]:
+    """What its header says, without a look at the done ranges. The end of a live binding is 0."""
+    _, _, cursor, end = _HEADER.unpack_from(row)
+    return cursor, end
 
 
 def decode_detail(row: bytes) -> Detail:
