@@ -11,12 +11,12 @@ import pytest
 
 from shoal_contract.errors import Corrupt, Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters import commit_loop
+from shoal_slice_node.adapters import ack_flush, commit_loop
 from shoal_slice_node.adapters.ack_flush import AckFlush
 from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks, Item
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.reading import describe_queue
-from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
+from shoal_slice_node.core.records import NO_PRODUCER, Acked, ChangeHead, Kind, encode_acks, encode_change
 
 from .core_driver import CoreDriver, bind, declare, publish
 
@@ -315,3 +315,34 @@ async def test_acks_are_not_flushed_in_the_middle_of_a_record(monkeypatch: pytes
             flush.flush()
         assert await flush.settled() is None
         assert done.done(), "it waited until the record was whole"
+
+
+async def test_acks_are_taken_when_their_record_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken when it was submitted, they were skipped for as long as others bound from the key's history."""
+    taken_at: list[int] = []
+
+    def encode(acks: list[Acked], lsn: int) -> bytes:
+        taken_at.append(lsn)
+        return encode_acks(acks, lsn)
+
+    monkeypatch.setattr(ack_flush, "encode_acks", encode)
+    async with looped() as (found, _):
+        core = found.core
+        await found.change(declare("q"), bind("q", "k"))
+        session = core.session()
+        core.attach(session, "q")
+        await found.change(publish("k", b"body"))
+        core.pump()
+        core.take(session)
+        core.ack(session, "k", 0, 2)
+        flush = AckFlush(found.loop, core.dispatcher)
+        found.disk.hold = held = threading.Event()
+        written = asyncio.create_task(found.change(declare("other")))
+        while not found.loop._taken:  # noqa: ASYNC110 - the loop is doing it
+            await asyncio.sleep(0)
+        flush.flush()
+        assert flush.under_way and not taken_at
+        held.set()
+        await written
+        assert await flush.settled() is None
+        assert len(taken_at) == 1 and not core.dispatcher.acks.waiting
