@@ -76,7 +76,7 @@ async def test_figures_say_who_and_what_and_a_unary_purge_drops_all(channel: grp
     assert (found.slice, found.node, found.epoch, found.partitions) == ("s01", "n01", 3, PARTITIONS_DEFAULT)
     assert (found.queues, found.keys, found.bindings, found.sessions) == (1, 1, 1, 0)
     assert (found.counters.publishes, found.counters.purges, found.counters.refusals) == (2, 2, 1)
-    assert found.journal.applied_lsn == found.checkpoint.lag_records == found.journal.lsn
+    assert found.journal.applied_lsn == found.checkpoint.lag_records <= found.journal.lsn  # One may be under way.
     assert found.journal.segments == 1 and 0 < found.journal.bytes < found.disk_bytes
 
 
