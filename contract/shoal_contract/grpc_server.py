@@ -20,8 +20,9 @@ OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_send_message_length", FRAME_BYTES_MAX),
     # No connection alone may have all the places that calls wait for.
     ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION_MAX),
-    # It would count calls that are answered and not yet freed, and refuse those of clients that keep to the limit.
-    ("grpc.http.overload_protection", 0),
+    # Calls that were cut off count until they are freed: one connection that starts and resets them without end would
+    # otherwise fill the line that new calls of everybody stand in. See CALLS_PER_CONNECTION_MAX.
+    ("grpc.http.overload_protection", 1),
     # Two processes must never share a port by accident: the second one fails to start.
     ("grpc.so_reuseport", 0),
     # A client that is gone without a word is noticed within 30 s; clients may ping as often as every 5 s.

@@ -29,9 +29,10 @@ HANDSHAKE_MS_MAX: Final = 5_000
 network."""
 
 CALLS_PER_CONNECTION_MAX: Final = 200
-"""Calls and streams at a time on one connection to a gRPC server; a client's further ones wait in its own process. The
-client library has one stream a connection, and short calls; 100 is what HTTP/2 would have at least, and a program of
-another language may have that many sessions on one. Long streams that need each other must not be more."""
+"""Calls and streams at a time on one connection to a gRPC server; a client's further ones wait in its own process. One
+that has ended counts until it is freed; those beyond are refused then, so half as many are always answered. The client
+library has one stream a connection, and short calls; 100 is what HTTP/2 would have at least, and a program of another
+language may have that many sessions on one. Long streams that need each other must not be more."""
 
 ABORT_S: Final = 5.0
 """How long the client of a call that a server ends may take to read what was written before. Then it is hung up on."""

@@ -1,48 +1,78 @@
-"""The gRPC server of every process: how many calls one connection may have at a time, and that further ones wait."""
+"""The gRPC server of every process: how many calls one connection may have at a time, and that others have theirs."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 
 from shoal_contract import grpc_server
+from shoal_contract.errors import ResourceExhausted, Unavailable
+from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import CALLS_PER_CONNECTION_MAX
 from tests.contract.conftest import WAIT_S, until
 
+HALF = CALLS_PER_CONNECTION_MAX // 2
 
-async def test_calls_beyond_those_of_a_connection_wait_for_their_turn_in_the_client() -> None:
-    begun, release = 0, asyncio.Event()
 
-    async def wait(request: bytes, context: Any) -> bytes:
-        nonlocal begun
-        begun += 1
-        await release.wait()
+class Waiting:
+    """A server whose calls wait for `release`, and connections to it."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self.address = grpc_server.listen(server, "127.0.0.1:0")
+        self.begun = 0
+        self.release = asyncio.Event()
+
+    async def wait(self, request: bytes, context: Any) -> bytes:
+        self.begun += 1
+        await self.release.wait()
         return request
 
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Callable[[bytes], Any]]:
+        async with grpc.aio.insecure_channel(self.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            await channel.channel_ready()
+            call: Any = channel.unary_unary("/test.Test/Wait")
+            yield call
+
+
+@asynccontextmanager
+async def waiting() -> AsyncIterator[Waiting]:
     server = grpc_server.new_server(calls_max=10 * CALLS_PER_CONNECTION_MAX)
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Wait": grpc.unary_unary_rpc_method_handler(wait)}
+    served = Waiting(server)
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Wait": grpc.unary_unary_rpc_method_handler(served.wait)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", handlers),))
-    address = grpc_server.listen(server, "127.0.0.1:0")
     await server.start()
-    options = [("grpc.use_local_subchannel_pool", 1)]
     try:
-        async with (
-            asyncio.timeout(WAIT_S),
-            grpc.aio.insecure_channel(address, options) as many,
-            grpc.aio.insecure_channel(address, options) as one,
-        ):
-            await many.channel_ready()
-            wait_on_many: Any = many.unary_unary("/test.Test/Wait")
-            calls: list[Any] = [wait_on_many(b"") for _ in range(CALLS_PER_CONNECTION_MAX + 50)]
-            await until(lambda: begun >= CALLS_PER_CONNECTION_MAX)
-            wait_on_one: Any = one.unary_unary("/test.Test/Wait")
-            other: Any = wait_on_one(b"x")
-            await until(lambda: begun > CALLS_PER_CONNECTION_MAX)
-            assert begun == CALLS_PER_CONNECTION_MAX + 1, "only the other connection's"
-            release.set()
-            assert await other == b"x"
-            assert await asyncio.gather(*calls) == [b""] * len(calls)
+        async with asyncio.timeout(WAIT_S):
+            yield served
     finally:
         await server.stop(0)
+
+
+async def test_calls_beyond_those_of_a_connection_wait_or_are_refused_and_leave_others_alone() -> None:
+    async with waiting() as served, served.connection() as many, served.connection() as one:
+        calls: list[Any] = [many(b"") for _ in range(CALLS_PER_CONNECTION_MAX + 50)]
+        await until(lambda: served.begun >= CALLS_PER_CONNECTION_MAX)
+        other = one(b"x")
+        await until(lambda: served.begun > CALLS_PER_CONNECTION_MAX)
+        assert served.begun == CALLS_PER_CONNECTION_MAX + 1, "only the other connection's"
+        served.release.set()
+        assert await other == b"x"
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert ends.count(b"") >= CALLS_PER_CONNECTION_MAX
+        for end in ends:
+            if end != b"":
+                assert isinstance(end, grpc.RpcError)
+                assert isinstance(from_rpc_error(end), Unavailable | ResourceExhausted)
+
+
+async def test_half_as_many_calls_are_answered_however_fast_they_follow() -> None:
+    """Calls that are answered count until they are freed."""
+    async with waiting() as served, served.connection() as call:
+        served.release.set()
+        for _ in range(20):
+            assert await asyncio.gather(*(call(b"x") for _ in range(HALF))) == [b"x"] * HALF
