@@ -16,18 +16,25 @@ LOCATES_EACH_MAX: Final = 3
 
 LOCATE_READ_S: Final = 2.0
 LOCATE_READ_CROWDED_S: Final = 0.1
-"""A Locate whose request does not come in this time gives its place to another; sooner where others wait. Requests come
-with their call, but for those of more than 64 KiB: those of most keys need 200 Mbit/s then."""
+"""A Locate whose request does not come in this time gives its place to another; sooner where others wait. Up to
+UNREAD_BYTES come with the call; the rest a round trip later, and requests of most keys need 200 Mbit/s then."""
 
 LOCATES_WAITING_MAX: Final = 200
 LOCATES_WAITING_EACH_MAX: Final = 100
-"""Locate calls that wait to be read, in all and of one connection: 64 KiB of each may have arrived."""
+"""Locate calls that wait to be read, in all and of one connection: UNREAD_BYTES of each may have arrived."""
 
 LOCATES: Final = PlacesLimits(LOCATES_MAX, LOCATES_EACH_MAX, LOCATES_WAITING_MAX, LOCATES_WAITING_EACH_MAX)
 """The same as they are given."""
 
-WATCHERS_EACH_MAX: Final = 100
+WATCHERS_EACH_MAX: Final = 10
 """Streams that watch the map on one connection. A client needs one; those behind a proxy may share a connection."""
+
+UNREAD_BYTES: Final = 1 << 10
+"""What the transport takes of a request that nobody reads: a watcher's, or a Locate's before its turn. A few keys
+fit."""
+
+REFUSED_S: Final = 0.2
+"""How long one that is turned away may take to read that. Then it is hung up on: others need its call's place."""
 
 STEPS_KEPT: Final = 64
 """Encoded answers to watchers, for all that need the same: 5 KB each."""
@@ -39,10 +46,10 @@ MEMORY_MIB_DEFAULT: Final = 256
 """Memory that a redirector may take, as the chart limits it."""
 
 OTHER_BYTES: Final = 136 << 20
-"""Of it for all but watchers: program and map 50 MiB, Locate calls at their bounds 65, HTTP 16, and a reserve."""
+"""Of it for all but watchers: program and map 50 MiB, Locates 52, other calls 12, HTTP 16, and a reserve."""
 
 WATCHER_BYTES: Final = 40 << 10
-"""A watcher with a connection of its own: 38.6 KB measured, 22.8 KB on a connection that others share."""
+"""A watcher with a connection of its own: 38.6 KB measured, 22.8 KB where others share it; and UNREAD_BYTES."""
 
 CALLS_BESIDE_WATCHERS: Final = LOCATES_WAITING_MAX + LOCATES_MAX + 300
 """gRPC calls that get in beside all watchers: Locates, and those that are told that there is no room."""

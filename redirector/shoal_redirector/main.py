@@ -74,8 +74,9 @@ def _grpc_options(watchers_max: int) -> grpc_server.Options:
         # A connection costs memory also without a call. Most clients have one; the rest is for those that only locate.
         ("grpc.max_allowed_incoming_connections", watchers_max + limits.CALLS_BESIDE_WATCHERS),
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX),
-        # Windows stay at 64 KiB, so a request that waits to be read holds no more here.
+        # Windows stay small, so a request that nobody reads holds no more here; reading a Locate opens its window.
         ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", limits.UNREAD_BYTES),
     )
 
 

@@ -114,7 +114,7 @@ async def test_many_large_locates_are_answered_or_refused_and_hold_little(redire
     largest = wire.LocateRequest(keys=[b"k" * 255] * 10_000)
     before = resident_bytes(redirector.process.pid)
     peak = before
-    calls = [asyncio.ensure_future(_located(redirector, largest)) for _ in range(120)]
+    calls = [asyncio.ensure_future(_located(redirector.channel, largest)) for _ in range(120)]
     while not all(call.done() for call in calls):
         peak = max(peak, resident_bytes(redirector.process.pid))
         await asyncio.sleep(0.01)
@@ -160,13 +160,13 @@ async def test_silent_locates_of_one_connection_do_not_take_the_room_of_others(r
 async def test_watchers_of_one_connection_do_not_take_the_room_of_others(etcd: LocalEtcd, cluster: None) -> None:
     """No new client got a map any more."""
     async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S):
-        process = await launch(etcd.endpoint, "--memory-mib", "139")
+        process = await launch(etcd.endpoint, "--memory-mib", "137")
         stack.push_async_callback(end, process)
         redirector = await until_ready(process, stack)
-        room = limits.watchers_max(139)
-        assert room < limits.WATCHERS_EACH_MAX
-        greedy = await stack.enter_async_context(_alone(redirector))
-        calls: list[Watch] = [RedirectorServiceStub(greedy).WatchMap(wire.WatchMapRequest()) for _ in range(room)]
+        room = limits.watchers_max(137)
+        channels = [await stack.enter_async_context(_alone(redirector)) for _ in range(limits.WATCHERS_EACH_MAX)]
+        greedy = [RedirectorServiceStub(channels[i // limits.WATCHERS_EACH_MAX]) for i in range(room)]
+        calls: list[Watch] = [stub.WatchMap(wire.WatchMapRequest()) for stub in greedy]
         assert await versions(calls) == {1}
         ends = [asyncio.ensure_future(_failure(call.read())) for call in calls]
         assert await versions([await watch(redirector, stack)]) == {1}
@@ -176,6 +176,26 @@ async def test_watchers_of_one_connection_do_not_take_the_room_of_others(etcd: L
         for call in calls:
             call.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
+
+
+async def test_requests_of_watchers_that_nobody_reads_hold_next_to_nothing(redirector: Redirector) -> None:
+    """64 KiB of each was held, and a connection had a hundred: 4,000 of them took 400 MiB."""
+    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S):
+        writes: list[asyncio.Future[None]] = []
+        before = resident_bytes(redirector.process.pid)
+        for _ in range(20):
+            channel = await stack.enter_async_context(_alone(redirector))
+            watch_map: Any = channel.stream_stream("/shoal.v1.RedirectorService/WatchMap")
+            calls = [watch_map() for _ in range(limits.WATCHERS_EACH_MAX)]
+            writes += [asyncio.ensure_future(call.write(b"x" * 60_000)) for call in calls]
+            await asyncio.gather(*(call.read() for call in calls))
+            # Comes after what those before it could send.
+            await RedirectorServiceStub(channel).Locate(wire.LocateRequest(keys=[b"a"]))
+        grown = resident_bytes(redirector.process.pid) - before
+        for write in writes:
+            write.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)
+        assert grown / len(writes) < limits.WATCHER_BYTES
 
 
 def _alone(redirector: Redirector) -> grpc.aio.Channel:
@@ -189,10 +209,10 @@ async def _failure(call: Awaitable[Any]) -> Exception:
     return from_rpc_error(caught.value)
 
 
-async def _located(redirector: Redirector, request: wire.LocateRequest) -> int:
+async def _located(channel: grpc.aio.Channel, request: wire.LocateRequest) -> int:
     """How many keys; 0 if it was refused for want of room, or of time to read it."""
     try:
-        return len((await redirector.stub.Locate(request, timeout=WAIT_S)).owners)
+        return len((await RedirectorServiceStub(channel).Locate(request, timeout=WAIT_S)).owners)
     except grpc.aio.AioRpcError as error:
         assert isinstance(from_rpc_error(error), ResourceExhausted | DeadlineExceeded)
         return 0

@@ -55,7 +55,7 @@ class RedirectorService:
             async with self._places.place(context.peer()):
                 return self._located(decode(wire.LocateRequest.FromString, await self._read(context)))
         except ShoalError as error:
-            await abort(context, error)
+            await abort(context, error, limits.REFUSED_S)
 
     def _located(self, request: wire.LocateRequest) -> wire.LocateResponse:
         """Raises TooLarge, InvalidName, Unavailable."""
@@ -83,7 +83,7 @@ class RedirectorService:
                     await context.write(self._steps.encoded(sent, directory, self._board.age_ms))
                     sent = directory
         except ShoalError as error:
-            await abort(context, error)
+            await abort(context, error, limits.REFUSED_S)
 
     async def _read(self, context: Context) -> bytes:
         """The one message of a call. Raises DeadlineExceeded, Malformed."""
