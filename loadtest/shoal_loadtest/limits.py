@@ -20,7 +20,7 @@ GROUP_SIZE_DEVIATION: Final = 13.1
 GROUP_SIZE_MAX: Final = 785
 """Group sizes as measured there. A lognormal of this mean and deviation has its largest of 132,000 just there, too."""
 
-POPULATION_FORM: Final = 2
+POPULATION_FORM: Final = 3
 """Rises with the form of a node's store: a population that an earlier version kept cannot be opened by this one."""
 
 POPULATE_QUEUES_PER_FRAME: Final = 100
