@@ -26,7 +26,6 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_loadtest.greedy_session import (
-    OPTIONS,
     GreedySession,
     bind_step,
     keys_in_turn,
@@ -48,6 +47,7 @@ from shoal_loadtest.limits import (
     GREEDY_UNREAD,
     GREEDY_WINDOW_MESSAGES,
 )
+from shoal_loadtest.load_session import OPTIONS
 
 Go = Callable[[], Awaitable[None]]
 """What to do once the clock runs, for ever."""

@@ -5,22 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any
 
-import grpc
-
-from shoal_contract.limits import FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX, PRODUCER_BYTES
-from shoal_contract.tasks import Tasks
+from shoal_contract.limits import FRAME_OPERATIONS_MAX, PRODUCER_BYTES
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_loadtest.failure import BenchFailed
-
-OPTIONS = (("grpc.max_receive_message_length", FRAME_BYTES_MAX), ("grpc.use_local_subchannel_pool", 1))
-"""A connection of its own."""
+from shoal_loadtest.load_session import OwnConnection
 
 
-class GreedySession:
+class GreedySession(OwnConnection):
     """Use as `async with GreedySession(address) as session:`. `reads` False: nothing is ever taken from it."""
 
     def __init__(
@@ -30,30 +23,22 @@ class GreedySession:
         delivered: Callable[[wire.Delivery], None] = lambda _: None,
         reads: bool = True,
     ) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        super().__init__(address, "greedy session")
         self._window_bytes = window_bytes
         self._delivered = delivered
         self._reads = reads
         self._waiting: dict[int, asyncio.Future[wire.Answer]] = {}
         self._sequence = 0
         self._writing = asyncio.Lock()  # gRPC takes one write at a time.
-        self._tasks = Tasks("greedy session")
 
     async def __aenter__(self) -> GreedySession:
-        self._call: Any = SliceServiceStub(self._channel).Session(wait_for_ready=True)
+        self._call = SliceServiceStub(self._channel).Session(wait_for_ready=True)
         await self._call.write(
             wire.SessionRequest(open=wire.Open(producer=os.urandom(PRODUCER_BYTES), window_bytes=self._window_bytes))
         )
         if self._reads:
             self._tasks.start("read", self._read(), awaited=True)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._tasks.close()
-        self._call.cancel()
-        await self._channel.close()
 
     async def send(self, request: wire.SessionRequest) -> asyncio.Future[wire.Answer]:
         """What will have the answer. Raises grpc.RpcError when the slice has ended the session."""

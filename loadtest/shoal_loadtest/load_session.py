@@ -23,7 +23,7 @@ from shoal_loadtest.limits import ANSWER_S_MAX
 Answered = Callable[[wire.Answer], None]
 OnDeliveries = Callable[[Sequence[wire.Delivery]], None]
 _METHOD = "/shoal.v1.SliceService/Session"
-_OPTIONS = (
+OPTIONS = (
     ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
     ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
     # A connection of its own, as a client process would have.
@@ -31,18 +31,34 @@ _OPTIONS = (
 )
 
 
-class LoadSession:
+class OwnConnection:
+    """A session's stream over a connection of its own, and the tasks that read it: they end together."""
+
+    _call: Any
+
+    def __init__(self, address: str, name: str) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._tasks = Tasks(name)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.close()
+        self._call.cancel()
+        await self._channel.close()
+
+
+class LoadSession(OwnConnection):
     """Use as `async with LoadSession(address) as session:`. An answer that is an error fails the whole session."""
 
     def __init__(self, address: str, on_deliveries: OnDeliveries | None = None, window_bytes: int = 0) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        super().__init__(address, "load session")
         self._on_deliveries = on_deliveries
         self._window_bytes = window_bytes
         self._waiting: dict[int, Answered] = {}
         """By sequence, in the order sent: bounded by the frames that the bench keeps in flight."""
         self._sequence = 0
         self._failure: BaseException | None = None
-        self._tasks = Tasks("load session")
 
     async def __aenter__(self) -> LoadSession:
         method: Any = self._channel.stream_stream(_METHOD, None, wire.SessionResponse.FromString)
@@ -51,13 +67,6 @@ class LoadSession:
         await self._call.write(wire.SessionRequest(open=opened).SerializeToString())
         self._reader = self._tasks.start("read", self._read(), awaited=True)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._tasks.close()
-        self._call.cancel()
-        await self._channel.close()
 
     async def send(self, frame: Frame, answered: Answered) -> None:
         """Returns when the transport has the frame. Raises BenchFailed if the session is over."""

@@ -17,5 +17,5 @@ def source_of(session: Session) -> Source:
 def made(item: Item) -> Item:
     """As the commit loop has it when it writes it."""
     if item.make is not None:
-        item.payload, item.make = item.make(), None
+        item.payload = item.make()
     return item

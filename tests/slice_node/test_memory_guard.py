@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -14,12 +17,15 @@ from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import mapped_memory, watchman, writers
-from shoal_slice_node.adapters.broker import BrokerOptions
+from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import MEMORY_HIGH
 
 from .brokers import OPTIONS, connected, running
 from .raw_session import RawSession
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 WAIT_S = 30
 
@@ -30,8 +36,16 @@ class Held:
     def __init__(self) -> None:
         self.bytes = 0
 
-    def options(self) -> BrokerOptions:
-        return replace(OPTIONS, own_bytes=lambda: self.bytes)
+
+@asynccontextmanager
+async def guarded(folder: Path, held: Held) -> AsyncIterator[tuple[Broker, SliceServiceAsyncStub]]:
+    """A broker that seems to hold so much, and a stub to it."""
+    async with (
+        running(folder, options=replace(OPTIONS, own_bytes=lambda: held.bytes)) as broker,
+        connected(broker, folder) as channel,
+        asyncio.timeout(WAIT_S),
+    ):
+        yield broker, SliceServiceStub(channel)
 
 
 async def ended_for_memory(session: RawSession) -> bool:
@@ -62,12 +76,7 @@ async def test_above_its_budget_a_node_ends_silent_sessions_and_far_above_takes_
     times: float, silent_ms: int, idle_ends: bool, consumer_ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held()
-    async with (
-        running(tmp_path, options=held.options()) as broker,
-        connected(broker, tmp_path) as channel,
-        asyncio.timeout(WAIT_S),
-    ):
-        stub = SliceServiceStub(channel)
+    async with guarded(tmp_path, held) as (broker, stub):
         await stub.Declare(wire.DeclareRequest(queue=b"q"))
         consumer, idle = await RawSession.open(stub), await RawSession.open(stub)
         await consumer.attach([b"q"])
@@ -95,11 +104,7 @@ async def test_memory_that_nobody_can_give_back_locks_nobody_out(
 ) -> None:
     held = Held()
     held.bytes = 1 << 40
-    async with (
-        running(tmp_path, options=held.options()) as broker,
-        connected(broker, tmp_path) as channel,
-        asyncio.timeout(WAIT_S),
-    ):
+    async with guarded(tmp_path, held) as (broker, stub):
         broker.watch.guard_memory()
         assert broker.watch.memory_short is not None
         now_ms = steady_ms()
@@ -108,7 +113,7 @@ async def test_memory_that_nobody_can_give_back_locks_nobody_out(
             assert broker.watch.memory_short is not None
             broker.watch.guard_memory()
         assert broker.watch.memory_short is None
-        await (await RawSession.open(SliceServiceStub(channel))).attach([])
+        await (await RawSession.open(stub)).attach([])
 
 
 async def test_what_is_held_for_long_does_not_become_the_budget(
@@ -117,11 +122,7 @@ async def test_what_is_held_for_long_does_not_become_the_budget(
     """The bound followed what an attacker held: in three strokes 1,500 MB of 512, and nobody was ended."""
     held = Held()
     held.bytes = int(2 * OPTIONS.memory.budget_bytes)
-    async with (
-        running(tmp_path, options=held.options()) as broker,
-        connected(broker, tmp_path) as channel,
-        asyncio.timeout(WAIT_S),
-    ):
+    async with guarded(tmp_path, held) as (broker, stub):
         now_ms = steady_ms()
         broker.watch.guard_memory()
         monkeypatch.setattr(watchman, "steady_ms", lambda: now_ms + 30_000)
@@ -129,7 +130,7 @@ async def test_what_is_held_for_long_does_not_become_the_budget(
         broker.watch.guard_memory()
         assert broker.watch.memory_short is None, "it is let be"
         monkeypatch.undo()
-        session = await RawSession.open(SliceServiceStub(channel))
+        session = await RawSession.open(stub)
         await session.attach([])
         monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + 60_000)
         broker.watch.guard_memory()
@@ -139,12 +140,7 @@ async def test_what_is_held_for_long_does_not_become_the_budget(
 async def test_who_opened_last_ends_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchman, "SESSIONS_ENDED_PER_LOOK", 1)
     held = Held()
-    async with (
-        running(tmp_path, options=held.options()) as broker,
-        connected(broker, tmp_path) as channel,
-        asyncio.timeout(WAIT_S),
-    ):
-        stub = SliceServiceStub(channel)
+    async with guarded(tmp_path, held) as (broker, stub):
         old, new = await RawSession.open(stub), await RawSession.open(stub)
         await old.attach([])
         await new.attach([])

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -28,7 +28,6 @@ from shoal_slice_node.adapters import (
     servers,
     slice_service,
     unary,
-    writers,
 )
 from shoal_slice_node.adapters.limits import (
     LARGE_ANSWER_BYTES,
@@ -41,6 +40,10 @@ from shoal_slice_node.adapters.unary import parse
 
 from .brokers import OPTIONS, connected, running, served
 from .raw_session import NARROW, RawSession
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
+    from shoal_slice_node.adapters.broker import Broker
 
 WAIT_S = 30
 
@@ -186,15 +189,13 @@ async def test_a_stream_that_sends_nothing_ends(
         assert isinstance(error, DeadlineExceeded) and "0.2 s" in error.message
 
 
-async def test_a_session_that_does_not_read_its_answers_ends_when_others_need_the_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The share of answers was never quite full, so it never ended, and all others waited for ever."""
-    monkeypatch.setattr(writers, "STALLED_SESSION_MS", 300)
-    options = replace(OPTIONS, memory=replace(OPTIONS.memory, answers_bytes=0))  # Room for one.
+@contextlib.asynccontextmanager
+async def room_for_one_answer(folder: Path) -> AsyncIterator[tuple[Broker, grpc.aio.Channel, SliceServiceAsyncStub]]:
+    """A broker with three large messages for a queue, a channel that takes little of what is not read, and a stub."""
+    options = replace(OPTIONS, memory=replace(OPTIONS.memory, answers_bytes=0))
     async with (
-        running(tmp_path, options=options) as broker,
-        served(broker, tmp_path) as address,
+        running(folder, options=options) as broker,
+        served(broker, folder) as address,
         grpc.aio.insecure_channel(address, options=NARROW) as narrow,
         grpc.aio.insecure_channel(address) as channel,
     ):
@@ -203,6 +204,12 @@ async def test_a_session_that_does_not_read_its_answers_ends_when_others_need_th
         await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
         for _ in range(3):
             await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[bytes(1 << 20)])))
+        yield broker, narrow, stub
+
+
+async def test_a_session_that_does_not_read_its_answers_ends_when_others_need_the_room(tmp_path: Path) -> None:
+    """The share of answers was never quite full, so it never ended, and all others waited for ever."""
+    async with room_for_one_answer(tmp_path) as (broker, narrow, stub):
         pull = wire.Pull(queue=b"q", messages_max=10, peek=True)
         greedy = await RawSession.open(SliceServiceStub(narrow))
         await greedy.write(wire.SessionRequest(pull=pull))
@@ -232,18 +239,7 @@ def test_padding_in_unknown_fields_is_not_kept() -> None:
 
 async def test_unary_answers_that_are_not_read_end_when_others_wait(tmp_path: Path) -> None:
     """Each held its place, and room for a largest answer, for 30 s: six of them stopped all pulls."""
-    options = replace(OPTIONS, memory=replace(OPTIONS.memory, answers_bytes=0))  # Room for one.
-    async with (
-        running(tmp_path, options=options) as broker,
-        served(broker, tmp_path) as address,
-        grpc.aio.insecure_channel(address, options=NARROW) as narrow,
-        grpc.aio.insecure_channel(address) as channel,
-        asyncio.timeout(WAIT_S),
-    ):
-        stub = SliceServiceStub(channel)
-        await stub.Declare(wire.DeclareRequest(queue=b"q"))
-        await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
-        await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[bytes(1 << 20)])))
+    async with room_for_one_answer(tmp_path) as (broker, narrow, stub), asyncio.timeout(WAIT_S):
         request = wire.PullRequest(pull=wire.Pull(queue=b"q", messages_max=10, peek=True))
         greedy: Any = narrow.stream_stream("/shoal.v1.SliceService/Pull")()
         await greedy.write(request.SerializeToString())

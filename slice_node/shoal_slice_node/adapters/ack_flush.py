@@ -34,6 +34,8 @@ class AckFlush:
         """For the flush under way."""
         self._records = 0
         """Of the flush under way, submitted and not back."""
+        self._to_take = 0
+        """Streams that those of them will take which are not written yet."""
         self._failed = False
 
     def then(self, tell: Tell) -> None:
@@ -41,7 +43,8 @@ class AckFlush:
         self._told.append(tell)
 
     async def settled(self) -> ShoalError | None:
-        """Flushes now, and returns when that is done; what failed, if it did."""
+        """Flushes now; if a flush is under way, waits for the one after it, which maintenance begins. What failed, if
+        it did."""
         done: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
         self.then(lambda error: None if done.done() else done.set_result(error))
         await self._commit.between_records.wait()
@@ -62,19 +65,26 @@ class AckFlush:
             self._telling, self._told = self._told, []
             self._acks.begin_flush()
             self._failed = False
-        if self._acks.flushing and self._records < ACK_RECORDS_PER_TURN:
-            self._submit()
+        if self._may_submit():
+            self._submit(max(1, min(ACK_COST_PER_RECORD, self._acks.left - self._to_take)))
         self._finish_if_done()
-        return bool(self._acks.flushing) and self._records < ACK_RECORDS_PER_TURN
+        return self._may_submit()
 
-    def _submit(self) -> None:
+    def _may_submit(self) -> bool:
+        """Whether there is something that no record will take. The first record sees to feeds that have nothing."""
+        if not self._records:
+            return self._acks.flushing
+        return self._acks.left > self._to_take and self._records < ACK_RECORDS_PER_TURN
+
+    def _submit(self, cost: int) -> None:
         """A record of the next acks. They are taken when it is written: what is bound back between is known only for a
         while, and acks that were taken before it would have to be taken again, for as long as others bind."""
         batch = AckBatch()
 
         def make() -> bytes | None:
             nonlocal batch
-            batch = self._acks.take(ACK_COST_PER_RECORD)
+            batch, item.make = self._acks.take(cost), None
+            self._to_take -= cost
             item.operations = max(1, len(batch.acks))
             return encode_acks(batch.acks, self._commit.applied_lsn) if batch.acks else None
 
@@ -89,6 +99,8 @@ class AckFlush:
 
         def failed(error: ShoalError) -> None:
             self._records -= 1
+            if item.make is not None:
+                self._to_take -= cost
             self._acks.failed(batch)
             if isinstance(error, ResourceExhausted):
                 self._failed = True
@@ -97,7 +109,7 @@ class AckFlush:
                 self._tell(error)
 
         self._records += 1
-        cost = self._acks.left(ACK_COST_PER_RECORD)
+        self._to_take += cost
         item = Item(Kind.ACKS, b"", applied, failed, operations=cost, make=make)
         self._commit.submit(item)
 

@@ -1,7 +1,7 @@
 """Room for large answers: pulls, describes and lists begin when their answer will fit the memory that answers share.
 
-Each reserves the largest size at first, and keeps its real one once it is known, until the client has taken it. Sources
-(sessions, connections) come in turn, and who has an answer that is not taken comes after those who have none.
+Each reserves the largest size at first, and keeps its real one once it is known, until the client has taken it.
+Connections come in turn, and who has an answer that is not taken comes after those who have none.
 """
 
 from __future__ import annotations

@@ -92,25 +92,29 @@ class Watchman:
         held, the shorter the silence that ends a session. Where nobody is left to be ended, what is held is let be: a
         memory that the C library cannot give back must not lock all out."""
         held_bytes, now_ms = self._own_bytes(), steady_ms()
-        over = held_bytes / self._memory_bytes
-        error = ResourceExhausted(
+        ended = 0
+        if held_bytes > self._memory_bytes:
+            error = self._short(held_bytes)
+            ended = self._end_silent(held_bytes, error)
+        self._let_be_bytes = min(self._let_be_bytes, held_bytes + MEMORY_SLACK_BYTES)
+        if held_bytes <= max(MEMORY_HIGH * self._memory_bytes, self._let_be_bytes):
+            self.memory_short = None
+            self._short_since_ms = now_ms
+            return
+        if ended or self.memory_short is None:
+            _log.warning("%s; %d sessions end now", error, ended)
+        self.memory_short = error
+        if not ended and now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
+            self._let_be_bytes = held_bytes + MEMORY_SLACK_BYTES
+
+    def _short(self, held_bytes: int) -> ResourceExhausted:
+        return ResourceExhausted(
             f"this slice holds {held_bytes >> 20} MiB; its budget is {self._memory_bytes >> 20}: silent sessions end,"
             " and new ones are not taken, until it holds less",
             subject="memory",
             limit=self._memory_bytes,
             value=held_bytes,
         )
-        ended = self._end_silent(held_bytes, error) if over > 1 else 0
-        self._let_be_bytes = min(self._let_be_bytes, held_bytes + MEMORY_SLACK_BYTES)
-        if over <= MEMORY_HIGH or held_bytes <= self._let_be_bytes:
-            self.memory_short = None
-            self._short_since_ms = now_ms
-        else:
-            if ended or self.memory_short is None:
-                _log.warning("%s; %d sessions end now", error, ended)
-            self.memory_short = error
-            if not ended and now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
-                self._let_be_bytes = held_bytes + MEMORY_SLACK_BYTES
 
     def _end_silent(self, held_bytes: int, error: ShoalError) -> int:
         """How many sessions end."""

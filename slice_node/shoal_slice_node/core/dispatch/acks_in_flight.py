@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import islice
 
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -31,6 +30,8 @@ class AcksInFlight:
         """Feeds with acks since the flush under way began."""
         self._flushing: deque[tuple[Feed, deque[Stream]]] = deque()
         """What the flush under way has not taken yet."""
+        self.left = 0
+        """How many streams that are."""
 
     @property
     def waiting(self) -> bool:
@@ -70,11 +71,8 @@ class AcksInFlight:
             streams, feed.unflushed = feed.unflushed, {}
             feed.unapplied_acks += 1  # Until its last stream is taken.
             self._flushing.append((feed, deque(streams.values())))
+            self.left += len(streams)
         self._gathering = {}
-
-    def left(self, most: int) -> int:
-        """How many streams are to be taken, if fewer than `most`; at least 1."""
-        return max(1, min(most, sum(len(streams) for _, streams in islice(self._flushing, most))))
 
     def take(self, cost_max: int) -> AckBatch:
         """The next acks to journal, of about so much cost: what applying them takes grows with the done ranges of each
@@ -83,8 +81,10 @@ class AcksInFlight:
         while self._flushing and cost_max > 0:
             feed, streams = self._flushing[0]
             if feed.gone:
+                self.left -= len(streams)
                 streams.clear()
             while streams and cost_max > 0:
+                self.left -= 1
                 cost_max -= self._take_stream(feed, streams.popleft(), batch)
             if not streams:
                 self._flushing.popleft()
