@@ -11,7 +11,13 @@ from typing import Any, Final
 import grpc
 
 from shoal_contract.grpc_requests import DecodingChecked
-from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, FRAME_BYTES_MAX, HANDSHAKE_MS_MAX, REQUEST_BYTES_MAX
+from shoal_contract.limits import (
+    CALLS_PER_CONNECTION_MAX,
+    CALLS_WAITING_MAX,
+    FRAME_BYTES_MAX,
+    HANDSHAKE_MS_MAX,
+    REQUEST_BYTES_MAX,
+)
 
 Options = Sequence[tuple[str, Any]]
 
@@ -23,6 +29,8 @@ OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     # Calls that were cut off count until they are freed: one connection that starts and resets them without end would
     # otherwise fill the line that new calls of everybody stand in. See CALLS_PER_CONNECTION_MAX.
     ("grpc.http.overload_protection", 1),
+    ("grpc.server.max_pending_requests", CALLS_WAITING_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", CALLS_WAITING_MAX),
     # Two processes must never share a port by accident: the second one fails to start.
     ("grpc.so_reuseport", 0),
     # A client that is gone without a word is noticed within 30 s; clients may ping as often as every 5 s.

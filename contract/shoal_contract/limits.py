@@ -34,6 +34,10 @@ that has ended counts until it is freed; those beyond are refused then, so half 
 library has one stream a connection, and short calls; 100 is what HTTP/2 would have at least, and a program of another
 language may have that many sessions on one. Long streams that need each other must not be more."""
 
+CALLS_WAITING_MAX: Final = 20_000
+"""New calls that may stand in gRPC's own line, of all connections, until a turn of the loop takes or refuses them. Above
+it gRPC drops any call that comes, whoever made it; by itself it does so from 1,000 on."""
+
 ABORT_S: Final = 5.0
 """How long the client of a call that a server ends may take to read what was written before. Then it is hung up on."""
 

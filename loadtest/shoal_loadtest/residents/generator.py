@@ -224,7 +224,7 @@ async def generate(setting: Setting, part: int) -> None:
     town = Town(load, chance, part, setting.generators)
     faults = Faults()
     windows = Windows(town.places, faults, town.who)
-    watched = min(town.seats, setting.consumed_max // setting.generators)
+    watched = min(town.seats, setting.consumed_per_generator)
     commands, reports = await _pipes()
     async with shoal.connect(setting.redirector) as broker:
         inbox = broker.consume(

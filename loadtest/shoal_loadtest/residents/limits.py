@@ -68,6 +68,9 @@ CONSUMED_QUEUES_MAX: Final = 300_000
 """Queues consumed at a time, over all generators; every one at the hurdle. More would need about 2.5 KB each at the
 broker and as much at the generator, which share this machine; above, that share of residents checks every message."""
 
+CONSUMED_PER_SESSION_MAX: Final = 180_000
+"""Queues of one generator on one slice, on average: a session attaches at most 200,000, and slices are not all alike."""
+
 LOGINS_PER_BATCH: Final = 64
 CROWD_WORKERS: Final = 8
 """Of a crowd that comes or goes: as many logins in one go, and goes at a time: what fills two group commits."""

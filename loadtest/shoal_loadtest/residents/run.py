@@ -180,7 +180,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--at", default="", metavar="HOST:PORT", help="a running cluster's redirector; else a fresh one"
     )
-    parser.add_argument("--slices", type=int, default=limits.SLICES_DEFAULT, help="of the fresh cluster")
+    parser.add_argument("--slices", type=int, default=limits.SLICES_DEFAULT, help="of the cluster")
     parser.add_argument("--generators", type=int, default=1, metavar="N", help="processes that make the load")
     parser.add_argument("--consumed", type=int, default=limits.CONSUMED_QUEUES_MAX, metavar="N", help="queues at most")
     parser.add_argument("--seed", type=int, default=1)

@@ -7,7 +7,12 @@ from typing import Literal
 
 import msgspec
 
-from shoal_loadtest.residents.limits import CONSUMED_QUEUES_MAX, DURATION_S_DEFAULT, LOST_AFTER_S
+from shoal_loadtest.residents.limits import (
+    CONSUMED_PER_SESSION_MAX,
+    CONSUMED_QUEUES_MAX,
+    DURATION_S_DEFAULT,
+    LOST_AFTER_S,
+)
 
 FaultAsked = Literal["none", "drop", "double"]
 
@@ -26,13 +31,18 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     shape: str = "steady"
     duration_s: float = DURATION_S_DEFAULT
     generators: int = 1
-    slices: int = 0
+    slices: int = 1
     consumed_max: int = CONSUMED_QUEUES_MAX
     seed: int = 1
     pace: float = 1.0
     slack: float = 1.0
     lost_after_s: float = LOST_AFTER_S
     fault: FaultAsked = "none"
+
+    @property
+    def consumed_per_generator(self) -> int:
+        """Queues at most: each generator has one session on each slice."""
+        return min(self.consumed_max // self.generators, CONSUMED_PER_SESSION_MAX * self.slices)
 
     @property
     def folder(self) -> Path:

@@ -15,6 +15,7 @@ from shoal_slice_node.core.limits import (
     INLINE_STREAMS_MAX,
     STREAM_BYTES,
 )
+from shoal_slice_node.core.rows.queue_row import streams_of
 
 
 class AttachRoom:
@@ -78,6 +79,5 @@ class AttachRoom:
                 raise exhausted(f"consumers of queue {show(name)}", CONSUMERS_PER_QUEUE_MAX, consumers)
             if feed.queue_id not in self._forgotten:
                 return ATTACHMENT_BYTES
-        queue = None if queue_id is None else registry.state.load_queue_by_id(queue_id)
-        streams = 0 if queue is None else queue.bindings + queue.details
-        return ATTACHMENT_BYTES + FEED_BYTES + STREAM_BYTES * streams
+        row = None if queue_id is None else registry.state.tables.queue.get(queue_id)
+        return ATTACHMENT_BYTES + FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))

@@ -74,10 +74,13 @@ class Attaching:
             assert queue is not None, f"queue {queue_id.hex()} has a name but no row"
             feed = registry.feeds[queue_id] = Feed(queue_id, queue.name)
             registry.shares.attached.used_bytes += FEED_BYTES
-            self.loading.append((feed, load_streams(registry.state, feed, registry.watch)))
-            if queue.bindings + queue.details <= INLINE_STREAMS_MAX:
-                self.loading.rotate(1)
+            at_once = queue.bindings + queue.details <= INLINE_STREAMS_MAX
+            steps = load_streams(registry.state, feed, registry.watch, queue if at_once else None)
+            if at_once:
+                self.loading.appendleft((feed, steps))
                 self.load_turn(INLINE_STREAMS_MAX)
+            else:
+                self.loading.append((feed, steps))
         return feed
 
     def load_turn(self, bindings_max: int) -> None:

@@ -26,10 +26,16 @@ _RANGES_COST_PER_STEP = 2 * BUCKET_ENTRIES_MEAN
 OnStream = Callable[[Stream], None]
 
 
-def load_streams(state: State, feed: Feed, on_stream: OnStream) -> Generator[int, None, None]:
-    """Makes the streams that the feed lacks, and then ends `loading`. Yields the cost of each step, in bindings."""
+def load_streams(
+    state: State, feed: Feed, on_stream: OnStream, queue: Queue | None = None
+) -> Generator[int, None, None]:
+    """Makes the streams that the feed lacks, and then ends `loading`. Yields the cost of each step, in bindings.
+
+    `queue`: as the tables have it, if the first step is done at once; else it is loaded when that comes.
+    """
     number = seen = 0
-    while (queue := state.load_queue_by_id(feed.queue_id)) is not None:
+    queue = queue or state.load_queue_by_id(feed.queue_id)
+    while queue is not None:
         if queue.extra_buckets < seen:
             number = 0
         seen = queue.extra_buckets
@@ -48,7 +54,9 @@ def load_streams(state: State, feed: Feed, on_stream: OnStream) -> Generator[int
             if number > seen and not queue.details:
                 break
         yield len(keys) + 1 + cost
-    yield from _load_ended(state, feed, on_stream)
+        queue = state.load_queue_by_id(feed.queue_id)
+    if queue is not None and queue.details:
+        yield from _load_ended(state, feed, on_stream)
     feed.loading = False
 
 

@@ -100,6 +100,8 @@ class Registry:
             self._marks.popitem(last=False)
 
     def _marked(self, stream: Stream) -> int:
+        if not self._marks:
+            return 0
         mark = self._marks.get(stream.feed.queue_id + stream.key_id)
         return 0 if mark is None or stream.cursor < mark.cursor else mark.to
 

@@ -31,6 +31,12 @@ def name_of(row: bytes) -> bytes:
     return row[HEADER.size : HEADER.size + row[1]]
 
 
+def streams_of(row: bytes) -> int:
+    """How many bindings and detail rows the queue has, from its row of table `queue`."""
+    _, _, _, _, bindings, details, _, _ = HEADER.unpack_from(row)
+    return int(bindings + details)
+
+
 class Bucket:
     """Live bindings. `starts`: key id -> start; `cursors`: key id -> cursor, only where it is not the start."""
 
