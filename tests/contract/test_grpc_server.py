@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,7 +16,7 @@ import grpc
 from shoal_contract import grpc_server
 from shoal_contract.errors import ResourceExhausted, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
-from shoal_contract.limits import CALLS_PER_CONNECTION_MAX
+from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, CALLS_WAITING_MAX
 from tests.contract.conftest import WAIT_S, until
 
 HALF = CALLS_PER_CONNECTION_MAX // 2
@@ -31,6 +35,11 @@ class Waiting:
         await self.release.wait()
         return request
 
+    async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        self.begun += 1
+        async for request in requests:
+            yield request
+
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Callable[[bytes], Any]]:
         async with grpc.aio.insecure_channel(self.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
@@ -40,10 +49,13 @@ class Waiting:
 
 
 @asynccontextmanager
-async def waiting() -> AsyncIterator[Waiting]:
-    server = grpc_server.new_server(calls_max=10 * CALLS_PER_CONNECTION_MAX)
+async def waiting(calls_max: int = 10 * CALLS_PER_CONNECTION_MAX) -> AsyncIterator[Waiting]:
+    server = grpc_server.new_server(calls_max=calls_max)
     served = Waiting(server)
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Wait": grpc.unary_unary_rpc_method_handler(served.wait)}
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Wait": grpc.unary_unary_rpc_method_handler(served.wait),
+        "Stream": grpc.stream_stream_rpc_method_handler(served.stream),
+    }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", handlers),))
     await server.start()
     try:
@@ -76,3 +88,40 @@ async def test_half_as_many_calls_are_answered_however_fast_they_follow() -> Non
         served.release.set()
         for _ in range(20):
             assert await asyncio.gather(*(call(b"x") for _ in range(HALF))) == [b"x"] * HALF
+
+
+def begin_calls(channels: list[grpc.Channel]) -> list[Any]:
+    calls: list[Any] = [channel.unary_unary("/test.Test/Wait") for channel in channels]
+    return [call.future(b"x") for call in calls for _ in range(CALLS_PER_CONNECTION_MAX)]
+
+
+async def test_no_call_is_dropped_because_very_many_come_at_once() -> None:
+    """gRPC by itself drops calls at random once 1,000 stand in its line, and all beyond 3,000."""
+    async with waiting(calls_max=10_000) as served:
+        served.release.set()
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [grpc.insecure_channel(served.address, options) for _ in range(40)]
+        begun: list[Any] = []
+        thread = threading.Thread(target=lambda: begun.extend(begin_calls(channels)))
+        thread.start()
+        thread.join()  # The server's loop does nothing meanwhile.
+        errors = await asyncio.to_thread(lambda: {str(call.exception()) for call in begun})
+        for channel in channels:
+            channel.close()
+        assert errors == {"None"} and served.begun == 40 * CALLS_PER_CONNECTION_MAX
+
+
+async def test_calls_that_one_connection_begins_and_resets_keep_out_no_others() -> None:
+    """They count as calls of their connection until a turn of the loop has seen that they ended."""
+    script = Path(__file__).with_name("resets.py")
+    async with waiting() as served, served.connection() as call:
+        served.release.set()
+        host, port = served.address.split(":")
+        with subprocess.Popen([sys.executable, str(script), host, port], stdout=subprocess.PIPE) as attacker:
+            try:
+                assert attacker.stdout is not None
+                attacker.stdout.readline()  # The server's loop does nothing meanwhile.
+                assert await asyncio.gather(*(call(b"x") for _ in range(5))) == [b"x"] * 5
+                assert served.begun < CALLS_WAITING_MAX
+            finally:
+                attacker.kill()

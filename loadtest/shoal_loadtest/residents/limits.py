@@ -69,7 +69,7 @@ CONSUMED_QUEUES_MAX: Final = 300_000
 broker and as much at the generator, which share this machine; above, that share of residents checks every message."""
 
 CONSUMED_PER_SESSION_MAX: Final = 180_000
-"""Queues of one generator on one slice, on average: a session attaches at most 200,000, and slices are not all alike."""
+"""Queues of one generator on one slice, on average: a session attaches at most 200,000, and slices differ."""
 
 LOGINS_PER_BATCH: Final = 64
 CROWD_WORKERS: Final = 8
