@@ -7,7 +7,7 @@ frame around it. They show one snapshot: the only writer commits only when it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -56,6 +56,18 @@ class LmdbRows:
             if not key.startswith(prefix):
                 return
             yield key, value
+
+    def scan_beside(
+        self, covered: Container[bytes], prefix: bytes, start: bytes
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        """Large values are copied page by page: not those that are not asked for."""
+        cursor = self._transaction.cursor()
+        if not cursor.set_range(max(prefix, start)):
+            return
+        for key in cursor.iternext(keys=True, values=False):
+            if not key.startswith(prefix):
+                return
+            yield key, None if key in covered else cursor.value()
 
     def entries(self) -> int:
         return int(self._transaction.stat(self._database)["entries"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import TypeVar
 
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
@@ -62,6 +62,11 @@ class _WalkedRows:
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         return self._walked.count(self._rows.scan(prefix, start))
+
+    def scan_beside(
+        self, covered: Container[bytes], prefix: bytes, start: bytes
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        return self._walked.count(self._rows.scan_beside(covered, prefix, start))
 
 
 class _WalkedGroups:

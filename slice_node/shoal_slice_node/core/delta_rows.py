@@ -9,7 +9,7 @@ Speed is the point of this module: `get` runs several times for every bind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import chain, islice
 from typing import Protocol
 
@@ -27,6 +27,12 @@ class BaseRows(Protocol):
     def get(self, key: bytes) -> bytes | None: ...
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]: ...
+
+    def scan_beside(
+        self, covered: Container[bytes], prefix: bytes, start: bytes
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        """As `scan`; the values of keys that are `covered` need not be read: None."""
+        ...
 
     def entries(self) -> int: ...
 
@@ -74,6 +80,19 @@ class _Layer:
     def get(self, key: bytes) -> bytes | None:
         value = self.inserted.get(key)
         return self.changed.get(key) if value is None else value
+
+
+class _Covered:
+    """What either of two layers has."""
+
+    __slots__ = ("_one", "_other")
+
+    def __init__(self, one: _Layer, other: _Layer) -> None:
+        self._one = one
+        self._other = other
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._one or key in self._other
 
 
 class DeltaRows:
@@ -188,9 +207,13 @@ class DeltaRows:
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         start = max(start, prefix)
-        base = self._base.scan(prefix, start)
+        base: Iterator[tuple[bytes, bytes | None]] = self._base.scan(prefix, start)
+        if self._has(self._layer, prefix) or self._has(self._frozen, prefix):
+            base = self._base.scan_beside(_Covered(self._layer, self._frozen), prefix, start)
         older = _overlay(self._frozen, base, self._keys(self._frozen, prefix, start))
         for key, value in _overlay(self._layer, older, self._keys(self._layer, prefix, start)):
+            if value is None:  # It has come into the delta since the scan began.
+                value = self.get(key)
             if value:
                 yield key, value
 
@@ -202,6 +225,11 @@ class DeltaRows:
 
     def scan_below(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         return self._base.scan(prefix, max(start, prefix))
+
+    def _has(self, layer: _Layer, prefix: bytes) -> bool:
+        """Whether it may have keys of this prefix."""
+        width = self._index_bytes
+        return prefix[:width] in layer.index if width and len(prefix) >= width else bool(layer)
 
     def _keys(self, layer: _Layer, prefix: bytes, start: bytes) -> Iterator[bytes]:
         width = self._index_bytes
@@ -268,8 +296,8 @@ def _came(layer: _Layer) -> int:
 
 
 def _overlay(
-    layer: _Layer, below: Iterator[tuple[bytes, bytes]], keys: Iterator[bytes]
-) -> Iterator[tuple[bytes, bytes]]:
+    layer: _Layer, below: Iterator[tuple[bytes, bytes | None]], keys: Iterator[bytes]
+) -> Iterator[tuple[bytes, bytes | None]]:
     """`below` with the layer's rows on top; tombstones come as b""."""
     mine = next(keys, None)
     for key, value in below:

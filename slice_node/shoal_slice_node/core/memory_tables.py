@@ -6,7 +6,7 @@ Belongs here: dicts, sorted when scanned. Not here: the delta (delta_*), anythin
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from shoal_slice_node.core.limits import ROW_KEY_BYTES_MAX
 from shoal_slice_node.core.tables import Groups, Logs, Rows
@@ -46,6 +46,12 @@ class MemoryRows:
             if not key.startswith(prefix):
                 return
             yield key, self._rows[key]
+
+    def scan_beside(
+        self, covered: Container[bytes], prefix: bytes, start: bytes
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        for key, value in self.scan(prefix, start):
+            yield key, None if key in covered else value
 
     def entries(self) -> int:
         return len(self._rows)
