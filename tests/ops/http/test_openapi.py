@@ -16,7 +16,7 @@ from tests.ops.http.conftest import Running, said, started
 
 ROOT = Path(__file__).parent.parent.parent.parent
 TOKEN = "a-token-for-made-up-calls"
-EXAMPLES_MAX = "8"
+EXAMPLES_MAX = "3"
 """Calls made up for each operation, besides those that cover each of its parameters."""
 
 CONFIGURATION = """
