@@ -1,18 +1,21 @@
 """Places that many connections want: so many at a time, connections in turn, and no connection may have all of them.
 
 Where the line is full, the connection with most in it gives way, not the newcomer. Who has a place has less time where
-others wait for it. Not here: what a place is for (each service).
+others wait for it, and comes after all others for a while if it let that time pass. Not here: what a place is for (each
+service).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+import time
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.limits import BLAME_S, BLAMED_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,23 @@ class PlacesLimits:
         assert self.waiting_each_max < self.waiting_max
 
 
+class Blamed:
+    """Connections that held up others: they come last, for BLAME_S; so many are remembered, the latest."""
+
+    def __init__(self) -> None:
+        self._until_s: OrderedDict[str, float] = OrderedDict()
+        """In seconds of time.monotonic."""
+
+    def __contains__(self, peer: object) -> bool:
+        return isinstance(peer, str) and self._until_s.get(peer, 0) > time.monotonic()
+
+    def add(self, peer: str) -> None:
+        self._until_s[peer] = time.monotonic() + BLAME_S
+        self._until_s.move_to_end(peer)
+        if len(self._until_s) > BLAMED_MAX:
+            self._until_s.popitem(last=False)
+
+
 class Places:
     """`what`: the subject of refusals. A connection is named as gRPC names its client (`context.peer()`)."""
 
@@ -40,6 +60,7 @@ class Places:
         """By connection; only those that have some."""
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
         """Those that wait, by connection: the first line has the next turn. None is empty."""
+        self._blamed = Blamed()
         self._hurried_at: dict[asyncio.Timeout, float] = {}
         """When the patience with each that has a place ends, if others wait."""
         self.waiting = 0
@@ -70,7 +91,7 @@ class Places:
     @asynccontextmanager
     async def patience(self, most_s: float, crowded_s: float) -> AsyncIterator[None]:
         """Bounds what one that has a place waits for. Raises TimeoutError after `most_s`, or where others wait after
-        `crowded_s`."""
+        `crowded_s`: see `blame`."""
         async with asyncio.timeout(most_s) as patience:
             self._hurried_at[patience] = asyncio.get_running_loop().time() + crowded_s
             self._hurry()
@@ -78,6 +99,10 @@ class Places:
                 yield
             finally:
                 del self._hurried_at[patience]
+
+    def blame(self, peer: str) -> None:
+        """It let its time pass."""
+        self._blamed.add(peer)
 
     def _hurry(self) -> None:
         if not self.crowded:
@@ -109,9 +134,16 @@ class Places:
         return ResourceExhausted(text, subject=self._what, limit=limit, value=limit + 1)
 
     def _next(self) -> str | None:
-        """The connection that has the next turn. Few are passed over: only few can have all places of one."""
+        """The connection that has the next turn. Few are passed over: only few can have all places of one; and those
+        that are blamed, until nobody else waits."""
         most = self._limits.places_each_max
-        return next((peer for peer in self._lines if self._held[peer] < most), None)
+        blamed = None
+        for peer in self._lines:
+            if self._held[peer] < most:
+                if peer not in self._blamed:
+                    return peer
+                blamed = blamed or peer
+        return blamed
 
     def _give(self) -> None:
         while self._free and (peer := self._next()) is not None:

@@ -113,3 +113,15 @@ async def test_alone_it_has_all_its_time() -> None:
                 await asyncio.Event().wait()
         async with places.patience(3600, 0.0):
             await asyncio.sleep(0.01)
+
+
+async def test_who_let_its_time_pass_comes_last() -> None:
+    crowd = Crowd()
+    for peer in ("silent", "mute"):
+        crowd.places.blame(peer)
+    await crowd.come("a", "a", "b", "b", "silent", "mute", "c")
+    assert crowd.order == ["a", "a", "b", "b"]
+    crowd.release.set()
+    await asyncio.gather(*crowd.tasks)
+    assert crowd.order[4:] == ["c", "silent", "mute"]
+    await crowd.end()

@@ -8,14 +8,16 @@ from collections import Counter
 import pytest
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.limits import BLAME_S
 from shoal_slice_node.adapters import admission as module
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.limits import (
     UNARY_AT_ONCE_MAX,
-    UNARY_BLAME_S,
     UNARY_PER_CONNECTION_MAX,
     UNARY_UNREAD_BYTES_MAX,
     UNARY_WAITING_PER_CONNECTION_MAX,
+    UNARY_WORKED_EACH_MAX,
+    UNARY_WORKING_BYTES_HIGH,
     UNARY_WORKING_BYTES_MAX,
 )
 
@@ -55,35 +57,36 @@ async def test_places_go_from_connection_to_connection() -> None:
             await ends.wait()
 
     many = UNARY_PER_CONNECTION_MAX + 2
-    tasks = [asyncio.ensure_future(call(peer)) for peer in ["a"] * many + ["b"] * many + ["c"] * 20 + ["d"]]
+    full = [f"full-{number}" for number in range(UNARY_AT_ONCE_MAX // UNARY_PER_CONNECTION_MAX)]
+    peers = [peer for peer in full for _ in range(many)] + ["c"] * 20 + ["d"]
+    tasks = [asyncio.ensure_future(call(peer)) for peer in peers]
     await asyncio.sleep(0)
-    assert Counter(order) == {"a": UNARY_PER_CONNECTION_MAX, "b": UNARY_PER_CONNECTION_MAX} and admission.crowded
+    assert Counter(order) == dict.fromkeys(full, UNARY_PER_CONNECTION_MAX) and admission.crowded
     for task in (*tasks[:3], tasks[many - 1]):
         task.cancel()
     await asyncio.gather(*tasks[:3], return_exceptions=True)
     await asyncio.sleep(0)
-    assert order[UNARY_AT_ONCE_MAX:] == ["a", "c", "d"]
+    assert order[UNARY_AT_ONCE_MAX:] == [full[0], "c", "d"]
     ends.set()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert len(order) == len(tasks) - 1 and not admission.waiting and not admission.crowded
     assert not admission._held and not admission._lines and admission._free == UNARY_AT_ONCE_MAX
 
 
-async def test_an_unread_answer_keeps_no_place_unless_very_much_is_unread() -> None:
+async def test_unread_answers_are_counted() -> None:
     admission = Admission()
     large = UNARY_UNREAD_BYTES_MAX // 2
-    async with admission.place("a") as leave_first, admission.place("a") as leave_second, admission.place("a") as leave:
-        with admission.unread(large, leave_first), admission.unread(large, leave_second):
-            assert admission._free == UNARY_AT_ONCE_MAX - 1 and not admission.crowded_by_answers
-            with admission.unread(1, leave):
-                assert admission._free == UNARY_AT_ONCE_MAX - 1 and admission.crowded_by_answers
-            assert not admission.crowded_by_answers
-    assert admission._free == UNARY_AT_ONCE_MAX and not admission._held and not admission._unread_bytes
+    with admission.unread(large), admission.unread(large):
+        assert not admission.crowded_by_answers
+        with admission.unread(1):
+            assert admission.crowded_by_answers
+        assert not admission.crowded_by_answers
 
 
 async def test_a_connection_with_many_calls_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two connections filled the line of all: every call of the others was refused."""
     monkeypatch.setattr(module, "UNARY_WAITING_MAX", 300)
+    monkeypatch.setattr(module, "UNARY_AT_ONCE_MAX", 2 * UNARY_PER_CONNECTION_MAX)
     calls = Calls(Admission())
     await calls.begin(*["a", "b"] * (UNARY_PER_CONNECTION_MAX + 150))
     assert calls.admission.waiting == 300
@@ -105,7 +108,7 @@ async def test_calls_that_wait_are_bounded_for_one_connection() -> None:
 async def test_who_held_up_others_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """200 connections whose calls said nothing kept everyone waiting for 6 s."""
     now_s = 0.0
-    monkeypatch.setattr("shoal_slice_node.adapters.admission.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("shoal_contract.places.time.monotonic", lambda: now_s)
     calls = Calls(Admission())
     await calls.begin(*[f"silent-{number}" for number in range(UNARY_AT_ONCE_MAX + 50)], "silent-1")
     for number in range(UNARY_AT_ONCE_MAX + 50):
@@ -115,17 +118,61 @@ async def test_who_held_up_others_comes_after_them(monkeypatch: pytest.MonkeyPat
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert calls.order[UNARY_AT_ONCE_MAX] == "honest"
-    now_s += UNARY_BLAME_S + 1
+    now_s += BLAME_S + 1
     await calls.begin("silent-0", "silent-2")
     await calls.end()
     assert len(calls.order) == UNARY_AT_ONCE_MAX + 55 and not calls.admission._last and not calls.admission._lines
 
 
-async def test_a_call_that_is_worked_on_keeps_no_place_unless_very_much_is() -> None:
-    """Two connections with sixteen describes of 100,000 bindings each stopped every unary call for as long."""
-    admission = Admission()
-    half = UNARY_WORKING_BYTES_MAX // 2
-    async with admission.place("a") as first, admission.place("a") as second:
-        with admission.working(half, first), admission.working(half, second):
-            assert admission._free == UNARY_AT_ONCE_MAX - 1
-    assert admission._free == UNARY_AT_ONCE_MAX and not admission._working_bytes
+class Worked:
+    """Made-up calls of connections that are read, and worked on until they are told to end."""
+
+    def __init__(self, admission: Admission, size_bytes: int = 0) -> None:
+        self.admission = admission
+        self.size_bytes = size_bytes
+        self.begun: Counter[str] = Counter()
+        self.ends = asyncio.Event()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self, *peers: str) -> None:
+        self.tasks += [asyncio.create_task(self._call(peer)) for peer in peers]
+        for _ in range(3 * len(peers)):
+            await asyncio.sleep(0)
+
+    async def _call(self, peer: str) -> None:
+        async with self.admission.place(peer) as leave:
+            with self.admission.working(peer, self.size_bytes, leave):
+                self.begun[peer] += 1
+                await self.ends.wait()
+
+    async def end(self) -> None:
+        self.ends.set()
+        await asyncio.gather(*self.tasks)
+        admission = self.admission
+        assert admission._free == UNARY_AT_ONCE_MAX and not admission._working_bytes and not admission._worked
+        assert not admission.waiting
+
+
+async def test_long_work_of_many_connections_keeps_nobody_out() -> None:
+    """Eight connections with 90 describes of 20,000 bindings each made other calls wait for 3 to 20 s."""
+    worked = Worked(Admission())
+    busy = [f"busy-{number}" for number in range(12)]
+    await worked.begin(*busy * 90)
+    assert worked.begun == dict.fromkeys(busy, UNARY_WORKED_EACH_MAX)
+    await worked.begin("honest")
+    assert worked.begun["honest"] == 1
+    await worked.end()
+    assert worked.begun["busy-3"] == 90
+
+
+async def test_where_much_is_worked_on_each_connection_has_one_call_and_at_last_none_is_read() -> None:
+    worked = Worked(Admission(), UNARY_WORKING_BYTES_HIGH)
+    await worked.begin(*["a"] * 5)
+    assert worked.begun["a"] == 1
+    await worked.begin(*["b"] * 5)
+    assert worked.begun["b"] == 1
+    others = [f"other-{number}" for number in range(20)]
+    await worked.begin(*others)
+    assert worked.begun.total() == -(-UNARY_WORKING_BYTES_MAX // UNARY_WORKING_BYTES_HIGH)
+    await worked.end()
+    assert worked.begun.total() == 30

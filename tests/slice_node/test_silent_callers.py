@@ -34,6 +34,7 @@ from shoal_slice_node.adapters.limits import (
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
     SESSIONS_MAX,
+    UNARY_AT_ONCE_MAX,
     UNARY_PER_CONNECTION_MAX,
 )
 from shoal_slice_node.adapters.unary import parse
@@ -127,10 +128,10 @@ def test_files_are_kept_for_the_node_itself(files: int, connections: int, monkey
 
 
 async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -> None:
-    """Two connections with fifty such calls each kept all others waiting for 10 s."""
+    """A few connections with fifty such calls each kept all others waiting for 10 s."""
     async with running(tmp_path) as broker, served(broker, tmp_path) as address, contextlib.AsyncExitStack() as stack:
         calls: list[Any] = []
-        for number in range(3):
+        for number in range(UNARY_AT_ONCE_MAX // UNARY_PER_CONNECTION_MAX + 1):
             options = (("grpc.use_local_subchannel_pool", 1), ("test", number))
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
             calls += [channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(50)]
@@ -252,3 +253,22 @@ async def test_unary_answers_that_are_not_read_end_when_others_wait(tmp_path: Pa
             while await greedy.read() is not grpc.aio.EOF:
                 pass
         assert failed.value.code() is grpc.StatusCode.UNAVAILABLE, "it was hung up on"
+
+
+async def test_a_busy_process_may_open_hundreds_of_sessions_at_once(tmp_path: Path) -> None:
+    """Its Opens come long after its streams. Refused after 0.1 s, it came back at once, and nobody got in."""
+    async with running(tmp_path) as broker, served(broker, tmp_path) as address, contextlib.AsyncExitStack() as stack:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [await stack.enter_async_context(grpc.aio.insecure_channel(address, options)) for _ in range(40)]
+        calls = [SliceServiceStub(channel).Session() for channel in channels for _ in range(3)]
+        ends = [asyncio.ensure_future(call.code()) for call in calls]
+        done, _ = await asyncio.wait(ends, timeout=0.5)
+        assert not done, "more than have places, and none was turned away"
+        async with asyncio.timeout(WAIT_S):
+            for number, call in enumerate(calls):
+                await call.write(wire.SessionRequest(open=wire.Open(producer=(number + 1).to_bytes(16, "big"))))
+            sessions = [RawSession(call) for call in calls]
+            await asyncio.gather(*(session.ask(wire.SessionRequest(describe=wire.Describe())) for session in sessions))
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*ends)

@@ -1,4 +1,5 @@
-"""Which unary calls are read and answered next: a few at a time, connections in turn.
+"""Which unary calls are read next: a few at a time, connections in turn. One that is read and worked on has no place
+any more, and no connection has more than a few of those: how long its work takes is its own affair.
 
 A connection whose call said nothing, or did not read its answer, while others waited comes after all others for a
 while. Not here: reading, parsing, writing (unary).
@@ -7,23 +8,22 @@ while. Not here: reading, parsing, writing (unary).
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import chain
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.places import Blamed
 from shoal_slice_node.adapters.limits import (
     UNARY_AT_ONCE_MAX,
-    UNARY_BLAME_S,
-    UNARY_BLAMED_MAX,
-    UNARY_LARGE_AT_ONCE_MAX,
     UNARY_PER_CONNECTION_MAX,
     UNARY_UNREAD_BYTES_MAX,
     UNARY_WAITING_MAX,
     UNARY_WAITING_PER_CONNECTION_MAX,
     UNARY_WORK_BYTES,
+    UNARY_WORKED_EACH_MAX,
+    UNARY_WORKING_BYTES_HIGH,
     UNARY_WORKING_BYTES_MAX,
 )
 
@@ -31,13 +31,11 @@ _Turn = asyncio.Future[None]
 
 
 class Admission:
-    """UNARY_AT_ONCE_MAX calls at a time, UNARY_PER_CONNECTION_MAX of one connection; further ones wait unread. `large`:
-    for requests of more than UNARY_LARGE_BYTES, which are in memory several times while they are worked on; `parsing`:
-    for one in a turn of the loop."""
+    """UNARY_AT_ONCE_MAX calls are read at a time, UNARY_PER_CONNECTION_MAX of one connection; further ones wait unread.
+    `parsing`: for one large request in a turn of the loop."""
 
     def __init__(self, others_wait: Callable[[], bool] = lambda: False) -> None:
         """`others_wait`: whether calls wait for memory that answers hold which are not read."""
-        self.large = asyncio.Semaphore(UNARY_LARGE_AT_ONCE_MAX)
         self.parsing = asyncio.Lock()
         self._others_wait = others_wait
         self._working_bytes = 0
@@ -46,12 +44,13 @@ class Admission:
         self._free = UNARY_AT_ONCE_MAX
         self._held: Counter[str] = Counter()
         """Places, by connection."""
+        self._worked: Counter[str] = Counter()
+        """Calls that were read and are not answered, by connection."""
         self._lines: OrderedDict[str, deque[_Turn]] = OrderedDict()
         self._last: OrderedDict[str, deque[_Turn]] = OrderedDict()
         """The calls that wait, by connection: the first line has the next turn. None is empty. `_last`: of those that
         were blamed, after all others."""
-        self._blamed: OrderedDict[str, float] = OrderedDict()
-        """Connections that come after all others -> until when, in seconds of time.monotonic."""
+        self._blamed = Blamed()
         self.waiting = 0
 
     @property
@@ -66,12 +65,9 @@ class Admission:
 
     def blame(self, peer: str) -> None:
         """It held up others."""
-        self._blamed[peer] = time.monotonic() + UNARY_BLAME_S
-        self._blamed.move_to_end(peer)
+        self._blamed.add(peer)
         if peer in self._lines:
             self._last[peer] = self._lines.pop(peer)
-        while len(self._blamed) > UNARY_BLAMED_MAX:
-            self._blamed.popitem(last=False)
 
     @asynccontextmanager
     async def place(self, peer: str) -> AsyncIterator[Callable[[], None]]:
@@ -108,24 +104,26 @@ class Admission:
             leave()
 
     @contextmanager
-    def working(self, size_bytes: int, leave: Callable[[], None]) -> Iterator[None]:
-        """While a request that was read is worked on. Its call does not keep its place for it, unless very much is
-        worked on: else two connections with long reads stop all others."""
+    def working(self, peer: str, size_bytes: int, leave: Callable[[], None]) -> Iterator[None]:
+        """From when a request was read until its answer is taken. Its call keeps no place: else few connections with
+        long reads stop all others."""
         size_bytes += UNARY_WORK_BYTES
         self._working_bytes += size_bytes
-        if self._working_bytes <= UNARY_WORKING_BYTES_MAX:
-            leave()
+        self._worked[peer] += 1
+        leave()
         try:
             yield
         finally:
             self._working_bytes -= size_bytes
+            self._worked[peer] -= 1
+            if not self._worked[peer]:
+                del self._worked[peer]
+            self._give()
 
     @contextmanager
-    def unread(self, size_bytes: int, leave: Callable[[], None]) -> Iterator[None]:
-        """While an answer is not read. Its call does not keep its place for it, unless very much is unread."""
+    def unread(self, size_bytes: int) -> Iterator[None]:
+        """While an answer is not read."""
         self._unread_bytes += size_bytes
-        if self._unread_bytes <= UNARY_UNREAD_BYTES_MAX:
-            leave()
         try:
             yield
         finally:
@@ -149,12 +147,19 @@ class Admission:
         """The connection that has the next turn. Few are passed over: only few can have all places of one."""
         for lines in (self._lines, self._last):
             for peer in lines:
-                if self._held[peer] < UNARY_PER_CONNECTION_MAX:
+                if self._may_be_read(peer):
                     return lines, peer
         return None
 
+    def _may_be_read(self, peer: str) -> bool:
+        """The more is worked on, the less may be added: at first by connections that have some of it, then by all."""
+        if self._held[peer] >= UNARY_PER_CONNECTION_MAX or self._working_bytes > UNARY_WORKING_BYTES_MAX:
+            return False
+        own = self._worked[peer] + self._held[peer]
+        return not own or (own < UNARY_WORKED_EACH_MAX and self._working_bytes <= UNARY_WORKING_BYTES_HIGH)
+
     def _lines_for(self, peer: str) -> OrderedDict[str, deque[_Turn]]:
-        if peer in self._last or self._blamed.get(peer, 0) > time.monotonic():
+        if peer in self._last or peer in self._blamed:
             return self._last
         return self._lines
 

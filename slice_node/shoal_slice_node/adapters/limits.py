@@ -161,27 +161,23 @@ DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
 """Deliveries handed to the transport at one go: what a session that stops reading leaves there, besides its window. A
 larger single chunk goes alone."""
 
-UNARY_AT_ONCE_MAX: Final = 32
-UNARY_PER_CONNECTION_MAX: Final = 16
-"""Unary calls that are read and answered at a time, in all and of one connection: a request is up to 4 MiB."""
+UNARY_AT_ONCE_MAX: Final = 16
+UNARY_PER_CONNECTION_MAX: Final = 4
+"""Unary calls that are read at a time, in all and of one connection: a request is up to 2.25 MiB, twice while it is
+taken from the transport."""
 
 UNARY_LARGE_BYTES: Final = 64 << 10
-UNARY_LARGE_AT_ONCE_MAX: Final = 4
-"""Of these, requests above that size are worked on so many at a time: each is in memory about five times then."""
+"""Requests above that size are parsed one after the other, each in a turn of the loop."""
 
-UNREAD_BYTES: Final = 64 << 10
+UNREAD_BYTES: Final = 8 << 10
 """What the transport takes of a stream that is not read, beyond the message that is asked for. gRPC's own estimate lets
-it grow to megabytes, for each of thousands of calls that wait."""
+it grow to megabytes, for each of thousands of calls that wait; in all they are some 13,000, and cost 16 KB besides."""
 
 UNARY_WAITING_MAX: Final = 4_000
 """Further unary calls that wait, unread, for their turn: about 20 KB each."""
 
 UNARY_WAITING_PER_CONNECTION_MAX: Final = 256
 """Of them of one connection: ten times what a busy client of this interface has; for more there are sessions."""
-
-UNARY_BLAME_S: Final = 30.0
-UNARY_BLAMED_MAX: Final = 10_000
-"""How long a connection that held up others comes after them, and how many such are remembered."""
 
 UNARY_READ_S: Final = 10.0
 """How long a unary call may take to send its request once it is asked for: 4 MiB at 4 Mbit/s."""
@@ -198,12 +194,17 @@ UNARY_WRITE_CROWDED_S: Final = 0.5
 UNARY_ABORT_S: Final = 0.5
 """What is left of it then, until it is hung up on: what it holds is counted until it is gone."""
 
+UNARY_WORKED_EACH_MAX: Final = 32
+"""Unary calls of one connection that are read and not answered yet."""
+
 UNARY_WORK_BYTES: Final = 16 << 10
-UNARY_WORKING_BYTES_MAX: Final = 8 << 20
-"""Requests of unary calls that are worked on without a place, in all, each counted so much more: 500 small ones."""
+UNARY_WORKING_BYTES_HIGH: Final = 8 << 20
+UNARY_WORKING_BYTES_MAX: Final = 64 << 20
+"""Requests that are worked on, in all, each counted so much more. Above the first a connection has one at a time; above
+the second no further one is read."""
 
 UNARY_UNREAD_BYTES_MAX: Final = 8 << 20
-"""Answers of unary calls that are not read yet, in all; above it their calls keep their places too."""
+"""Answers of unary calls that are not read yet, in all; above it their clients have less time."""
 
 UNARY_FIELDS_MAX: Final = 21_000
 """Fields of a unary request: a chunk's, and a few."""
@@ -211,10 +212,11 @@ UNARY_FIELDS_MAX: Final = 21_000
 SESSION_OPEN_S: Final = 10.0
 """How long a session may take to send its Open: a stream costs 14 KB also while it says nothing."""
 
-SESSION_OPEN_CROWDED_S: Final = 0.1
-"""The same while others wait to be opened: an Open comes with its stream."""
+SESSION_OPEN_CROWDED_S: Final = 3.0
+"""The same while others wait to be opened. An Open comes with its stream; but a process that opens a thousand sessions
+at once writes it seconds later, and comes back at once if it is turned away."""
 
-SESSIONS_OPENING: Final = PlacesLimits(places_max=32, places_each_max=8, waiting_max=3_000, waiting_each_max=150)
+SESSIONS_OPENING: Final = PlacesLimits(places_max=32, places_each_max=2, waiting_max=3_000, waiting_each_max=150)
 """Streams whose first frame is read at a time, since the transport may hold a largest request of each; others wait."""
 
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)

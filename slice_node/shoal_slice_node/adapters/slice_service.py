@@ -64,6 +64,7 @@ class SliceService:
             async with self._opening.patience(SESSION_OPEN_S, SESSION_OPEN_CROWDED_S):
                 return await context.read()
         except TimeoutError:
+            self._opening.blame(context.peer())
             waited_s = time.monotonic() - began_s
             raise DeadlineExceeded(f"the session sent no Open within {waited_s:.1f} s", subject="session") from None
 

@@ -40,6 +40,8 @@ Request = TypeVar("Request", bound=Message)
 
 _log = logging.getLogger(__name__)
 _FLAT: Shape = {}
+IN_MEMORY_TIMES = 3
+"""How often a request is in memory while it is worked on: as a message, as a record, in the journal's batch."""
 
 
 class Call(NamedTuple):
@@ -68,12 +70,15 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
     async def serve(_: object, context: Context) -> None:
         with ExitStack() as held:
             try:
-                async with admission.place(context.peer()) as leave:
-                    data = await _read(context, admission)
-                    with admission.working(len(data), leave):
-                        data = await _answer(method, data, Call(context.peer(), held), admission)
-                    with admission.unread(len(data), leave):
-                        await _write(data, context, admission)
+                peer = context.peer()
+                async with admission.place(peer) as leave:
+                    request = await _parsed(method, await _read(context, admission), admission)
+                    with admission.working(peer, IN_MEMORY_TIMES * request.ByteSize(), leave):
+                        answer = await method.answer(request, Call(peer, held))
+                        del request
+                        data = answer.SerializeToString()
+                        with admission.unread(len(data)):
+                            await _write(data, context, admission)
             except ShoalError as error:
                 await abort(context, error)
             except (grpc.aio.AbortError, grpc.aio.UsageError):
@@ -84,17 +89,13 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
     return grpc.stream_stream_rpc_method_handler(serve)
 
 
-async def _answer(method: Unary, data: bytes, call: Call, admission: Admission) -> bytes:
-    """Raises what the call is refused with."""
+async def _parsed(method: Unary, data: bytes, admission: Admission) -> Any:
+    """Raises Malformed, TooLarge."""
     if len(data) <= UNARY_LARGE_BYTES:
-        answer = await method.answer(parse(method.request, data, method.shape), call)
-        return answer.SerializeToString()
-    async with admission.large:
-        async with admission.parsing:
-            await asyncio.sleep(0)
-            request = parse(method.request, data, method.shape)
-        answer = await method.answer(request, call)
-    return answer.SerializeToString()
+        return parse(method.request, data, method.shape)
+    async with admission.parsing:
+        await asyncio.sleep(0)
+        return parse(method.request, data, method.shape)
 
 
 async def _read(context: Context, admission: Admission) -> bytes:
