@@ -190,7 +190,7 @@ def test_a_session_that_reads_nothing_ends_when_deliveries_are_full(monkeypatch:
     held = Writers()
     small, large, reads = (Session(number, 1 << 20) for number in (1, 2, 3))
     for session, size in ((small, 100), (large, 900), (reads, 5000)):
-        held.open(session, lambda: None, partial(told.append, session))
+        held.open(session, "a", lambda: None, partial(told.append, session))
         session.under_way_bytes = size
     held.began(small, int)
     held.began(large, int)
@@ -215,7 +215,7 @@ def test_who_holds_few_bytes_of_answers_is_not_ended_for_others(monkeypatch: pyt
     held = Writers()
     rests, greedy = Session(1, 1 << 20), Session(2, 1 << 20)
     for session, size_bytes in ((rests, 2), (greedy, ANSWERS_HELD_FLOOR_BYTES)):
-        held.open(session, lambda: None, lambda: None)
+        held.open(session, "a", lambda: None, lambda: None)
         held.began(session, partial(int, size_bytes))
     clock_ms += 60_000
     assert held.end_stalled(share, 10 * LARGE_ANSWER_BYTES, 500) == [greedy]

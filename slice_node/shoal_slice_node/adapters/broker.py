@@ -214,13 +214,15 @@ class Broker:
         if self.watch.memory_short is not None:
             raise self.watch.memory_short
 
-    def open_session(self, window_bytes: int, wake: Callable[[], None], end: Callable[[], None]) -> Session:
+    def open_session(
+        self, window_bytes: int, connection: str, wake: Callable[[], None], end: Callable[[], None]
+    ) -> Session:
         """Raises ResourceExhausted while the process holds much more than its budget."""
         self.check_takes_sessions()
         self._sessions += 1
         window = min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX)
         session = Session(self._sessions, window)
-        self.writers.open(session, wake, end)
+        self.writers.open(session, connection, wake, end)
         return session
 
     def open_shared_session(self) -> Session:

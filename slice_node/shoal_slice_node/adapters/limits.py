@@ -268,6 +268,16 @@ STALLED_SESSION_MS: Final = 10_000
 STALLED_CROWDED_MS: Final = 500
 """The same for answers while others wait for their room: a largest one at 16 Mbit/s."""
 
+STALLED_SMALL_MS: Final = 2_000
+"""The same for sessions that hold less than ANSWERS_HELD_FLOOR_BYTES each, where too many of them do so together."""
+
+ANSWERS_SMALL_PARTS: Final = 4
+"""Such sessions may hold one of so many parts of the answers' share while others wait: what is left of the smallest
+share fits two of the largest answers."""
+
+STALLED_SMALL_PER_LOOK: Final = 100
+"""Of them, ended in one look: up to 60 MB a second, and never a loop full of sessions that end."""
+
 STEP_WATCH_MS: Final = 1_000
 """How often the node looks whether a session stands still, and whether a binding was forgotten."""
 

@@ -50,7 +50,7 @@ class SessionStream:
         self._answers = Answers(broker.answers, self._wake.set)
         self._ended = asyncio.Event()
         """The slice ends the session, whatever its writer waits for."""
-        self._session = broker.open_session(opened.window_bytes, self._wake.set, self._ended.set)
+        self._session = broker.open_session(opened.window_bytes, context.peer(), self._wake.set, self._ended.set)
         self._source = Source(context.peer(), self._session.number)
 
     async def serve(self) -> None:

@@ -77,11 +77,16 @@ class Watchman:
             self.look()
 
     def guard_answers(self) -> None:
-        """Who does not read answers ends soon while others wait for their room."""
+        """A session that does not read its answers ends soon while others wait for their room: first those that hold
+        much, then those that hold little each and too much together."""
         waiting = self._answers.waiting
         share, needed_bytes = self._answers.share, LARGE_ANSWER_BYTES * max(1, waiting)
         for_ms = STALLED_CROWDED_MS if waiting else STALLED_SESSION_MS
         self._tell(self._writers.end_stalled(share, needed_bytes, for_ms))
+        if waiting:
+            small = self._writers.end_stalled_small(share, needed_bytes)
+            if small:
+                _log.warning("%d sessions end, session %d first: %s", len(small), small[0].number, small[0].ended_by)
 
     def _tell(self, ended: Sequence[Session]) -> None:
         for session in ended:
