@@ -69,8 +69,8 @@ def change_of(*steps: wire.Step) -> bytes:
 
 
 @asynccontextmanager
-async def looped() -> AsyncIterator[tuple[Looped, asyncio.Task[None]]]:
-    found = Looped(CoreDriver())
+async def looped(core: CoreDriver | None = None) -> AsyncIterator[tuple[Looped, asyncio.Task[None]]]:
+    found = Looped(core or CoreDriver())
     task = asyncio.create_task(found.loop.run())
     try:
         yield found, task

@@ -35,8 +35,10 @@ class AckFlush:
         self._records = 0
         """Of the flush under way, submitted and not back."""
         self._to_take = 0
-        """Streams that those of them will take which are not written yet."""
+        """Streams that those of them are expected to take which are not written yet. They may take more, or fewer."""
         self._failed = False
+        self._over: ShoalError | None = None
+        """Why nothing will be journaled any more: the commit loop has ended."""
 
     def then(self, tell: Tell) -> None:
         """Calls `tell` once every ack taken so far is durable and in the tables, with None; or with the error."""
@@ -56,36 +58,51 @@ class AckFlush:
         return bool(self._telling or self._records or self._acks.flushing)
 
     def flush(self) -> bool:
-        """Begins a flush, or goes on with the one under way, by one record. Whether there may be one more at once.
-        Not while a record is applied in part: what it does to the tables, dispatch hears afterwards."""
+        """Begins a flush, or goes on with the one under way, by one record. Returns whether there may be one more at
+        once. Not while a record is applied in part: what it does to the tables, dispatch hears afterwards."""
         assert self._commit.between_records.is_set()
+        if self._over is not None:
+            self._tell(self._over)
+            return False
         if not self.under_way:
             if not (self._told or self._acks.waiting):
                 return False
             self._telling, self._told = self._told, []
             self._acks.begin_flush()
             self._failed = False
-        if self._may_submit():
-            self._submit(max(1, min(ACK_COST_PER_RECORD, self._acks.left - self._to_take)))
+        self._submit_next()
         self._finish_if_done()
         return self._may_submit()
 
     def _may_submit(self) -> bool:
         """Whether there is something that no record will take. The first record sees to feeds that have nothing."""
+        if self._over is not None:
+            return False
         if not self._records:
             return self._acks.flushing
         return self._acks.left > self._to_take and self._records < ACK_RECORDS_PER_TURN
 
-    def _submit(self, cost: int) -> None:
-        """A record of the next acks. They are taken when it is written: what is bound back between is known only for a
-        while, and acks that were taken before it would have to be taken again, for as long as others bind."""
+    def _submit_next(self, cost: int = 0) -> None:
+        """Submits another record, if one is needed. `cost`: what it will cost at least, as far as that is known."""
+        if self._may_submit():
+            streams = max(1, min(ACK_COST_PER_RECORD, self._acks.left - self._to_take))
+            self._submit(streams, max(cost, streams))
+
+    def _submit(self, streams: int, cost: int) -> None:
+        """Submits a record of the next acks. They are taken when it is written: what is bound back between is known
+        only for a while, and acks that were taken before it would have to be taken again, for as long as others bind.
+
+        What they cost is known only then. `streams`: how many it takes if they cost little, and are left for it;
+        `cost`: what it counts as until it is written. If it took fewer streams, the next record follows at once.
+        """
         batch = AckBatch()
 
         def make() -> bytes | None:
             nonlocal batch
-            batch, item.make = self._acks.take(cost), None
-            self._to_take -= cost
-            item.operations = max(1, len(batch.acks))
+            batch, item.make = self._acks.take(ACK_COST_PER_RECORD), None
+            self._to_take -= streams
+            item.operations = max(1, batch.cost)
+            self._submit_next(ACK_COST_PER_RECORD)
             return encode_acks(batch.acks, self._commit.applied_lsn) if batch.acks else None
 
         def applied(effects: Effects) -> None:
@@ -95,21 +112,23 @@ class AckFlush:
                 self._failed = True
             else:
                 self._acks.applied(batch)
+            self._submit_next(ACK_COST_PER_RECORD)
             self._finish_if_done()
 
         def failed(error: ShoalError) -> None:
             self._records -= 1
             if item.make is not None:
-                self._to_take -= cost
+                self._to_take -= streams
             self._acks.failed(batch)
             if isinstance(error, ResourceExhausted):
                 self._failed = True
                 self._finish_if_done()
             else:
+                self._over = error
                 self._tell(error)
 
         self._records += 1
-        self._to_take += cost
+        self._to_take += streams
         item = Item(Kind.ACKS, b"", applied, failed, operations=cost, make=make)
         self._commit.submit(item)
 
@@ -125,6 +144,9 @@ class AckFlush:
             self._tell(None)
 
     def _tell(self, error: ShoalError | None) -> None:
+        """Tells those who wait for the flush under way; or all, once nothing will be journaled any more."""
         telling, self._telling = self._telling, []
+        if self._over is not None:
+            telling, self._told = [*telling, *self._told], []
         for tell in telling:
             tell(error)

@@ -65,7 +65,7 @@ ACK_COST_PER_RECORD: Final = 250
 """Acked ranges in one journal record, and what their done ranges cost: under 5 ms of the broker."""
 
 ACK_RECORDS_PER_TURN: Final = 32
-"""Such records under way at a time: further acks of the flush follow when they are applied."""
+"""Such records under way at a time: further acks of the flush follow as these are applied."""
 
 IMPORT_CHUNKS_IN_FLIGHT: Final = 32
 """Chunks of one import read and not yet answered: several group commits, and fewer than the answers kept."""

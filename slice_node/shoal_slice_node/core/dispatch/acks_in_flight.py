@@ -21,6 +21,8 @@ class AckBatch:
 
     acks: list[Acked] = field(default_factory=list)
     sources: list[tuple[Stream, list[tuple[int, int]]]] = field(default_factory=list)
+    cost: int = 0
+    """What applying them takes, in acks: the done ranges of their bindings count too."""
 
 
 class AcksInFlight:
@@ -78,14 +80,14 @@ class AcksInFlight:
         """The next acks to journal, of about so much cost: what applying them takes grows with the done ranges of each
         binding. May be empty."""
         batch = AckBatch()
-        while self._flushing and cost_max > 0:
+        while self._flushing and batch.cost < cost_max:
             feed, streams = self._flushing[0]
             if feed.gone:
                 self.left -= len(streams)
                 streams.clear()
-            while streams and cost_max > 0:
+            while streams and batch.cost < cost_max:
                 self.left -= 1
-                cost_max -= self._take_stream(feed, streams.popleft(), batch)
+                batch.cost += self._take_stream(feed, streams.popleft(), batch)
             if not streams:
                 self._flushing.popleft()
                 feed.unapplied_acks -= 1

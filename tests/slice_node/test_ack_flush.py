@@ -1,0 +1,76 @@
+"""How acks that gathered reach the journal: in how many records, how soon, and what is told once nothing is written."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shoal_contract.errors import Corrupt, ShoalError, Unavailable
+from shoal_slice_node.adapters import ack_flush
+from shoal_slice_node.adapters.ack_flush import AckFlush
+from shoal_slice_node.adapters.limits import ACK_COST_PER_RECORD
+from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
+
+from .core_driver import CoreDriver, bind, declare, every_second, publish, with_done
+from .test_commit_loop import looped
+
+STREAMS = 60
+RANGES = 600
+COST_EACH = 2 + (RANGES - 1) // DONE_RANGES_PER_COST
+"""What taking one ack of such a stream costs: the look, the ack, and the done ranges that are written again."""
+
+
+def with_acks() -> CoreDriver:
+    """A consumer that has done every second message of many keys acks one more of each."""
+    core = CoreDriver()
+    keys = [f"k{number}" for number in range(STREAMS)]
+    core.change(declare("q"), bind("q", *keys))
+    for key in keys:
+        core.change(publish(key, *[b""] * (2 * RANGES + 2)))
+    with_done(core, "q", keys, every_second(RANGES))
+    session = core.session()
+    core.attach(session, "q", messages=STREAMS * 2 * RANGES)
+    core.take(session)
+    for key in keys:
+        core.ack(session, key, 1, 2)
+    return core
+
+
+@pytest.mark.parametrize("under_way_max", [1, 2, 32])
+async def test_acks_with_many_done_ranges_do_not_wait_for_a_tick_each(
+    monkeypatch: pytest.MonkeyPatch, under_way_max: int
+) -> None:
+    """A record took as many of them as it was expected to cost acks, and the next one waited for the next tick."""
+    monkeypatch.setattr(ack_flush, "ACK_RECORDS_PER_TURN", under_way_max)
+    async with looped(with_acks()) as (found, _):
+        flush = AckFlush(found.loop, found.core.dispatcher)
+        async with asyncio.timeout(5):
+            assert await flush.settled() is None, "nothing but the commit loop went on"
+        records = found.loop.applied_lsn - found.disk.appended[0][0] + 1
+        each = -(-ACK_COST_PER_RECORD // COST_EACH)
+        assert records == -(-STREAMS // each), "each took all that it may"
+        assert found.loop.operations == STREAMS * COST_EACH, "what it takes to apply them bounds batches and slices"
+        assert not found.core.dispatcher.acks.waiting and not flush.under_way
+        found.core.check()
+
+
+async def test_no_more_acks_are_flushed_once_the_commit_loop_has_ended() -> None:
+    """Maintenance went on at once for ever, and stopped everything else."""
+    async with looped() as (found, task):
+        core = found.core
+        await found.change(declare("q"), bind("q", "k"), publish("k", b"a", b"b"))
+        session = core.session()
+        core.attach(session, "q")
+        core.take(session)
+        core.ack(session, "k", 1, 2)
+        found.disk.failure = Corrupt("fdatasync failed", subject="journal")
+        flush = AckFlush(found.loop, core.dispatcher)
+        assert isinstance(await found.change(declare("r")), Corrupt)
+        with pytest.raises(Corrupt):
+            await task
+        told: list[ShoalError | None] = []
+        flush.then(told.append)
+        assert [flush.flush() for _ in range(3)] == [False] * 3
+        assert isinstance(told.pop(), Unavailable) and not told
+        assert isinstance(await asyncio.wait_for(flush.settled(), 5), Unavailable)
