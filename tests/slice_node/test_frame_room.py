@@ -6,6 +6,7 @@ import asyncio
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.adapters.frame_room import FrameRoom
+from shoal_slice_node.adapters.limits import UNPARSED_FACTOR
 
 
 async def test_one_large_frame_is_parsed_in_a_turn_of_the_loop() -> None:
@@ -95,4 +96,22 @@ async def test_frames_that_wait_are_bounded_and_who_has_most_gives_way() -> None
         for _ in range(4):
             await asyncio.sleep(0)
     await asyncio.wait_for(asyncio.gather(*greedy[:3], honest), 5)
+    assert not room._waiting_bytes and not room._lines
+
+
+async def test_as_many_frames_end_as_it_takes_and_no_more() -> None:
+    room = FrameRoom(100)
+    await room.take(100, "holds all")
+    limit = UNPARSED_FACTOR * 100
+    sizes = [limit // 4] * 4 + [10, 10, limit]
+    peers = ["many"] * 4 + ["small", "tiny", "large"]
+    tasks = [asyncio.ensure_future(room.take(size, peer)) for size, peer in zip(sizes, peers, strict=True)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    ended = [peer for task, peer in zip(tasks, peers, strict=True) if task.done()]
+    assert ended == ["many", "large"], "one for the two small ones, and the large one itself"
+    assert room._waiting_bytes == 3 * (limit // 4) + 20
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert not room._waiting_bytes and not room._lines

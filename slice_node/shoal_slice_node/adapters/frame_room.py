@@ -61,22 +61,23 @@ class FrameRoom:
                     turn.set_exception(error)
 
     def _bound(self) -> None:
-        """The last frame of the connection that has most waiting ends, if too much waits."""
+        """While too much waits, the last frame of the connection that has most of it ends."""
         limit = UNPARSED_FACTOR * self._limit_bytes
-        if self._waiting_bytes <= limit or sum(map(len, self._lines.values())) == 1:
-            return
-        most = max(self._lines.values(), key=lambda line: sum(size_bytes for _, size_bytes in line))
-        turn = next((turn for turn, _ in reversed(most) if not turn.done()), None)
-        if turn is not None:
-            turn.set_exception(
-                ResourceExhausted(
-                    f"large frames of {self._waiting_bytes} bytes wait to be worked on, most of them of this"
-                    f" connection; the limit is {limit}",
-                    subject="waiting frames",
-                    limit=limit,
-                    value=self._waiting_bytes,
-                )
+        while self._waiting_bytes > limit and sum(map(len, self._lines.values())) > 1:
+            error = ResourceExhausted(
+                f"large frames of {self._waiting_bytes} bytes wait to be worked on, most of them of this connection;"
+                f" the limit is {limit}",
+                subject="waiting frames",
+                limit=limit,
+                value=self._waiting_bytes,
             )
+            most = max(self._lines, key=lambda one: sum(size_bytes for _, size_bytes in self._lines[one]))
+            turn, size_bytes = self._lines[most].pop()
+            self._waiting_bytes -= size_bytes
+            if not self._lines[most]:
+                del self._lines[most]
+            if not turn.done():
+                turn.set_exception(error)
 
     def _leave(self, connection: Hashable, turn: asyncio.Future[None]) -> None:
         line = self._lines.get(connection, deque())

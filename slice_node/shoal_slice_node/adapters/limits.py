@@ -171,9 +171,9 @@ UNARY_LARGE_BYTES: Final = 64 << 10
 
 UNREAD_BYTES: Final = 8 << 10
 """What the transport takes of a stream that is not read, beyond the message that is asked for. gRPC's own estimate lets
-it grow to megabytes, for each of thousands of calls that wait; in all they are some 13,000, and cost 16 KB besides."""
+it grow to megabytes, for each of thousands of calls that wait; in all they are some 11,000, and cost 16 KB besides."""
 
-UNARY_WAITING_MAX: Final = 4_000
+UNARY_WAITING_MAX: Final = 2_000
 """Further unary calls that wait, unread, for their turn: about 20 KB each."""
 
 UNARY_WAITING_PER_CONNECTION_MAX: Final = 256
