@@ -53,7 +53,7 @@ class Places:
     """`what`: the subject of refusals. A connection is named as gRPC names its client (`context.peer()`)."""
 
     def __init__(self, what: str, limits: PlacesLimits) -> None:
-        self._what = what
+        self.what = what
         self._limits = limits
         self._free = limits.places_max
         self._held: Counter[str] = Counter()
@@ -130,8 +130,8 @@ class Places:
             newest.set_exception(error)
 
     def _exhausted(self, whose: str, limit: int) -> ResourceExhausted:
-        text = f"{self._what}: {limit} wait {whose}: ask again"
-        return ResourceExhausted(text, subject=self._what, limit=limit, value=limit + 1)
+        text = f"{self.what}: {limit} wait {whose}: ask again"
+        return ResourceExhausted(text, subject=self.what, limit=limit, value=limit + 1)
 
     def _next(self) -> str | None:
         """The connection that has the next turn. Few are passed over: only few can have all places of one; and those

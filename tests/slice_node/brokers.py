@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -54,3 +54,16 @@ async def connected(broker: Broker, folder: Path) -> AsyncIterator[grpc.aio.Chan
     """A channel to it."""
     async with served(broker, folder) as address, grpc.aio.insecure_channel(address) as channel:
         yield channel
+
+
+@asynccontextmanager
+async def connections(
+    folder: Path, count: int, options: Sequence[tuple[str, int]] = ()
+) -> AsyncIterator[list[grpc.aio.Channel]]:
+    """A broker, and so many channels to it, each with a connection of its own. `options`: of each channel."""
+    async with running(folder) as broker, served(broker, folder) as address, AsyncExitStack() as stack:
+        own = (("grpc.use_local_subchannel_pool", 1), *options)
+        yield [
+            await stack.enter_async_context(grpc.aio.insecure_channel(address, (*own, ("test", number))))
+            for number in range(count)
+        ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +18,9 @@ from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_slice_node.adapters import admin_service, bulk_service
 from shoal_slice_node.core.listing import Page
 
-from .brokers import running, served
+from .brokers import connections
 
 WAIT_S = 30
-
-
-@asynccontextmanager
-async def channels(folder: Path) -> AsyncIterator[list[grpc.aio.Channel]]:
-    """Three connections to a node."""
-    async with running(folder) as broker, served(broker, folder) as address, AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(
-                grpc.aio.insecure_channel(address, (("grpc.use_local_subchannel_pool", 1), ("test", number)))
-            )
-            for number in range(3)
-        ]
 
 
 def silent_verifications(channel: grpc.aio.Channel, count: int) -> list[asyncio.Future[Any]]:
@@ -56,7 +42,7 @@ async def ended(calls: list[asyncio.Future[Any]]) -> None:
 
 async def test_many_silent_verifications_of_one_connection_hold_up_no_export(tmp_path: Path) -> None:
     """They held all places, one after the other, each for a minute."""
-    async with channels(tmp_path) as (greedy, honest, _), asyncio.timeout(WAIT_S):
+    async with connections(tmp_path, 3) as (greedy, honest, _), asyncio.timeout(WAIT_S):
         calls = silent_verifications(greedy, 20)
         await asyncio.wait(calls, timeout=0.01)
         assert await exported(honest) == 1
@@ -68,7 +54,7 @@ async def test_silent_verifications_of_many_connections_end_when_others_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk_service, "SNAPSHOT_STALL_CROWDED_S", 0.2)
-    async with channels(tmp_path) as (one, two, honest), asyncio.timeout(WAIT_S):
+    async with connections(tmp_path, 3) as (one, two, honest), asyncio.timeout(WAIT_S):
         calls = silent_verifications(one, 2) + silent_verifications(two, 2)
         assert not (await asyncio.wait(calls, timeout=1))[0], "alone they have their time"
         assert await exported(honest) == 1
@@ -89,7 +75,7 @@ async def test_many_long_lists_of_one_connection_hold_up_no_other(
         return [], b""
 
     monkeypatch.setattr(admin_service, "list_queues", listing)
-    async with channels(tmp_path) as (greedy, honest, _), asyncio.timeout(WAIT_S):
+    async with connections(tmp_path, 3) as (greedy, honest, _), asyncio.timeout(WAIT_S):
         long: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(AdminServiceStub(greedy).ListQueues(wire.ListQueuesRequest(prefix=b"long")))
             for _ in range(10)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -108,9 +108,15 @@ class _failing_here:  # noqa: N801 - used as a function
 
 
 def _answers(target: Target, requests: _failing_here) -> Iterator[wire.ImportResponse]:
+    """The stream begins when its first chunk is at hand: it holds one of few places at the slice, and sorting and
+    passing over what the slice has already may take minutes."""
     try:
+        chunks = iter(requests)
+        first = next(chunks, None)
+        if first is None:
+            return
         with bulk_stub(target.slice, target.address) as stub:
-            for answer in stub.Import(iter(requests)):
+            for answer in stub.Import(chain((first,), chunks)):
                 if answer.HasField("error"):
                     raise from_wire(answer.error)
                 yield answer

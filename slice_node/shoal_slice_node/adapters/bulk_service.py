@@ -10,15 +10,16 @@ from typing import Any
 
 import grpc
 
-from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError
+from shoal_contract.errors import ShoalError
 from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.places import Places
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.client_patience import ClientPatience
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
-from shoal_slice_node.adapters.limits import SNAPSHOT_STALL_CROWDED_S, SNAPSHOT_STALL_S, SNAPSHOTS
+from shoal_slice_node.adapters.limits import IMPORTS, SNAPSHOT_STALL_CROWDED_S, SNAPSHOT_STALL_S, SNAPSHOTS
 from shoal_slice_node.adapters.snapshot import Snapshot
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 
@@ -35,9 +36,16 @@ class BulkService:
         self._broker = broker
         self._store_folder = store_folder
         self._places = Places("exports and verifications", SNAPSHOTS)
+        self._patience = ClientPatience(self._places, "snapshot", "ask again")
+        self._imports = Places("imports", IMPORTS)
 
     async def import_chunks(self, _: object, context: Context) -> None:
-        await ImportStream(self._broker, context).serve()
+        """Its chunks are read once there is a place: the transport may hold a largest one of each."""
+        try:
+            async with self._imports.place(context.peer()):
+                await ImportStream(self._broker, context, self._imports).serve()
+        except ShoalError as error:
+            await abort(context, error)
 
     async def import_status(self, request: wire.ImportStatusRequest, call: Call) -> wire.ImportStatusResponse:
         """Raises Malformed."""
@@ -75,21 +83,9 @@ class BulkService:
             finally:
                 await snapshot.close()
 
-    @asynccontextmanager
-    async def _stall(self, does: str) -> AsyncIterator[None]:
+    def _stall(self, does: str) -> AbstractAsyncContextManager[None]:
         """Bounds a wait for the client. Raises DeadlineExceeded, ResourceExhausted where others wait."""
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        try:
-            async with self._places.patience(SNAPSHOT_STALL_S, SNAPSHOT_STALL_CROWDED_S):
-                yield
-        except TimeoutError:
-            waited_s = loop.time() - began_s
-            text = f"the client {does} nothing for {waited_s:.1f} s"
-            if waited_s < SNAPSHOT_STALL_S:
-                text += ", and others wait for its place: its snapshot ends, ask again"
-                raise ResourceExhausted(text, subject="exports and verifications") from None
-            raise DeadlineExceeded(f"{text}: its snapshot ends, ask again", subject="snapshot") from None
+        return self._patience.waiting(does, SNAPSHOT_STALL_S, SNAPSHOT_STALL_CROWDED_S)
 
 
 async def _send_all(context: Context, snapshot: Snapshot, stall: Stall) -> None:
@@ -105,7 +101,8 @@ async def _send_all(context: Context, snapshot: Snapshot, stall: Stall) -> None:
 
 async def _forward(snapshot: Snapshot, context: Context, stall: Stall) -> None:
     """Raises DeadlineExceeded if the client stops reading: a snapshot holds a place and pages of the store."""
-    await send_headers(context)
+    async with stall("read"):
+        await send_headers(context)
     while (message := await snapshot.receive()) is not None:
         async with stall("read"):
             await context.write(message)

@@ -7,19 +7,22 @@ reconnects and restarts of either end. Not here: what an import does (core/impor
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from zlib import crc32
 
 import grpc
 
-from shoal_contract.errors import DeadlineExceeded, Malformed, OutOfRange, ShoalError, TooLarge
-from shoal_contract.grpc_errors import abort, send_headers
+from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge
+from shoal_contract.grpc_errors import send_headers
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX, RUN_BYTES
+from shoal_contract.places import Places
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.client_patience import ClientPatience
 from shoal_slice_node.adapters.commit_loop import Item
-from shoal_slice_node.adapters.limits import IMPORT_CHUNKS_IN_FLIGHT, IMPORT_STALL_S
+from shoal_slice_node.adapters.limits import IMPORT_CHUNKS_IN_FLIGHT, IMPORT_STALL_CROWDED_S, IMPORT_STALL_S
 from shoal_slice_node.adapters.unary import parse
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.frames import parse_import
@@ -39,11 +42,13 @@ def last_chunk(broker: Broker, run: bytes) -> int:
 
 
 class ImportStream:
-    """`serve` runs until the client has sent all and has every answer, or one chunk is refused."""
+    """`serve` runs until the client has sent all and has every answer, or one chunk is refused. `places`: it has one of
+    them while it runs."""
 
-    def __init__(self, broker: Broker, context: Context) -> None:
+    def __init__(self, broker: Broker, context: Context, places: Places) -> None:
         self._broker = broker
         self._context = context
+        self._patience = ClientPatience(places, "import", "resume it")
         self._source = f"import {context.peer()}"
         self._next = 0
         """The number that the next chunk may have at most; 0 before the first."""
@@ -52,18 +57,25 @@ class ImportStream:
         """Bounded by `_room`. None: no more will come."""
 
     async def serve(self) -> None:
-        await send_headers(self._context)
+        """Raises what the whole call is refused with: Malformed, TooLarge, OutOfRange, and what `_stall` raises."""
+        async with self._stall("read"):
+            await send_headers(self._context)
         async with Tasks("import") as tasks:
             writer = tasks.start("write", self._write(), awaited=True)
-            try:
-                await self._read(writer)
-                await writer
-            except ShoalError as error:
-                await abort(self._context, error)
+            reader = tasks.start("read", self._read(), awaited=True)
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            if reader.done():
+                reader.result()
+            await writer
 
-    async def _read(self, writer: asyncio.Task[None]) -> None:
-        while not writer.done():
-            data = await self._next_frame()
+    def _stall(self, does: str) -> AbstractAsyncContextManager[None]:
+        """Bounds a wait for the client. Raises DeadlineExceeded, ResourceExhausted where others wait."""
+        return self._patience.waiting(does, IMPORT_STALL_S, IMPORT_STALL_CROWDED_S)
+
+    async def _read(self) -> None:
+        while True:
+            async with self._stall("sent"):
+                data = await self._context.read()
             if data is grpc.aio.EOF:
                 break
             request = parse(wire.ImportRequest, data, {})
@@ -78,16 +90,6 @@ class ImportStream:
         # What is under way is answered before.
         end = Item(0, None, lambda _: self._answers.put_nowait(None), self._failed_at_end)
         self._broker.commit.submit(end, self._source)
-
-    async def _next_frame(self) -> Any:
-        """Raises DeadlineExceeded if none comes."""
-        try:
-            async with asyncio.timeout(IMPORT_STALL_S):
-                return await self._context.read()
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"the client sent nothing for {IMPORT_STALL_S:g} s: its import ends, resume it", subject="import"
-            ) from None
 
     def _failed_at_end(self, _: ShoalError) -> None:
         self._answers.put_nowait(None)
@@ -134,7 +136,8 @@ class ImportStream:
     async def _write(self) -> None:
         while (answer := await self._answers.get()) is not None:
             self._broker.check_may_answer()
-            await self._context.write(answer.SerializeToString())
+            async with self._stall("read"):
+                await self._context.write(answer.SerializeToString())
             self._room.release()
             if answer.HasField("error"):
                 return

@@ -73,8 +73,18 @@ IMPORT_CHUNKS_IN_FLIGHT: Final = 32
 IMPORT_STALL_FACTOR: Final = 5
 """At so many times the maximum of a delta, while the checkpointer is busy, imports wait; all others at 8 times."""
 
+IMPORTS: Final = PlacesLimits(places_max=8, places_each_max=2, waiting_max=100, waiting_each_max=25)
+"""Imports of one slice at a time: of each the transport holds a largest request, which is in no account. A load has one
+at a time to each slice, on a connection of its own, and another while one that broke is not noticed. Further ones wait,
+unread."""
+
 IMPORT_STALL_S: Final = 600.0
-"""How long the client of an import may send nothing. One that resumes first reads all chunks that are there already."""
+"""How long the client of an import may send nothing, or not read its answers. One that resumes may first read all
+chunks that are there already."""
+
+IMPORT_STALL_CROWDED_S: Final = 5.0
+"""The same while others wait for its place: a largest request at 4 Mbit/s, or a worker's long rest for its disk and
+garbage."""
 
 EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
 """In one page of an export: about 200 KB, and 3 ms of the process that reads it."""
@@ -368,6 +378,7 @@ assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < PENDING_BYTES_DEFAULT
 assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
 assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
 assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
+assert IMPORT_STALL_CROWDED_S < IMPORT_STALL_S
 assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
 assert UNARY_READ_CROWDED_S < UNARY_READ_S
 assert OPERATORS_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX <= OPEN_FILES_RESERVE // 2
