@@ -34,6 +34,7 @@ from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.frames import Checked
 from shoal_slice_node.core.limits import FAIR_BYTES_PER_OPERATION
+from shoal_slice_node.core.prices import GrowingQueues, price
 from shoal_slice_node.core.turns import finish
 
 _log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Item:
     failed: Callable[[ShoalError], None]
     checked: Checked | None = None
     operations: int = 1
+    """What applying it may take: as far as that is known while it waits, anew when it is written."""
     large_bytes: int = 0
     make: Callable[[], bytes | None] | None = None
     """What makes the payload, as late as can be: when the record is written. None: nothing is left to write."""
@@ -116,6 +118,7 @@ class CommitLoop:
         self._hooks = hooks
         self._steps = steps or StepWatch()
         self._pending: FairQueue[Item] = FairQueue(NODE)
+        self._growing = GrowingQueues()
         self._wake = asyncio.Event()
         self._waiting_for_room: dict[Hashable, asyncio.Event] = {}
         self.large_frames = FrameRoom(pending_bytes_max // 2)
@@ -148,9 +151,15 @@ class CommitLoop:
             self._let_go(item)
             item.failed(self._failure)
             return
+        self._price(item)
         size_bytes = len(item.payload or b"")
         self._pending.put(source, item, max(item.operations, size_bytes // FAIR_BYTES_PER_OPERATION), size_bytes)
         self._wake.set()
+
+    def _price(self, item: Item) -> None:
+        """Looks up what a purge or a drop may take. Also while a record is applied in part: it reads single rows."""
+        if item.checked is not None and item.checked.ends:
+            item.operations = price(self._engine.state.tables, item.checked, self._growing)
 
     async def room(self, source: Hashable) -> None:
         """Waits until this source may submit more. Only a source that has much here waits."""
@@ -204,13 +213,19 @@ class CommitLoop:
         size = operations = 0
         time_ms = self._time_ms = max(self._time_ms, now_ms())
         pending, taken = self._pending, set()
+        self._growing.begin_batch()
         while pending and size < BATCH_BYTES_MAX and operations < BATCH_OPERATIONS_MAX:
             source, item = pending.take()
             taken.add(source)
             self._taken.append(item)
             self._let_go(item)
+            expected = item.operations
             if item.make is not None:
                 item.payload = item.make()
+            self._price(item)
+            pending.charge(source, item.operations - expected)
+            if item.checked is not None:
+                self._growing.note(item.checked)
             if item.payload is None:
                 batch.append((item, None))
                 continue

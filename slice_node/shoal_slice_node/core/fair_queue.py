@@ -75,6 +75,13 @@ class FairQueue(Generic[Item]):
                 del lanes[source]
             return source, item
 
+    def charge(self, source: Hashable, cost: int) -> None:
+        """Notes that what was taken of this source costs so much more than it was put in with: what it still has here
+        waits longer."""
+        lane = self._lanes.get(source)
+        if lane is not None:
+            lane.credit -= cost
+
     def clear(self) -> list[Item]:
         """Takes out everything."""
         items = [item for lane in self._lanes.values() for item, _, _ in lane.items]

@@ -30,17 +30,22 @@ _SHAPE: Shape = {
     1: {1: {3: None}, 2: {2: None}, 3: {2: None}, 4: {}, 5: {2: None}, 6: {2: None}, 7: {2: None, 4: None}}
 }
 """Change.steps, the verb in each, and its columns of numbers."""
+_ENDS = frozenset(("purges", "drops"))
+_GROWS = frozenset(("binds", "imports"))
 _FIELDS_MAX = 4 * FRAME_OPERATIONS_MAX
 """Of a proper frame: a step and a verb for each operation, a queue and a key."""
 
 
 class Checked(NamedTuple):
     """A change that passed. `operations`: keys and queues, at least 1 a step. `measures`: (messages, body bytes) of
-    each chunk it publishes, in order."""
+    each chunk it publishes, in order. `ends`: it purges or drops, and what that takes is not in `operations` (prices).
+    `grows`: it may give queues bindings."""
 
     change: wire.Change
     operations: int
     measures: list[tuple[int, int]]
+    ends: bool = False
+    grows: bool = False
 
 
 def parse_change(data: bytes) -> Checked:
@@ -72,15 +77,17 @@ def check_change(data: bytes) -> Checked:
         raise _too_many(len(change.steps))
     operations = 0
     measures: list[tuple[int, int]] = []
+    kinds: set[str | None] = set()
     for number, step in enumerate(change.steps):
         kind = step.WhichOneof("step")
+        kinds.add(kind)
         check = _CHECKS.get(kind or "")
         if check is None:
             raise Malformed(f"step {number} is of a kind that this version does not know", subject=UNKNOWN_STEP)
         operations += max(1, check(number, getattr(step, kind or ""), measures))
         if operations > FRAME_OPERATIONS_MAX:
             raise _too_many(operations)
-    return Checked(change, operations, measures)
+    return Checked(change, operations, measures, not kinds.isdisjoint(_ENDS), not kinds.isdisjoint(_GROWS))
 
 
 def _too_many(operations: int) -> TooLarge:

@@ -73,6 +73,10 @@ step of its own."""
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
 
+PRICED_QUEUES_MAX: Final = 250
+"""Queues that a change may purge, or drop, for its price to be looked up: under 1 ms. One with more is taken to use up
+the budget of a record."""
+
 RECLAIM_COST_PER_TURN: Final = 1_000
 """What one RECLAIM record may cost, in bindings: about 4 ms."""
 

@@ -33,8 +33,13 @@ def name_of(row: bytes) -> bytes:
 
 def streams_of(row: bytes) -> int:
     """How many bindings and detail rows the queue has, from its row of table `queue`."""
+    return sum(bindings_and_details(row))
+
+
+def bindings_and_details(row: bytes) -> tuple[int, int]:
+    """How many of each, as `streams_of`."""
     _, _, _, _, bindings, details, _, _ = HEADER.unpack_from(row)
-    return int(bindings + details)
+    return bindings, details
 
 
 class Bucket:

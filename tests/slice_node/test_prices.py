@@ -1,0 +1,130 @@
+"""What purges and drops count as, for turns and batches: what they may take, not how few they look."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from shoal_contract.limits import FRAME_OPERATIONS_MAX
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters.commit_loop import Item
+from shoal_slice_node.adapters.limits import BATCH_OPERATIONS_MAX
+from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.fair_queue import FairQueue
+from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.limits import (
+    DONE_RANGES_MAX,
+    DONE_RANGES_PER_APPLIED,
+    DROP_BINDINGS_MAX,
+    FAIR_QUANTUM,
+    PRICED_QUEUES_MAX,
+    PURGE_BINDINGS_MAX,
+    RECLAIM_QUEUE_COST,
+)
+from shoal_slice_node.core.prices import GrowingQueues, price
+from shoal_slice_node.core.records import Kind
+
+from .core_driver import CoreDriver, bind, declare, drop, every_second, publish, purge, with_done
+from .test_commit_loop import Looped, change_of, looped
+
+KEYS = [f"k{number}" for number in range(PURGE_BINDINGS_MAX)]
+PARTS = 20
+
+
+def price_of(core: CoreDriver, *steps: wire.Step) -> int:
+    return price(core.tables, parse_change(wire.Change(steps=steps).SerializeToString()), GrowingQueues())
+
+
+def test_purges_and_drops_cost_what_their_queues_have_up_to_the_budget_of_a_record() -> None:
+    core = CoreDriver()
+    core.change(declare("large", "small", "marked", "none"), bind("small", "a", "b"), bind("marked", "a"))
+    for _ in range(2):
+        core.change(bind("large", *KEYS[:500]))
+        core.change(bind("large", *KEYS[500:]))
+    core.change(publish("a", *[b""] * 20))
+    with_done(core, "marked", ["a"], every_second(5))
+    assert price_of(core, purge("large")) == 1 + PURGE_BINDINGS_MAX
+    assert price_of(core, purge("large", "large"), purge("large")) == 3 + PURGE_BINDINGS_MAX
+    assert price_of(core, purge("small"), publish("a", b"")) == 1 + 2 + 1
+    assert price_of(core, purge("none"), purge("absent")) == 2
+    assert price_of(core, purge("marked")) == 1 + 1 + DONE_RANGES_MAX // DONE_RANGES_PER_APPLIED
+    assert price_of(core, drop("large")) == 1 + RECLAIM_QUEUE_COST, "the rest is reclaimed"
+    assert price_of(core, drop("small"), drop("none"), drop("absent")) == 3 + 2
+    assert price_of(core, publish("a", b""), declare("large"), bind("large", "x")) == 3
+
+
+def test_a_largest_frame_of_drops_is_taken_and_fits_a_batch() -> None:
+    core = CoreDriver()
+    names = [f"q{number}" for number in range(FRAME_OPERATIONS_MAX)]
+    core.declare(names)
+    assert price_of(core, drop(*names)) == FRAME_OPERATIONS_MAX + DROP_BINDINGS_MAX <= BATCH_OPERATIONS_MAX
+    assert price_of(core, drop(*names[:PRICED_QUEUES_MAX])) == PRICED_QUEUES_MAX
+    assert not core.change(drop(*names)).steps[0].refusals
+
+
+def submit(found: Looped, source: str, told: list[str], *steps: wire.Step) -> None:
+    checked = parse_change(wire.Change(steps=steps).SerializeToString())
+    done = told.append
+
+    def applied(effects: Effects) -> None:
+        assert effects.refused is None
+        done(source)
+
+    item = Item(Kind.CHANGE, change_of(*steps), applied, lambda error: done(str(error)), checked, checked.operations)
+    found.loop.submit(item, source)
+
+
+async def all_told(told: list[str], count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(told) < count:  # noqa: ASYNC110 - the loop tells each item
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("bound_before", [True, False])
+async def test_a_batch_holds_few_purges_of_a_large_queue(bound_before: bool) -> None:
+    """2,000 of them, of 4 ms each, were written together. One that gets its bindings by the same batch is as large."""
+    async with looped() as (found, _):
+        large = [declare("large"), bind("large", *KEYS[:-1])]
+        told: list[str] = []
+        found.disk.hold = held = threading.Event()
+        submit(found, "first", told, *(large if bound_before else [declare("large")]))
+        if bound_before:
+            held.set()
+            await all_told(told, 1)
+        else:
+            submit(found, "flood", told, large[1])
+        for _ in range(PARTS):
+            submit(found, "flood", told, purge("large"))
+        held.set()
+        await all_told(told, 1 + PARTS + (not bound_before))
+        batches = [last - first + 1 for first, last in found.disk.appended]
+        assert sum(batches) == len(told) and set(told) == {"first", "flood"}
+        assert max(batches) <= 1 + -(-BATCH_OPERATIONS_MAX // PURGE_BINDINGS_MAX), batches
+
+
+async def test_purges_of_a_large_queue_are_not_before_the_next_change_of_another() -> None:
+    async with looped() as (found, _):
+        told: list[str] = []
+        submit(found, "first", told, declare("large"), bind("large", *KEYS[:-1]))
+        await all_told(told, 1)
+        for _ in range(PARTS):
+            submit(found, "flood", told, purge("large"))
+        submit(found, "other", told, publish("k0", b"body"))
+        await all_told(told, 2 + PARTS)
+        assert told.index("other") == 1, "what is cheap has its turn first"
+
+
+def test_what_turned_out_dear_is_paid_for_by_a_longer_wait() -> None:
+    queue: FairQueue[int] = FairQueue()
+    for number in range(3):
+        queue.put("dear", number, 1, 0)
+    queue.put("other", 9, FAIR_QUANTUM, 0)
+    queue.put("other", 10, FAIR_QUANTUM, 0)
+    source, _ = queue.take()
+    assert source == "dear"
+    queue.charge("dear", 3 * FAIR_QUANTUM)
+    assert [queue.take()[1] for _ in range(4)] == [9, 10, 1, 2]
+    queue.charge("dear", 1)
+    assert not queue, "nothing of it waits: there is no debt"
