@@ -120,9 +120,9 @@ class Places:
             raise self._exhausted("of your connection", self._limits.waiting_each_max)
         if self.waiting < self._limits.waiting_max:
             return
-        error = self._exhausted("in all, and your connection has most of them", self._limits.waiting_max)
-        most = max(self._lines, key=lambda one: len(self._lines[one]))
-        if len(self._lines[most]) <= own + 1:
+        error = self._exhausted("in all", self._limits.waiting_max)
+        most = max(self._lines, key=lambda one: len(self._lines[one]) * (BLAMED_MAX if one in self._blamed else 1))
+        if len(self._lines[most]) <= own + 1 and (most not in self._blamed or peer in self._blamed):
             raise error
         newest = self._lines[most][-1]
         self._leave_line(most, newest)

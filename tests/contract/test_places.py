@@ -125,3 +125,15 @@ async def test_who_let_its_time_pass_comes_last() -> None:
     await asyncio.gather(*crowd.tasks)
     assert crowd.order[4:] == ["c", "silent", "mute"]
     await crowd.end()
+
+
+async def test_of_a_full_line_who_let_its_time_pass_gives_way() -> None:
+    crowd = Crowd()
+    crowd.places.blame("silent")
+    await crowd.come("a", "a", "b", "b")
+    await crowd.come("silent", "c", "d", "e", "f", "g")
+    await crowd.come("honest")
+    assert crowd.refused == {"silent": 1}
+    await crowd.come("late")
+    assert crowd.refused == {"silent": 1, "late": 1}
+    await crowd.end()

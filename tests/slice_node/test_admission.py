@@ -16,6 +16,7 @@ from shoal_slice_node.adapters.limits import (
     UNARY_PER_CONNECTION_MAX,
     UNARY_UNREAD_BYTES_MAX,
     UNARY_WAITING_PER_CONNECTION_MAX,
+    UNARY_WORK_BYTES,
     UNARY_WORKED_EACH_MAX,
     UNARY_WORKING_BYTES_HIGH,
     UNARY_WORKING_BYTES_MAX,
@@ -75,7 +76,7 @@ async def test_places_go_from_connection_to_connection() -> None:
 
 async def test_unread_answers_are_counted() -> None:
     admission = Admission()
-    large = UNARY_UNREAD_BYTES_MAX // 2
+    large = UNARY_UNREAD_BYTES_MAX // 2 - UNARY_WORK_BYTES
     with admission.unread(large), admission.unread(large):
         assert not admission.crowded_by_answers
         with admission.unread(1):
@@ -141,7 +142,7 @@ class Worked:
 
     async def _call(self, peer: str) -> None:
         async with self.admission.place(peer) as leave:
-            with self.admission.working(peer, self.size_bytes, leave):
+            with self.admission.read(peer, leave), self.admission.working(self.size_bytes):
                 self.begun[peer] += 1
                 await self.ends.wait()
 
@@ -176,3 +177,25 @@ async def test_where_much_is_worked_on_each_connection_has_one_call_and_at_last_
     assert worked.begun.total() == -(-UNARY_WORKING_BYTES_MAX // UNARY_WORKING_BYTES_HIGH)
     await worked.end()
     assert worked.begun.total() == 30
+
+
+async def test_answers_that_nobody_takes_stop_nobody_else() -> None:
+    """24 connections that each did not take the answer to a publish of 1 MB stopped every unary call for 30 s."""
+    admission = Admission()
+    ends = asyncio.Event()
+
+    async def call(peer: str) -> None:
+        async with admission.place(peer) as leave:
+            with admission.read(peer, leave):
+                with admission.working(UNARY_WORKING_BYTES_MAX):
+                    await asyncio.sleep(0)
+                with admission.unread(10):
+                    await ends.wait()
+
+    tasks = [asyncio.ensure_future(call(f"stalled-{number}")) for number in range(30)]
+    await asyncio.sleep(0)
+    while admission.waiting:  # noqa: ASYNC110 - they come in one after the other
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5), admission.place("honest"):
+        ends.set()
+    await asyncio.gather(*tasks)

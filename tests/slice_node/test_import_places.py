@@ -123,3 +123,32 @@ async def test_an_import_that_was_refused_gives_its_place_up_at_once(tmp_path: P
         assert await imported(channel) == 1
         for call in calls:
             assert await call.read() is grpc.aio.EOF
+
+
+async def test_an_import_that_repeats_a_chunk_keeps_its_place_for_a_turn_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four connections that each repeated a chunk every 4 s kept all other imports out for good."""
+    monkeypatch.setattr(import_stream, "IMPORT_TURN_S", 0.2)
+    connected = IMPORTS.places_max // IMPORTS.places_each_max
+    async with connections(tmp_path, connected + 1) as (honest, *greedy), asyncio.timeout(WAIT_S):
+        calls: list[Any] = [BulkServiceStub(channel).Import() for channel in greedy for _ in range(2)]
+
+        async def repeat(number: int, call: Any) -> None:
+            while True:
+                await call.write(chunk(1, imports({b"q": [b"k"]}), bytes([number]) * 16))
+                await call.read()
+                await asyncio.sleep(0.01)
+
+        tasks: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(repeat(number, call)) for number, call in enumerate(calls, 10)
+        ]
+        assert not (await asyncio.wait(tasks, timeout=0.5))[0], "alone they may go on"
+        assert await imported(honest) == 1
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert next(iter(done)).exception() is not None
+        codes = [call for call in calls if call.done()]
+        assert codes and "it ends, resume it" in await codes[0].details()
+        await ended(tasks)
+        for call in calls:
+            call.cancel()

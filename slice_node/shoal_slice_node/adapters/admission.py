@@ -104,17 +104,25 @@ class Admission:
             leave()
 
     @contextmanager
-    def working(self, peer: str, size_bytes: int, leave: Callable[[], None]) -> Iterator[None]:
-        """From when a request was read until its answer is taken. Its call keeps no place: else few connections with
-        long reads stop all others."""
+    def working(self, size_bytes: int) -> Iterator[None]:
+        """Until a request's answer is there: what a client can draw out is not counted."""
         size_bytes += UNARY_WORK_BYTES
         self._working_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self._working_bytes -= size_bytes
+            self._give()
+
+    @contextmanager
+    def read(self, peer: str, leave: Callable[[], None]) -> Iterator[None]:
+        """From when a request was read until its answer is taken. Its call keeps no place: else few connections with
+        long reads stop all others."""
         self._worked[peer] += 1
         leave()
         try:
             yield
         finally:
-            self._working_bytes -= size_bytes
             self._worked[peer] -= 1
             if not self._worked[peer]:
                 del self._worked[peer]
@@ -123,6 +131,7 @@ class Admission:
     @contextmanager
     def unread(self, size_bytes: int) -> Iterator[None]:
         """While an answer is not read."""
+        size_bytes += UNARY_WORK_BYTES
         self._unread_bytes += size_bytes
         try:
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,13 @@ class BulkService:
             await self._broker.checkpointed()
             snapshot = await Snapshot.start(self._store_folder, mode)
             try:
-                yield snapshot, self._stall
+                yield snapshot, partial(self._stall, context.peer())
             finally:
                 await snapshot.close()
 
-    def _stall(self, does: str) -> AbstractAsyncContextManager[None]:
+    def _stall(self, peer: str, does: str) -> AbstractAsyncContextManager[None]:
         """Bounds a wait for the client. Raises DeadlineExceeded, ResourceExhausted where others wait."""
-        return self._patience.waiting(does, SNAPSHOT_STALL_S, SNAPSHOT_STALL_CROWDED_S)
+        return self._patience.waiting(peer, does, SNAPSHOT_STALL_S, SNAPSHOT_STALL_CROWDED_S)
 
 
 async def _send_all(context: Context, snapshot: Snapshot, stall: Stall) -> None:

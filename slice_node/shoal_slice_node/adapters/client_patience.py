@@ -24,15 +24,16 @@ class ClientPatience:
     retry: str
 
     @asynccontextmanager
-    async def waiting(self, does: str, most_s: float, crowded_s: float) -> AsyncIterator[None]:
+    async def waiting(self, peer: str, does: str, most_s: float, crowded_s: float) -> AsyncIterator[None]:
         """Bounds what happens within. `does`: what the client does not do, as "sent". Raises DeadlineExceeded after
-        `most_s`, ResourceExhausted where others wait after `crowded_s`."""
+        `most_s`, ResourceExhausted where others wait after `crowded_s`; its connection comes after others then."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
             async with self.places.patience(most_s, crowded_s):
                 yield
         except TimeoutError:
+            self.places.blame(peer)
             waited_s = loop.time() - began_s
             text = f"the client {does} nothing for {waited_s:.1f} s"
             ends = f"its {self.stream} ends, {self.retry}"

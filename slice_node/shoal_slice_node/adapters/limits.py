@@ -82,6 +82,9 @@ IMPORT_STALL_S: Final = 600.0
 """How long the client of an import may send nothing, or not read its answers. One that resumes may first read all
 chunks that are there already."""
 
+IMPORT_TURN_S: Final = 60.0
+"""How long an import may have its place while others wait. Who resumes it goes on where it was."""
+
 IMPORT_STALL_CROWDED_S: Final = 5.0
 """The same while others wait for its place: a largest request at 4 Mbit/s, or a worker's long rest for its disk and
 garbage."""
@@ -222,11 +225,11 @@ UNARY_FIELDS_MAX: Final = 21_000
 SESSION_OPEN_S: Final = 10.0
 """How long a session may take to send its Open: a stream costs 14 KB also while it says nothing."""
 
-SESSION_OPEN_CROWDED_S: Final = 3.0
+SESSION_OPEN_CROWDED_S: Final = 1.0
 """The same while others wait to be opened. An Open comes with its stream; but a process that opens a thousand sessions
-at once writes it seconds later, and comes back at once if it is turned away."""
+at once writes it much later, and comes back at once if it is turned away."""
 
-SESSIONS_OPENING: Final = PlacesLimits(places_max=32, places_each_max=2, waiting_max=3_000, waiting_each_max=150)
+SESSIONS_OPENING: Final = PlacesLimits(places_max=64, places_each_max=2, waiting_max=3_000, waiting_each_max=150)
 """Streams whose first frame is read at a time, since the transport may hold a largest request of each; others wait."""
 
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)

@@ -73,10 +73,10 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
                 peer = context.peer()
                 async with admission.place(peer) as leave:
                     request = await _parsed(method, await _read(context, admission), admission)
-                    with admission.working(peer, IN_MEMORY_TIMES * request.ByteSize(), leave):
-                        answer = await method.answer(request, Call(peer, held))
-                        del request
-                        data = answer.SerializeToString()
+                    with admission.read(peer, leave):
+                        with admission.working(IN_MEMORY_TIMES * request.ByteSize()):
+                            data = (await method.answer(request, Call(peer, held))).SerializeToString()
+                            del request
                         with admission.unread(len(data)):
                             await _write(data, context, admission)
             except ShoalError as error:
