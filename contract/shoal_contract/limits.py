@@ -30,8 +30,8 @@ network."""
 
 CALLS_PER_CONNECTION_MAX: Final = 128
 """Calls and streams at a time on one connection to a gRPC server; a client's further ones wait in its own process. One
-that has ended counts until it is freed; those beyond are refused then (REFUSED_STREAM: nothing was done). Measured: none
-of 115 at a time. HTTP/2 would have 100 at least. The client library has one stream a connection, and short calls; a
+that has ended counts until it is freed; those beyond are refused then (REFUSED_STREAM: nothing was done). None
+of 115 was. HTTP/2 would have 100 at least. The client library has one stream a connection, and short calls; a
 program of another language may have a hundred sessions on one."""
 
 CALLS_WAITING_MAX: Final = 8_000
