@@ -29,6 +29,7 @@ OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     # Calls that were cut off count until they are freed: one connection that starts and resets them without end would
     # otherwise fill the line that new calls of everybody stand in. See CALLS_PER_CONNECTION_MAX.
     ("grpc.http.overload_protection", 1),
+    # Above the first gRPC drops some of the new calls, whoever made them, above the second all.
     ("grpc.server.max_pending_requests", CALLS_WAITING_MAX),
     ("grpc.server.max_pending_requests_hard_limit", CALLS_WAITING_MAX),
     # Two processes must never share a port by accident: the second one fails to start.

@@ -30,9 +30,9 @@ network."""
 
 CALLS_PER_CONNECTION_MAX: Final = 128
 """Calls and streams at a time on one connection to a gRPC server; a client's further ones wait in its own process. One
-that has ended counts until it is freed; those beyond are refused then (REFUSED_STREAM: nothing was done). None
-of 115 was. HTTP/2 would have 100 at least. The client library has one stream a connection, and short calls; a
-program of another language may have a hundred sessions on one."""
+that has ended counts until it is freed; those beyond are refused then (REFUSED_STREAM: nothing was done). With 115 at a
+time no call was refused. HTTP/2 would have 100 at least. The client library has one stream a connection, and short
+calls; a program of another language may have a hundred sessions on one."""
 
 CALLS_WAITING_MAX: Final = 8_000
 """New calls in gRPC's own line, of all connections, until a turn of the loop takes or refuses them: about 16 KB each,

@@ -1,8 +1,8 @@
 """Places that many connections want: so many at a time, connections in turn, and no connection may have all of them.
 
 Where the line is full, the connection with most in it gives way, not the newcomer. Who has a place has less time where
-others wait for it, and comes after all others for a while if it let that time pass. Not here: what a place is for (each
-service).
+others wait for it; a service may then blame its connection, which comes after all others for a while. Not here: what a
+place is for (each service).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Places:
         if self.waiting < self._limits.waiting_max:
             return
         error = self._exhausted("in all", self._limits.waiting_max)
-        most = max(self._lines, key=lambda one: len(self._lines[one]) * (BLAMED_MAX if one in self._blamed else 1))
+        most = max(self._lines, key=lambda one: (one in self._blamed, len(self._lines[one])))
         if len(self._lines[most]) <= own + 1 and (most not in self._blamed or peer in self._blamed):
             raise error
         newest = self._lines[most][-1]

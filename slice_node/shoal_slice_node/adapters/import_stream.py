@@ -54,7 +54,6 @@ class ImportStream:
     def __init__(self, broker: Broker, context: Context, places: Places) -> None:
         self._broker = broker
         self._context = context
-        self._places = places
         self._patience = ClientPatience(places, "import", "resume it")
         self._source = f"import {context.peer()}"
         self._next = 0
@@ -102,10 +101,10 @@ class ImportStream:
 
     def _check_turn(self, held_s: float) -> None:
         """Whatever it sends, it has its place for so long only while others wait. Raises ResourceExhausted."""
-        if held_s > IMPORT_TURN_S and self._places.crowded:
+        if held_s > IMPORT_TURN_S and self._patience.places.crowded:
             raise ResourceExhausted(
                 f"this import had its place for {held_s:.0f} s, and others wait for it: it ends, resume it",
-                subject=self._places.what,
+                subject=self._patience.places.what,
             )
 
     def _failed_at_end(self, _: ShoalError) -> None:

@@ -82,12 +82,12 @@ IMPORT_STALL_S: Final = 600.0
 """How long the client of an import may send nothing, or not read its answers. One that resumes may first read all
 chunks that are there already."""
 
-IMPORT_TURN_S: Final = 60.0
-"""How long an import may have its place while others wait. Who resumes it goes on where it was."""
-
 IMPORT_STALL_CROWDED_S: Final = 5.0
 """The same while others wait for its place: a largest request at 4 Mbit/s, or a worker's long rest for its disk and
 garbage."""
+
+IMPORT_TURN_S: Final = 60.0
+"""How long an import may have its place while others wait. Who resumes it goes on where it was."""
 
 EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
 """In one page of an export: about 200 KB, and 3 ms of the process that reads it."""
@@ -209,6 +209,9 @@ UNARY_ABORT_S: Final = 0.5
 
 UNARY_WORKED_EACH_MAX: Final = 32
 """Unary calls of one connection that are read and not answered yet."""
+
+UNARY_IN_MEMORY_TIMES: Final = 3
+"""How often a request is in memory while it is worked on: as a message, as a record, in the journal's batch."""
 
 UNARY_WORK_BYTES: Final = 16 << 10
 UNARY_WORKING_BYTES_HIGH: Final = 8 << 20

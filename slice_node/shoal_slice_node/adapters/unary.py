@@ -27,6 +27,7 @@ from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.limits import (
     UNARY_ABORT_S,
     UNARY_FIELDS_MAX,
+    UNARY_IN_MEMORY_TIMES,
     UNARY_LARGE_BYTES,
     UNARY_READ_CROWDED_S,
     UNARY_READ_S,
@@ -40,8 +41,6 @@ Request = TypeVar("Request", bound=Message)
 
 _log = logging.getLogger(__name__)
 _FLAT: Shape = {}
-IN_MEMORY_TIMES = 3
-"""How often a request is in memory while it is worked on: as a message, as a record, in the journal's batch."""
 
 
 class Call(NamedTuple):
@@ -74,7 +73,7 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
                 async with admission.place(peer) as leave:
                     request = await _parsed(method, await _read(context, admission), admission)
                     with admission.read(peer, leave):
-                        with admission.working(IN_MEMORY_TIMES * request.ByteSize()):
+                        with admission.working(UNARY_IN_MEMORY_TIMES * request.ByteSize()):
                             data = (await method.answer(request, Call(peer, held))).SerializeToString()
                             del request
                         with admission.unread(len(data)):
