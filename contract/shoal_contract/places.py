@@ -1,8 +1,8 @@
 """Places that many connections want: so many at a time, connections in turn, and no connection may have all of them.
 
-Where the line is full, the connection with most in it gives way, not the newcomer. Who has a place has less time where
-others wait for it; a service may then blame its connection, which comes after all others for a while. Not here: what a
-place is for (each service).
+Where the line is full, the connection with most in it gives way, not the newcomer. One that has a place has less time
+where others wait for it; a service may then blame its connection, which comes after all others for a while. Not here:
+what a place is for (each service).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -49,17 +49,24 @@ class Blamed:
             self._until_s.popitem(last=False)
 
 
+_Line = deque[asyncio.Future[None]]
+
+
 class Places:
     """`what`: the subject of refusals. A connection is named as gRPC names its client (`context.peer()`)."""
 
-    def __init__(self, what: str, limits: PlacesLimits) -> None:
+    def __init__(self, what: str, limits: PlacesLimits, may_have: Callable[[str], bool] = lambda _: True) -> None:
+        """`may_have`: a further bound of a connection; `give` is to be called when it may have changed."""
         self.what = what
         self._limits = limits
+        self._may_have = may_have
         self._free = limits.places_max
         self._held: Counter[str] = Counter()
         """By connection; only those that have some."""
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
-        """Those that wait, by connection: the first line has the next turn. None is empty."""
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._last: OrderedDict[str, _Line] = OrderedDict()
+        """Those that wait, by connection: the first line has the next turn. None is empty. `_last`: of those that were
+        blamed, after all others."""
         self._blamed = Blamed()
         self._hurried_at: dict[asyncio.Timeout, float] = {}
         """When the patience with each that has a place ends, if others wait."""
@@ -67,24 +74,38 @@ class Places:
 
     @property
     def crowded(self) -> bool:
-        """Whether a connection waits for places that others have."""
+        """Whether a connection waits only for places that others have."""
         return not self._free and self._next() is not None
 
+    def held(self, peer: str) -> int:
+        """Places that a connection has."""
+        return self._held[peer]
+
     @asynccontextmanager
-    async def place(self, peer: str) -> AsyncIterator[None]:
-        """Waits for a place. Raises ResourceExhausted where too many wait, also while it waits."""
+    async def place(self, peer: str) -> AsyncIterator[Callable[[], None]]:
+        """Waits for a place; gives what gives it back sooner. Raises ResourceExhausted where too many wait, also while
+        it waits."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not self._free or self._held[peer] >= self._limits.places_each_max:
+        lines = self._lines_for(peer)
+        if not self._free or self._held[peer] >= self._limits.places_each_max or not self._may_have(peer):
             self._make_room(peer)
-        self._lines.setdefault(peer, deque()).append(turn)
+        lines.setdefault(peer, deque()).append(turn)
         self.waiting += 1
-        self._give()
+        self.give()
+        left = False
+
+        def leave() -> None:
+            nonlocal left
+            if not left:
+                left = True
+                self._take_back(peer)
+
         try:
             await turn
-            yield
+            yield leave
         finally:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._take_back(peer)
+                leave()
             else:
                 self._leave_line(peer, turn)
 
@@ -103,9 +124,26 @@ class Places:
     def blame(self, peer: str) -> None:
         """It let its time pass."""
         self._blamed.add(peer)
+        if peer in self._lines:
+            self._last[peer] = self._lines.pop(peer)
+
+    def give(self) -> None:
+        """Gives what is free to those that wait."""
+        while self._free and (found := self._next()) is not None:
+            lines, peer = found
+            line = lines.pop(peer)
+            turn = line.popleft()
+            if line:
+                lines[peer] = line  # At the end.
+            self.waiting -= 1
+            if not turn.done():
+                self._free -= 1
+                self._held[peer] += 1
+                turn.set_result(None)
+        self._hurry()
 
     def _hurry(self) -> None:
-        if not self.crowded:
+        if not self._hurried_at or not self.crowded:
             return
         now = asyncio.get_running_loop().time()
         for patience, at in self._hurried_at.items():
@@ -113,18 +151,23 @@ class Places:
             if not patience.expired() and due is not None and due > at:
                 patience.reschedule(max(at, now))
 
+    def _lines_for(self, peer: str) -> OrderedDict[str, _Line]:
+        return self._last if peer in self._last or peer in self._blamed else self._lines
+
     def _make_room(self, peer: str) -> None:
-        """In the line, for one more of this connection."""
-        own = len(self._lines.get(peer, ()))
+        """In the line, for one more of this connection. Where it is full, one that was blamed gives way, or else the
+        connection with most in it."""
+        own = len(self._lines_for(peer).get(peer, ()))
         if own >= self._limits.waiting_each_max:
             raise self._exhausted("of your connection", self._limits.waiting_each_max)
         if self.waiting < self._limits.waiting_max:
             return
         error = self._exhausted("in all", self._limits.waiting_max)
-        most = max(self._lines, key=lambda one: (one in self._blamed, len(self._lines[one])))
-        if len(self._lines[most]) <= own + 1 and (most not in self._blamed or peer in self._blamed):
+        lines = self._last or self._lines
+        most = max(lines, key=lambda one: len(lines[one]))
+        if self._lines_for(peer) is lines and len(lines[most]) <= own + 1:
             raise error
-        newest = self._lines[most][-1]
+        newest = lines[most][-1]
         self._leave_line(most, newest)
         if not newest.done():
             newest.set_exception(error)
@@ -133,42 +176,28 @@ class Places:
         text = f"{self.what}: {limit} wait {whose}: ask again"
         return ResourceExhausted(text, subject=self.what, limit=limit, value=limit + 1)
 
-    def _next(self) -> str | None:
-        """The connection that has the next turn. Few are passed over: only few can have all places of one; and those
-        that are blamed, until nobody else waits."""
+    def _next(self) -> tuple[OrderedDict[str, _Line], str] | None:
+        """The connection that has the next turn. Few are passed over: only few can have all places of one."""
         most = self._limits.places_each_max
-        blamed = None
-        for peer in self._lines:
-            if self._held[peer] < most:
-                if peer not in self._blamed:
-                    return peer
-                blamed = blamed or peer
-        return blamed
-
-    def _give(self) -> None:
-        while self._free and (peer := self._next()) is not None:
-            line = self._lines.pop(peer)
-            turn = line.popleft()
-            if line:
-                self._lines[peer] = line  # At the end.
-            self.waiting -= 1
-            if not turn.done():
-                self._free -= 1
-                self._held[peer] += 1
-                turn.set_result(None)
-        self._hurry()
+        for lines in (self._lines, self._last):
+            for peer in lines:
+                if self._held[peer] < most and self._may_have(peer):
+                    return lines, peer
+        return None
 
     def _take_back(self, peer: str) -> None:
         self._free += 1
         self._held[peer] -= 1
-        self._held += Counter()  # Without those that have none.
-        self._give()
+        if not self._held[peer]:
+            del self._held[peer]
+        self.give()
 
     def _leave_line(self, peer: str, turn: asyncio.Future[None]) -> None:
         """One that has left already is no fault."""
-        line = self._lines.get(peer)
-        if line is not None and turn in line:
-            self.waiting -= 1
-            line.remove(turn)
-            if not line:
-                del self._lines[peer]
+        for lines in (self._lines, self._last):
+            line = lines.get(peer)
+            if line is not None and turn in line:
+                self.waiting -= 1
+                line.remove(turn)
+                if not line:
+                    del lines[peer]

@@ -43,7 +43,8 @@ class Crowd:
         self.release.set()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         places = self.places
-        assert (places.waiting, places._free, places._lines, +places._held) == (0, LIMITS.places_max, {}, Counter())
+        assert (places.waiting, places._free, +places._held) == (0, LIMITS.places_max, Counter())
+        assert not places._lines and not places._last
         assert not places.crowded and not places._hurried_at
 
 

@@ -21,7 +21,7 @@ from shoal_contract.errors import BadCall, Conflict, InvalidName, Malformed, Sho
 from shoal_contract.wire.bulk_pb2 import ImportStatusRequest
 from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_coordination.local_cluster import LocalCluster
-from shoal_pipeline.bulk import export, load
+from shoal_pipeline.bulk import attempts, export, load
 from shoal_pipeline.bulk.runs import Manifest
 from shoal_pipeline.failure import typed
 from shoal_slice_node.adapters.offline import check_path
@@ -140,7 +140,7 @@ async def drained(broker: shoal.Broker, queue: str) -> set[tuple[str, bytes]]:
 async def test_a_load_that_failed_is_resumed_by_the_same_command(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "IMPORT_ATTEMPTS_MAX", 1)
+    monkeypatch.setattr(attempts, "IMPORT_ATTEMPTS_MAX", 1)
     pairs = population(300)
     source = write(tmp_path / "members.parquet", pairs)
     said: list[str] = []

@@ -9,13 +9,11 @@ import pytest
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.limits import BLAME_S
-from shoal_slice_node.adapters import admission as module
+from shoal_contract.places import PlacesLimits
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.limits import (
-    UNARY_AT_ONCE_MAX,
-    UNARY_PER_CONNECTION_MAX,
+    UNARY,
     UNARY_UNREAD_BYTES_MAX,
-    UNARY_WAITING_PER_CONNECTION_MAX,
     UNARY_WORK_BYTES,
     UNARY_WORKED_EACH_MAX,
     UNARY_WORKING_BYTES_HIGH,
@@ -38,40 +36,13 @@ class Calls:
         await asyncio.sleep(0)
 
     async def _call(self, peer: str) -> None:
-        async with self.admission.place(peer):
+        async with self.admission.places.place(peer):
             self.order.append(peer)
             await self.ends.wait()
 
     async def end(self) -> list[BaseException | None]:
         self.ends.set()
         return await asyncio.gather(*self.tasks, return_exceptions=True)
-
-
-async def test_places_go_from_connection_to_connection() -> None:
-    admission = Admission()
-    order: list[str] = []
-    ends = asyncio.Event()
-
-    async def call(peer: str) -> None:
-        async with admission.place(peer):
-            order.append(peer)
-            await ends.wait()
-
-    many = UNARY_PER_CONNECTION_MAX + 2
-    full = [f"full-{number}" for number in range(UNARY_AT_ONCE_MAX // UNARY_PER_CONNECTION_MAX)]
-    peers = [peer for peer in full for _ in range(many)] + ["c"] * 20 + ["d"]
-    tasks = [asyncio.ensure_future(call(peer)) for peer in peers]
-    await asyncio.sleep(0)
-    assert Counter(order) == dict.fromkeys(full, UNARY_PER_CONNECTION_MAX) and admission.crowded
-    for task in (*tasks[:3], tasks[many - 1]):
-        task.cancel()
-    await asyncio.gather(*tasks[:3], return_exceptions=True)
-    await asyncio.sleep(0)
-    assert order[UNARY_AT_ONCE_MAX:] == [full[0], "c", "d"]
-    ends.set()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert len(order) == len(tasks) - 1 and not admission.waiting and not admission.crowded
-    assert not admission._held and not admission._lines and admission._free == UNARY_AT_ONCE_MAX
 
 
 async def test_unread_answers_are_counted() -> None:
@@ -84,26 +55,17 @@ async def test_unread_answers_are_counted() -> None:
         assert not admission.crowded_by_answers
 
 
-async def test_a_connection_with_many_calls_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_with_many_calls_keeps_nobody_out() -> None:
     """Two connections filled the line of all: every call of the others was refused."""
-    monkeypatch.setattr(module, "UNARY_WAITING_MAX", 300)
-    monkeypatch.setattr(module, "UNARY_AT_ONCE_MAX", 2 * UNARY_PER_CONNECTION_MAX)
-    calls = Calls(Admission())
-    await calls.begin(*["a", "b"] * (UNARY_PER_CONNECTION_MAX + 150))
-    assert calls.admission.waiting == 300
+    each = UNARY.places_each_max
+    calls = Calls(Admission(limits=PlacesLimits(2 * each, each, waiting_max=300, waiting_each_max=200)))
+    await calls.begin(*["a", "b"] * (each + 150))
+    assert calls.admission.places.waiting == 300
     await calls.begin(*["honest"] * 3)
-    assert calls.admission.waiting == 300
+    assert calls.admission.places.waiting == 300
     refused = [error for error in await calls.end() if error is not None]
     assert len(refused) == 3 and all(isinstance(error, ResourceExhausted) for error in refused)
-    assert calls.order.count("honest") == 3 and not calls.admission.waiting
-
-
-async def test_calls_that_wait_are_bounded_for_one_connection() -> None:
-    calls = Calls(Admission())
-    await calls.begin(*["a"] * (UNARY_PER_CONNECTION_MAX + UNARY_WAITING_PER_CONNECTION_MAX + 5))
-    refused = [error for error in await calls.end() if error is not None]
-    assert len(refused) == 5 and "calls of this connection wait" in str(refused[0])
-    assert not calls.admission.waiting and calls.admission._free == UNARY_AT_ONCE_MAX
+    assert calls.order.count("honest") == 3 and not calls.admission.places.waiting
 
 
 async def test_who_held_up_others_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,18 +73,22 @@ async def test_who_held_up_others_comes_after_them(monkeypatch: pytest.MonkeyPat
     now_s = 0.0
     monkeypatch.setattr("shoal_contract.places.time.monotonic", lambda: now_s)
     calls = Calls(Admission())
-    await calls.begin(*[f"silent-{number}" for number in range(UNARY_AT_ONCE_MAX + 50)], "silent-1")
-    for number in range(UNARY_AT_ONCE_MAX + 50):
-        calls.admission.blame(f"silent-{number}")
+    await calls.begin(*[f"silent-{number}" for number in range(UNARY.places_max + 50)], "silent-1")
+    for number in range(UNARY.places_max + 50):
+        calls.admission.places.blame(f"silent-{number}")
     await calls.begin("honest", "silent-0")
     calls.tasks[3].cancel()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert calls.order[UNARY_AT_ONCE_MAX] == "honest"
+    assert calls.order[UNARY.places_max] == "honest"
     now_s += BLAME_S + 1
     await calls.begin("silent-0", "silent-2")
     await calls.end()
-    assert len(calls.order) == UNARY_AT_ONCE_MAX + 55 and not calls.admission._last and not calls.admission._lines
+    assert (
+        len(calls.order) == UNARY.places_max + 55
+        and not calls.admission.places._last
+        and not calls.admission.places._lines
+    )
 
 
 class Worked:
@@ -141,7 +107,7 @@ class Worked:
             await asyncio.sleep(0)
 
     async def _call(self, peer: str) -> None:
-        async with self.admission.place(peer) as leave:
+        async with self.admission.places.place(peer) as leave:
             with self.admission.read(peer, leave), self.admission.working(self.size_bytes):
                 self.begun[peer] += 1
                 await self.ends.wait()
@@ -150,8 +116,8 @@ class Worked:
         self.ends.set()
         await asyncio.gather(*self.tasks)
         admission = self.admission
-        assert admission._free == UNARY_AT_ONCE_MAX and not admission._working_bytes and not admission._worked
-        assert not admission.waiting
+        assert admission.places._free == UNARY.places_max and not admission._working_bytes and not admission._worked
+        assert not admission.places.waiting
 
 
 async def test_long_work_of_many_connections_keeps_nobody_out() -> None:
@@ -185,7 +151,7 @@ async def test_answers_that_nobody_takes_stop_nobody_else() -> None:
     ends = asyncio.Event()
 
     async def call(peer: str) -> None:
-        async with admission.place(peer) as leave:
+        async with admission.places.place(peer) as leave:
             with admission.read(peer, leave):
                 with admission.working(UNARY_WORKING_BYTES_MAX):
                     await asyncio.sleep(0)
@@ -194,8 +160,8 @@ async def test_answers_that_nobody_takes_stop_nobody_else() -> None:
 
     tasks = [asyncio.ensure_future(call(f"stalled-{number}")) for number in range(30)]
     await asyncio.sleep(0)
-    while admission.waiting:  # noqa: ASYNC110 - they come in one after the other
+    while admission.places.waiting:  # noqa: ASYNC110 - they come in one after the other
         await asyncio.sleep(0)
-    async with asyncio.timeout(5), admission.place("honest"):
+    async with asyncio.timeout(5), admission.places.place("honest"):
         ends.set()
     await asyncio.gather(*tasks)

@@ -22,20 +22,19 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import (
+    admission,
     bulk_service,
     import_stream,
     mapped_memory,
     servers,
     slice_service,
-    unary,
 )
 from shoal_slice_node.adapters.limits import (
     LARGE_ANSWER_BYTES,
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
     SESSIONS_MAX,
-    UNARY_AT_ONCE_MAX,
-    UNARY_PER_CONNECTION_MAX,
+    UNARY,
 )
 from shoal_slice_node.adapters.unary import parse
 
@@ -131,7 +130,7 @@ async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -
     """A few connections with fifty such calls each kept all others waiting for 10 s."""
     async with running(tmp_path) as broker, served(broker, tmp_path) as address, contextlib.AsyncExitStack() as stack:
         calls: list[Any] = []
-        for number in range(UNARY_AT_ONCE_MAX // UNARY_PER_CONNECTION_MAX + 1):
+        for number in range(UNARY.places_max // UNARY.places_each_max + 1):
             options = (("grpc.use_local_subchannel_pool", 1), ("test", number))
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
             calls += [channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(50)]
@@ -143,7 +142,7 @@ async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -
         failure = next(iter(ended)).exception()
         assert isinstance(failure, grpc.aio.AioRpcError)
         error = from_rpc_error(failure)
-        assert isinstance(error, DeadlineExceeded) and "other calls wait for its room" in error.message
+        assert isinstance(error, ResourceExhausted) and "others wait for its place" in error.message
         for call in calls:
             call.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
@@ -151,10 +150,10 @@ async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -
 
 async def test_one_connection_alone_may_take_its_time_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its calls wait for each other only: a client on a slow line is not hurried by its own."""
-    monkeypatch.setattr(unary, "UNARY_READ_CROWDED_S", 0.05)
+    monkeypatch.setattr(admission, "UNARY_READ_CROWDED_S", 0.05)
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
         calls: list[Any] = [
-            channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(UNARY_PER_CONNECTION_MAX + 4)
+            channel.stream_stream("/shoal.v1.SliceService/Declare")() for _ in range(UNARY.places_each_max + 4)
         ]
         reads = [asyncio.ensure_future(call.read()) for call in calls]
         assert not (await asyncio.wait(reads, timeout=0.2))[0]

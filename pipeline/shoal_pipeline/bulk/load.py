@@ -19,17 +19,15 @@ from pathlib import PurePath
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from shoal_contract.errors import BadCall, ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.errors import BadCall, ShoalError
 from shoal_contract.limits import RUN_BYTES
 from shoal_contract.names import show
 from shoal_pipeline.arguments import add_at
-from shoal_pipeline.failure import typed
+from shoal_pipeline.bulk.attempts import again_if_away
 from shoal_pipeline.limits import (
     CHUNKS_PER_BATCH,
-    IMPORT_ATTEMPTS_MAX,
     PROGRESS_S,
     REFUSALS_SHOWN_MAX,
-    RETRY_S,
     ROWS_PER_PART,
     SLICES_AT_ONCE_MAX,
 )
@@ -209,7 +207,7 @@ class Load:
         before = 0
         for part, chunks in to.parts:
             attempt = partial(self._import_part, manifest, to.slice, part, before, before + chunks)
-            found += self._again_if_away(to.slice, attempt)
+            found += again_if_away(to.slice, attempt, self._say, partial(self._imported, manifest, to.slice))
             before += chunks
         return found
 
@@ -227,17 +225,14 @@ class Load:
         in_order = chunks.coalesce(1).sortWithinPartitions("number")
         return in_order.mapInArrow(importer(target, before), IMPORTED).collect()
 
-    def _again_if_away(self, slice_name: str, attempt: Callable[[], list[Any]]) -> list[Any]:
-        for left in range(IMPORT_ATTEMPTS_MAX - 1, -1, -1):
-            try:
-                return attempt()
-            except Exception as error:
-                known = typed(error)
-                if not (left and isinstance(known, Unavailable | ResourceExhausted)):
-                    raise known or error from None
-                self._say(f"{slice_name} is away ({known.message}); trying again, {left} times at most")
-                time.sleep(RETRY_S)
-        raise AssertionError("the last attempt returns or raises")
+    def _imported(self, manifest: Manifest, slice_name: str) -> int:
+        """The last chunk that a slice has; 0 where it does not say."""
+        from shoal_pipeline.bulk.cluster import last_chunk
+
+        with suppress(ShoalError):
+            target = self._target(manifest, slice_name)
+            return last_chunk(slice_name, target.address, target.run)
+        return 0
 
     def _target(self, manifest: Manifest, slice_name: str) -> Target:
         from shoal_pipeline.bulk.cluster import fetch_map
@@ -257,7 +252,7 @@ class Load:
             targets = [self._target(manifest, name) for name in manifest.partition_map.slices]
             return chunks_of(self._session, self._folder).mapInArrow(verifier(targets), VERIFIED).collect()
 
-        rows = self._again_if_away("a slice", attempt)
+        rows = again_if_away("a slice", attempt, self._say)
         found, missing = (sum(int(row[name]) for row in rows) for name in ("found", "missing"))
         expected = sum(one.expected for one in manifest.slices)
         self._say(f"verified: {found:,} of {expected:,} found, in {time.monotonic() - began_s:.1f} s")

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import grpc
 
-from shoal_contract.errors import DeadlineExceeded, Malformed, ShoalError
+from shoal_contract.client_patience import ClientPatience
+from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.grpc_requests import decode
 from shoal_contract.limits import LOCATE_KEYS_MAX
@@ -36,6 +37,7 @@ class RedirectorService:
         self._steps = Steps()
         self._watchers = Watchers(tally)
         self._places = Places("Locate calls", limits.LOCATES)
+        self._patience = ClientPatience(self._places, "call", limits.LOCATE_READ_S, limits.LOCATE_READ_CROWDED_S)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Of both calls. What watchers get is encoded already, so it is passed on as it is."""
@@ -86,14 +88,9 @@ class RedirectorService:
             await abort(context, error, limits.REFUSED_S)
 
     async def _read(self, context: Context) -> bytes:
-        """The one message of a call. Raises DeadlineExceeded, Malformed."""
-        try:
-            async with self._places.patience(limits.LOCATE_READ_S, limits.LOCATE_READ_CROWDED_S):
-                request = await context.read()
-        except TimeoutError:
-            crowded = f"or {limits.LOCATE_READ_CROWDED_S:g} s while others wait"
-            text = f"no request came in {limits.LOCATE_READ_S:g} s, {crowded}"
-            raise DeadlineExceeded(text, subject="request") from None
+        """The one message of a call. Raises DeadlineExceeded, ResourceExhausted where others wait, Malformed."""
+        async with self._patience.waiting(context.peer(), "sent"):
+            request = await context.read()
         if not isinstance(request, bytes):
             raise Malformed("the call ended without a request", subject="request")
         return request

@@ -11,22 +11,29 @@ from typing import Any
 
 import grpc
 
+from shoal_contract.client_patience import ClientPatience, Turn
 from shoal_contract.errors import ShoalError
 from shoal_contract.grpc_errors import abort, send_headers
-from shoal_contract.places import Places
+from shoal_contract.places import Places, PlacesLimits
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.client_patience import ClientPatience
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
-from shoal_slice_node.adapters.limits import IMPORTS, SNAPSHOT_STALL_CROWDED_S, SNAPSHOT_STALL_S, SNAPSHOTS
+from shoal_slice_node.adapters.limits import (
+    EXPORTS,
+    IMPORTS,
+    SNAPSHOT_STALL_CROWDED_S,
+    SNAPSHOT_STALL_S,
+    VERIFICATIONS,
+    VERIFY_TURN_S,
+)
 from shoal_slice_node.adapters.snapshot import Snapshot
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 
 SERVICE = "shoal.v1.BulkService"
 Context = grpc.aio.ServicerContext[Any, Any]
-Stall = Callable[[str], AbstractAsyncContextManager[None]]
+Wait = Callable[[str], AbstractAsyncContextManager[None]]
 """Bounds a wait for the client, told what it does not do."""
 
 
@@ -36,8 +43,8 @@ class BulkService:
     def __init__(self, broker: Broker, store_folder: Path) -> None:
         self._broker = broker
         self._store_folder = store_folder
-        self._places = Places("exports and verifications", SNAPSHOTS)
-        self._patience = ClientPatience(self._places, "snapshot", "ask again")
+        self._exports = _patience("exports", "export", EXPORTS)
+        self._verifications = _patience("verifications", "verification", VERIFICATIONS)
         self._imports = Places("imports", IMPORTS)
 
     async def import_chunks(self, _: object, context: Context) -> None:
@@ -54,9 +61,12 @@ class BulkService:
 
     async def verify(self, _: object, context: Context) -> None:
         try:
-            async with self._snapshot("verify", context) as (snapshot, stall), Tasks("verify") as tasks:
-                sending = tasks.start("send", _send_all(context, snapshot, stall), awaited=True)
-                forwarding = tasks.start("forward", _forward(snapshot, context, stall), awaited=True)
+            async with (
+                self._snapshot("verify", self._verifications, context) as (snapshot, wait),
+                Tasks("verify") as tasks,
+            ):
+                sending = tasks.start("send", self._send_all(context, snapshot, wait), awaited=True)
+                forwarding = tasks.start("forward", _forward(snapshot, context, wait), awaited=True)
                 done, _ = await asyncio.wait((sending, forwarding), return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     task.result()
@@ -66,47 +76,50 @@ class BulkService:
     async def export(self, _: object, context: Context) -> None:
         """Its request, which says nothing, is read once there is a place: gRPC would read it before, of any size."""
         try:
-            async with self._snapshot("export", context) as (snapshot, stall):
-                async with stall("sent"):
+            async with self._snapshot("export", self._exports, context) as (snapshot, wait):
+                async with wait("sent"):
                     await context.read()
-                await _forward(snapshot, context, stall)
+                await _forward(snapshot, context, wait)
         except ShoalError as error:
             await abort(context, error)
 
     @asynccontextmanager
-    async def _snapshot(self, mode: str, context: Context) -> AsyncIterator[tuple[Snapshot, Stall]]:
+    async def _snapshot(
+        self, mode: str, patience: ClientPatience, context: Context
+    ) -> AsyncIterator[tuple[Snapshot, Wait]]:
         """Of everything that is applied when its turn comes. Raises ResourceExhausted where too many wait."""
-        async with self._places.place(context.peer()):
+        async with patience.places.place(context.peer()):
             await self._broker.checkpointed()
             snapshot = await Snapshot.start(self._store_folder, mode)
             try:
-                yield snapshot, partial(self._stall, context.peer())
+                yield snapshot, partial(patience.waiting, context.peer())
             finally:
                 await snapshot.close()
 
-    def _stall(self, peer: str, does: str) -> AbstractAsyncContextManager[None]:
-        """Bounds a wait for the client. Raises DeadlineExceeded, ResourceExhausted where others wait."""
-        return self._patience.waiting(peer, does, SNAPSHOT_STALL_S, SNAPSHOT_STALL_CROWDED_S)
+    async def _send_all(self, context: Context, snapshot: Snapshot, wait: Wait) -> None:
+        """Raises DeadlineExceeded if the client stops sending, ResourceExhausted where others wait for its place."""
+        turn = Turn(self._verifications, VERIFY_TURN_S)
+        while True:
+            async with wait("sent"):
+                request = await context.read()
+            turn.check()
+            if request is grpc.aio.EOF:
+                break
+            await snapshot.send(request)
+        await snapshot.no_more()
 
 
-async def _send_all(context: Context, snapshot: Snapshot, stall: Stall) -> None:
-    """Raises DeadlineExceeded if the client stops sending."""
-    while True:
-        async with stall("sent"):
-            request = await context.read()
-        if request is grpc.aio.EOF:
-            break
-        await snapshot.send(request)
-    await snapshot.no_more()
-
-
-async def _forward(snapshot: Snapshot, context: Context, stall: Stall) -> None:
+async def _forward(snapshot: Snapshot, context: Context, wait: Wait) -> None:
     """Raises DeadlineExceeded if the client stops reading: a snapshot holds a place and pages of the store."""
-    async with stall("read"):
+    async with wait("read"):
         await send_headers(context)
     while (message := await snapshot.receive()) is not None:
-        async with stall("read"):
+        async with wait("read"):
             await context.write(message)
+
+
+def _patience(what: str, call: str, limits: PlacesLimits) -> ClientPatience:
+    return ClientPatience(Places(what, limits), call, SNAPSHOT_STALL_S, SNAPSHOT_STALL_CROWDED_S)
 
 
 def bulk_handlers(broker: Broker, store_folder: Path, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:

@@ -7,21 +7,20 @@ reconnects and restarts of either end. Not here: what an import does (core/impor
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 from zlib import crc32
 
 import grpc
 
-from shoal_contract.errors import Malformed, OutOfRange, ResourceExhausted, ShoalError, TooLarge
+from shoal_contract.client_patience import ClientPatience, Turn
+from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge
 from shoal_contract.grpc_errors import send_headers
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX, RUN_BYTES
 from shoal_contract.places import Places
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.client_patience import ClientPatience
 from shoal_slice_node.adapters.commit_loop import Item
 from shoal_slice_node.adapters.limits import (
     IMPORT_CHUNKS_IN_FLIGHT,
@@ -54,7 +53,7 @@ class ImportStream:
     def __init__(self, broker: Broker, context: Context, places: Places) -> None:
         self._broker = broker
         self._context = context
-        self._patience = ClientPatience(places, "import", "resume it")
+        self._patience = ClientPatience(places, "import", IMPORT_STALL_S, IMPORT_STALL_CROWDED_S, "resume it")
         self._source = f"import {context.peer()}"
         self._next = 0
         """The number that the next chunk may have at most; 0 before the first."""
@@ -76,14 +75,14 @@ class ImportStream:
 
     def _stall(self, does: str) -> AbstractAsyncContextManager[None]:
         """Bounds a wait for the client. Raises DeadlineExceeded, ResourceExhausted where others wait."""
-        return self._patience.waiting(self._context.peer(), does, IMPORT_STALL_S, IMPORT_STALL_CROWDED_S)
+        return self._patience.waiting(self._context.peer(), does)
 
     async def _read(self) -> None:
-        began_s = time.monotonic()
+        turn = Turn(self._patience, IMPORT_TURN_S)
         while True:
             async with self._stall("sent"):
                 data = await self._context.read()
-            self._check_turn(time.monotonic() - began_s)
+            turn.check()
             if data is grpc.aio.EOF:
                 break
             request = parse(wire.ImportRequest, data, {})
@@ -98,14 +97,6 @@ class ImportStream:
         # What is under way is answered before.
         end = Item(0, None, lambda _: self._answers.put_nowait(None), self._failed_at_end)
         self._broker.commit.submit(end, self._source)
-
-    def _check_turn(self, held_s: float) -> None:
-        """Whatever it sends, it has its place for so long only while others wait. Raises ResourceExhausted."""
-        if held_s > IMPORT_TURN_S and self._patience.places.crowded:
-            raise ResourceExhausted(
-                f"this import had its place for {held_s:.0f} s, and others wait for it: it ends, resume it",
-                subject=self._patience.places.what,
-            )
 
     def _failed_at_end(self, _: ShoalError) -> None:
         self._answers.put_nowait(None)

@@ -92,9 +92,13 @@ IMPORT_TURN_S: Final = 60.0
 EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
 """In one page of an export: about 200 KB, and 3 ms of the process that reads it."""
 
-SNAPSHOTS: Final = PlacesLimits(places_max=4, places_each_max=2, waiting_max=100, waiting_each_max=25)
-"""Exports and verifications of one slice at a time: each is a process, and holds on to the pages of its snapshot.
+EXPORTS: Final = PlacesLimits(places_max=2, places_each_max=1, waiting_max=100, waiting_each_max=25)
+VERIFICATIONS: Final = EXPORTS
+"""Exports, and verifications, of one slice at a time: each is a process, and holds on to the pages of its snapshot.
 Further ones wait for their turn: every executor of a cluster may ask at once, each on a connection of its own."""
+
+VERIFY_TURN_S: Final = 600.0
+"""How long a verification may have its place while others wait: one of a hundred million memberships takes less."""
 
 SNAPSHOT_END_S_MAX: Final = 5.0
 """How long such a process may take to notice that nobody listens; then it is killed."""
@@ -174,10 +178,10 @@ DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
 """Deliveries handed to the transport at one go: what a session that stops reading leaves there, besides its window. A
 larger single chunk goes alone."""
 
-UNARY_AT_ONCE_MAX: Final = 16
-UNARY_PER_CONNECTION_MAX: Final = 4
+UNARY: Final = PlacesLimits(places_max=16, places_each_max=4, waiting_max=2_000, waiting_each_max=256)
 """Unary calls that are read at a time, in all and of one connection: a request is up to 2.25 MiB, twice while it is
-taken from the transport."""
+taken from the transport. Further ones wait, unread: about 20 KB each. Of one connection ten times what a busy client of
+this interface has: for more there are sessions."""
 
 UNARY_LARGE_BYTES: Final = 64 << 10
 """Requests above that size are parsed one after the other, each in a turn of the loop."""
@@ -185,12 +189,6 @@ UNARY_LARGE_BYTES: Final = 64 << 10
 UNREAD_BYTES: Final = 8 << 10
 """What the transport takes of a stream that is not read, beyond the message that is asked for. gRPC's own estimate lets
 it grow to megabytes, for each of thousands of calls that wait; in all they are some 11,000, and cost 16 KB besides."""
-
-UNARY_WAITING_MAX: Final = 2_000
-"""Further unary calls that wait, unread, for their turn: about 20 KB each."""
-
-UNARY_WAITING_PER_CONNECTION_MAX: Final = 256
-"""Of them of one connection: ten times what a busy client of this interface has; for more there are sessions."""
 
 UNARY_READ_S: Final = 10.0
 """How long a unary call may take to send its request once it is asked for: 4 MiB at 4 Mbit/s."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
 
-from shoal_contract.errors import DeadlineExceeded, Malformed, ShoalError, from_wire
+from shoal_contract.client_patience import ClientPatience
+from shoal_contract.errors import Malformed, ShoalError, from_wire
 from shoal_contract.grpc_errors import abort
 from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX
 from shoal_contract.places import Places
@@ -44,29 +44,19 @@ class SliceService:
         self._broker = broker
         self._session = broker.open_shared_session()
         self._opening = Places("sessions that open", SESSIONS_OPENING)
+        self._patience = ClientPatience(self._opening, "session", SESSION_OPEN_S, SESSION_OPEN_CROWDED_S)
 
     async def session(self, _: object, context: Context) -> None:
         try:
             self._broker.check_takes_sessions()
-            async with self._opening.place(context.peer()):
-                first = await self._first_frame(context)
+            async with self._opening.place(context.peer()), self._patience.waiting(context.peer(), "sent"):
+                first = await context.read()
             if first is grpc.aio.EOF:
                 return
             stream = SessionStream(self._broker, context, check_open(first))
         except ShoalError as error:
             await abort(context, error)
         await stream.serve()
-
-    async def _first_frame(self, context: Context) -> Any:
-        """Raises DeadlineExceeded if none comes, sooner where others wait: an Open comes with its stream."""
-        began_s = time.monotonic()
-        try:
-            async with self._opening.patience(SESSION_OPEN_S, SESSION_OPEN_CROWDED_S):
-                return await context.read()
-        except TimeoutError:
-            self._opening.blame(context.peer())
-            waited_s = time.monotonic() - began_s
-            raise DeadlineExceeded(f"the session sent no Open within {waited_s:.1f} s", subject="session") from None
 
     async def declare(self, request: wire.DeclareRequest, call: Call) -> wire.DeclareResponse:
         step = wire.Step(declares=wire.Declares(queues=[request.queue], options=request.options))

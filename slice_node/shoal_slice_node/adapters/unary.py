@@ -29,8 +29,6 @@ from shoal_slice_node.adapters.limits import (
     UNARY_FIELDS_MAX,
     UNARY_IN_MEMORY_TIMES,
     UNARY_LARGE_BYTES,
-    UNARY_READ_CROWDED_S,
-    UNARY_READ_S,
     UNARY_WRITE_CROWDED_S,
     UNARY_WRITE_S,
 )
@@ -70,7 +68,7 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
         with ExitStack() as held:
             try:
                 peer = context.peer()
-                async with admission.place(peer) as leave:
+                async with admission.places.place(peer) as leave:
                     request = await _parsed(method, await _read(context, admission), admission)
                     with admission.read(peer, leave):
                         with admission.working(UNARY_IN_MEMORY_TIMES * request.ByteSize()):
@@ -98,15 +96,9 @@ async def _parsed(method: Unary, data: bytes, admission: Admission) -> Any:
 
 
 async def _read(context: Context, admission: Admission) -> bytes:
-    """Raises Malformed; DeadlineExceeded if the client takes too long to send it, sooner where others wait."""
-    try:
-        async with _patience(
-            "request", "did not arrive", UNARY_READ_S, UNARY_READ_CROWDED_S, lambda: admission.crowded
-        ):
-            data = await context.read()
-    except DeadlineExceeded:
-        admission.blame(context.peer())
-        raise
+    """Raises Malformed, DeadlineExceeded if the client takes too long to send it, ResourceExhausted if others wait."""
+    async with admission.patience.waiting(context.peer(), "sent"):
+        data = await context.read()
     if data is grpc.aio.EOF:
         raise Malformed("the call has no request", subject="request")
     return bytes(data)
@@ -114,24 +106,18 @@ async def _read(context: Context, admission: Admission) -> bytes:
 
 async def _write(data: bytes, context: Context, admission: Admission) -> None:
     """Ends the call if the client takes too long to read it, sooner where others wait."""
-
-    def crowded() -> bool:
-        return admission.crowded_by_answers
-
     try:
-        async with _patience("answer", "was not read", UNARY_WRITE_S, UNARY_WRITE_CROWDED_S, crowded):
+        async with _patience(lambda: admission.crowded_by_answers):
             await send_headers(context)
             await context.write(data)
     except DeadlineExceeded as error:
-        admission.blame(context.peer())
+        admission.places.blame(context.peer())
         await abort(context, error, UNARY_ABORT_S)
 
 
 @asynccontextmanager
-async def _patience(
-    what: str, lack: str, most_s: float, crowded_s: float, crowded: Callable[[], bool]
-) -> AsyncIterator[None]:
-    """Bounds what happens within. Raises DeadlineExceeded after `most_s`, or after `crowded_s` where others wait."""
+async def _patience(crowded: Callable[[], bool]) -> AsyncIterator[None]:
+    """Bounds how long an answer is written. Raises DeadlineExceeded: no place is waited for, but what it holds."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     looking: asyncio.TimerHandle
@@ -140,16 +126,16 @@ async def _patience(
         nonlocal looking
         if crowded() and not patience.expired():
             patience.reschedule(loop.time())
-        looking = loop.call_later(crowded_s, look)
+        looking = loop.call_later(UNARY_WRITE_CROWDED_S, look)
 
-    looking = loop.call_later(crowded_s, look)
+    looking = loop.call_later(UNARY_WRITE_CROWDED_S, look)
     try:
-        async with asyncio.timeout(most_s) as patience:
+        async with asyncio.timeout(UNARY_WRITE_S) as patience:
             yield
     except TimeoutError:
         waited_s = loop.time() - began_s
-        others = "; other calls wait for its room" if waited_s < most_s else ""
-        raise DeadlineExceeded(f"the {what} {lack} within {waited_s:.1f} s{others}", subject=what) from None
+        others = "; other calls wait for its room" if waited_s < UNARY_WRITE_S else ""
+        raise DeadlineExceeded(f"the answer was not read within {waited_s:.1f} s{others}", subject="answer") from None
     finally:
         looking.cancel()
 

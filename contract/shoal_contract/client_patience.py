@@ -1,0 +1,66 @@
+"""How long a call that has one of few places waits for its client: long at best, and short while others wait for it.
+
+Belongs here: the bound and its error. Not here: who has a place (places), how long it is (each service's limits).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from shoal_contract.errors import DeadlineExceeded, ResourceExhausted
+from shoal_contract.places import Places
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPatience:
+    """`call`: what ends where a client keeps it waiting, as its error names it. `most_s`: how long it waits at best,
+    `crowded_s`: while others wait. `retry`: what the client does then."""
+
+    places: Places
+    call: str
+    most_s: float
+    crowded_s: float
+    retry: str = "ask again"
+
+    @asynccontextmanager
+    async def waiting(self, peer: str, does: str) -> AsyncIterator[None]:
+        """Bounds what happens within. `does`: what the client does not do, as "sent". Raises DeadlineExceeded after
+        `most_s`, ResourceExhausted where others wait after `crowded_s`; its connection comes after others then."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            async with self.places.patience(self.most_s, self.crowded_s):
+                yield
+        except TimeoutError:
+            self.places.blame(peer)
+            waited_s = loop.time() - began_s
+            text = f"the client {does} nothing for {waited_s:.1f} s"
+            ends = f"its {self.call} ends, {self.retry}"
+            if waited_s < self.most_s:
+                text += f", and others wait for its place: {ends}"
+                raise ResourceExhausted(text, subject=self.places.what) from None
+            raise DeadlineExceeded(f"{text}: {ends}", subject=self.call) from None
+
+
+class Turn:
+    """How long a call that begins now may have its place while others wait, whatever its client sends."""
+
+    def __init__(self, patience: ClientPatience, turn_s: float) -> None:
+        self._patience = patience
+        self._turn_s = turn_s
+        self._began_s = asyncio.get_running_loop().time()
+
+    def check(self) -> None:
+        """Raises ResourceExhausted where it is over and others wait. Its connection is not blamed: an honest client may
+        have that much to send, and one that is not comes by a new connection."""
+        held_s = asyncio.get_running_loop().time() - self._began_s
+        places = self._patience.places
+        if held_s > self._turn_s and places.crowded:
+            raise ResourceExhausted(
+                f"this {self._patience.call} had its place for {held_s:.0f} s, and others wait for it: it ends,"
+                f" {self._patience.retry}",
+                subject=places.what,
+            )
