@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from heapq import nlargest
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.limits import BLAME_S, BLAMED_MAX
@@ -126,6 +127,11 @@ class Places:
         self._blamed.add(peer)
         if peer in self._lines:
             self._last[peer] = self._lines.pop(peer)
+
+    def longest(self, count: int, least: int) -> list[str]:
+        """The connections with most in line, `count` at most, each with at least so many."""
+        found = [(len(line), peer) for lines in (self._lines, self._last) for peer, line in lines.items()]
+        return [peer for size, peer in nlargest(count, found) if size >= least]
 
     def give(self) -> None:
         """Gives what is free to those that wait."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -19,9 +19,9 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import mapped_memory, watchman, writers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
-from shoal_slice_node.adapters.limits import MEMORY_HIGH
+from shoal_slice_node.adapters.limits import CALLS_IN_LINE_MIN, MEMORY_HIGH, UNARY
 
-from .brokers import OPTIONS, connected, running
+from .brokers import OPTIONS, connected, running, served
 from .raw_session import RawSession
 
 if TYPE_CHECKING:
@@ -156,3 +156,30 @@ async def test_who_opened_last_ends_first(tmp_path: Path, monkeypatch: pytest.Mo
 def test_memory_of_its_own_is_known_and_what_was_freed_is_given_back() -> None:
     assert 1 << 20 < mapped_memory.own_bytes() <= mapped_memory.resident_bytes()
     mapped_memory.give_back()
+
+
+async def test_far_above_its_budget_connections_with_many_unread_calls_end(tmp_path: Path) -> None:
+    """What the transport holds of calls that wait to be read is in no account."""
+    held = Held()
+    options = replace(OPTIONS, own_bytes=lambda: held.bytes)
+    apart = (("grpc.use_local_subchannel_pool", 1),)
+    async with (
+        running(tmp_path, options=options) as broker,
+        served(broker, tmp_path) as address,
+        grpc.aio.insecure_channel(address, apart) as greedy,
+        grpc.aio.insecure_channel(address, apart) as channel,
+        asyncio.timeout(WAIT_S),
+    ):
+        honest = SliceServiceStub(channel)
+        places = next(line for line in broker.watch.lines if line.what == "unary calls")
+        silent: Any = greedy.stream_stream("/shoal.v1.SliceService/Declare")
+        begun = [silent() for _ in range(CALLS_IN_LINE_MIN + UNARY.places_each_max)]
+        calls = [asyncio.ensure_future(call.read()) for call in begun]
+        while places.waiting < CALLS_IN_LINE_MIN:  # noqa: ASYNC110 - they come in one after the other
+            await asyncio.sleep(0.01)
+        await honest.Declare(wire.DeclareRequest(queue=b"q"))
+        held.bytes = int(1.3 * OPTIONS.memory.budget_bytes)
+        failures = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(failure, grpc.aio.AioRpcError) for failure in failures)
+        await honest.Declare(wire.DeclareRequest(queue=b"p"))
+        assert not places.waiting

@@ -61,6 +61,7 @@ class Servers:
         admission = Admission(answers_waited_for)
         self.clients.add_generic_rpc_handlers(tuple(slice_handlers(broker, admission)))
         operators = admission if self.operators is self.clients else Admission(answers_waited_for)
+        broker.watch.lines += {admission.places, operators.places}
         self.operators.add_generic_rpc_handlers(
             (admin_handlers(broker, figures, operators), *bulk_handlers(broker, store_folder, operators))
         )

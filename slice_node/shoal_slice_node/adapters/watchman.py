@@ -8,10 +8,14 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.hang_up import hang_up
 from shoal_contract.limits import REQUEST_BYTES_MAX
+from shoal_contract.places import Places
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
+    CALLERS_ENDED_PER_LOOK,
+    CALLS_IN_LINE_MIN,
     LARGE_ANSWER_BYTES,
     MEMORY_HIGH,
     MEMORY_LOOK_MS,
@@ -58,6 +62,8 @@ class Watchman:
         self._let_be_bytes = 0
         """Held for so long that no session can be what holds it: new ones are taken up to there."""
         self.memory_short: ShoalError | None = None
+        self.lines: list[Places] = []
+        """Where calls wait to be read."""
         self._between_records = between_records
         self._position = 0
         self.silent = 0
@@ -69,6 +75,8 @@ class Watchman:
                 await asyncio.sleep(MEMORY_LOOK_MS / 1000)
                 self.guard_memory()
                 self.guard_answers()
+                if self.memory_short is not None:
+                    await self._end_callers()
             if self.memory_short is not None:
                 await asyncio.to_thread(give_back)
             await self._between_records.wait()  # The last wait: what follows looks into tables and dispatch.
@@ -111,6 +119,13 @@ class Watchman:
         self.memory_short = error
         if not ended and now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
             self._let_be_bytes = held_bytes + MEMORY_SLACK_BYTES
+
+    async def _end_callers(self) -> None:
+        """What calls hold that nobody has read is in no account: those end which have most of them."""
+        peers = {peer for line in self.lines for peer in line.longest(CALLERS_ENDED_PER_LOOK, CALLS_IN_LINE_MIN)}
+        if peers:
+            _log.warning("%s; %d connections whose calls wait to be read end now", self.memory_short, len(peers))
+            await asyncio.gather(*map(hang_up, peers))
 
     def _short(self, held_bytes: int) -> ResourceExhausted:
         return ResourceExhausted(
