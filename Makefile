@@ -8,6 +8,9 @@ ETCD := .tools/etcd-3.6/etcd
 ETCD_DEBIAN := .tools/etcd-debian/etcd
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
+# Where it is set, each of the many processes that tests start would compile all of Shoal anew: a second each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-etcd etcd chromium check chart bench soak loadtest proto lock publish-contract upgrade
 
