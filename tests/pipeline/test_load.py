@@ -78,7 +78,7 @@ QUEUES = 9_000
 async def test_what_is_loaded_is_exported_and_served_though_a_slice_crashes_meanwhile(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "RETRY_S", 0.5)
+    monkeypatch.setattr(attempts, "RETRY_S", 0.5)
     pairs = population(QUEUES)
     source = write(tmp_path / "members.parquet", pairs)
     said: list[str] = []
