@@ -28,13 +28,24 @@ USER = "65532"
 FETCH_S = 300
 
 
+_LAID_OUT = "import sys, sysconfig; sys.exit(sysconfig.get_default_scheme() != 'posix_prefix')"
+
+
 def possible() -> bool:
-    """Whether this machine lets us: root's rights, and the tools for it."""
+    """Whether this machine lets us: root's rights, the tools for it, and a Python that is laid out as the image's:
+    Debian's own keeps its packages elsewhere, and has no ensurepip outside of virtual environments."""
     tools = all(
         shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") for tool in ("unshare", "chroot", "ldd")
     )
     asked = ["unshare", "--mount", "true"]
-    return tools and os.geteuid() == 0 and subprocess.run(asked, check=False, capture_output=True).returncode == 0
+    laid_out = [str(Path(sys.base_prefix) / "bin" / "python3"), "-c", _LAID_OUT]
+    return (
+        tools
+        and os.geteuid() == 0
+        and all(
+            subprocess.run(command, check=False, capture_output=True).returncode == 0 for command in (asked, laid_out)
+        )
+    )
 
 
 def fetch_wheels(*lists: str) -> Path:
