@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted
 from shoal_contract.places import Places
@@ -26,18 +27,20 @@ class ClientPatience:
     retry: str = "ask again"
 
     @asynccontextmanager
-    async def waiting(self, peer: str, does: str) -> AsyncIterator[None]:
-        """Bounds what happens within. `does`: what the client does not do, as "sent". Raises DeadlineExceeded after
-        `most_s`, ResourceExhausted where others wait after `crowded_s`; its connection comes after others then."""
+    async def waiting(self, peer: str, does: str, spent_s: float = 0.0) -> AsyncIterator[None]:
+        """Bounds what happens within. `does`: what the client does not do, as "sent". `spent_s`: what it has had of
+        `crowded_s` already. Raises DeadlineExceeded after `most_s`, ResourceExhausted where others wait after
+        `crowded_s`; its connection comes after others then."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
-            async with self.places.patience(self.most_s, self.crowded_s):
+            async with self.places.patience(self.most_s, self.crowded_s - spent_s):
                 yield
         except TimeoutError:
             self.places.blame(peer)
             waited_s = loop.time() - began_s
-            text = f"the client {does} nothing for {waited_s:.1f} s"
+            what = "too little, by" if spent_s > 0 else "nothing for"
+            text = f"the client {does} {what} {spent_s + waited_s:.1f} s"
             ends = f"its {self.call} ends, {self.retry}"
             if waited_s < self.most_s:
                 text += f", and others wait for its place: {ends}"
@@ -46,16 +49,29 @@ class ClientPatience:
 
 
 class Turn:
-    """How long a call that begins now may have its place while others wait, whatever its client sends."""
+    """One call that has a place. While others wait it has `turn_s` in all, and its client may take `each_s` for each
+    message on average, besides `crowded_s` once."""
 
-    def __init__(self, patience: ClientPatience, turn_s: float) -> None:
+    def __init__(self, patience: ClientPatience, peer: str, turn_s: float = inf, each_s: float = inf) -> None:
         self._patience = patience
+        self._peer = peer
         self._turn_s = turn_s
+        self._each_s = each_s
         self._began_s = asyncio.get_running_loop().time()
+        self._spent_s = 0.0
+
+    @asynccontextmanager
+    async def waiting(self, does: str) -> AsyncIterator[None]:
+        """As ClientPatience.waiting, for the next message."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        async with self._patience.waiting(self._peer, does, self._spent_s):
+            yield
+        self._spent_s = max(0.0, self._spent_s + loop.time() - began_s - self._each_s)
 
     def check(self) -> None:
-        """Raises ResourceExhausted where it is over and others wait. Its connection is not blamed: an honest client may
-        have that much to send, and one that is not comes by a new connection."""
+        """Raises ResourceExhausted where the turn is over and others wait. Its connection is not blamed: an honest
+        client may have that much to send, and one that is not comes by a new connection."""
         held_s = asyncio.get_running_loop().time() - self._began_s
         places = self._patience.places
         if held_s > self._turn_s and places.crowded:

@@ -8,43 +8,78 @@ then; it has no way to cancel a call. Where a client does not read, its connecti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
+
+Place = tuple[str, int]
+"""Address and port of a connection's other end."""
 
 _FILES = Path("/proc/self/fd")
 _MAPPED = "::ffff:"
 """An IPv4 address as a socket that takes both kinds tells it (RFC 4291, 2.5.5.2); gRPC names it without."""
 _one_at_a_time = threading.Lock()
-_due: deque[str] = deque()
+_due: deque[Place] = deque()
 
 
 async def hang_up(peer: str) -> None:
     """Shuts the connection down whose client is `peer`, as gRPC names it: `ipv4:127.0.0.1:5000`, `ipv6:[::1]:5000`.
     An unknown one changes nothing. Many at once are looked for together."""
-    _due.append(peer)
+    await hang_up_on(place_of(peer))
+
+
+async def hang_up_on(*places: Place) -> None:
+    """The same, by address and port."""
+    _due.extend(places)
     await asyncio.to_thread(_hang_up_due)
 
 
 def _hang_up_due() -> None:
-    """10 us for each open file of the process."""
     with _one_at_a_time:
-        places: set[tuple[str, int]] = set()
+        places: set[Place] = set()
         while _due:  # More may come meanwhile.
-            places.add(_place_of(_due.popleft()))
-        if not places or not _FILES.is_dir():
+            places.add(_due.popleft())
+        if not places:
             return
-        for file in _FILES.iterdir():
-            if _is_socket(file):
-                _shut_down(int(file.name), places)
+        for place, found in sockets():
+            if place in places:
+                with contextlib.suppress(OSError):  # Not connected any more.
+                    found.shutdown(socket.SHUT_RDWR)
 
 
-def _place_of(peer: str) -> tuple[str, int]:
-    """Address and port; of another kind of peer: none that exists."""
+def place_of(peer: str) -> Place:
+    """Address and port of a client, as gRPC names it; of another kind of peer: none that exists."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return (host.strip("[]"), int(port)) if port.isdecimal() else ("", 0)
+
+
+def sockets() -> Iterator[tuple[Place, socket.socket]]:
+    """The process's connections, each with the address and port of its other end; 10 us for each open file. Not to be
+    kept or closed.
+
+    Nothing is opened or closed: a process that closes any descriptor of a file loses its locks on that file (fcntl(2)),
+    and LMDB's are such."""
+    if not _FILES.is_dir():
+        return
+    for file in _FILES.iterdir():
+        if not _is_socket(file):
+            continue
+        try:
+            found = socket.socket(fileno=int(file.name))
+        except OSError:
+            continue  # No socket any more.
+        try:
+            name = found.getpeername()
+            if isinstance(name, tuple):
+                yield (str(name[0]).removeprefix(_MAPPED), int(name[1])), found
+        except OSError:
+            pass  # Not connected.
+        finally:
+            found.detach()
 
 
 def _is_socket(file: Path) -> bool:
@@ -52,20 +87,3 @@ def _is_socket(file: Path) -> bool:
         return str(file.readlink()).startswith("socket:")
     except OSError:
         return False  # It is closed by now.
-
-
-def _shut_down(number: int, places: set[tuple[str, int]]) -> None:
-    """Nothing is opened or closed: a process that closes any descriptor of a file loses its locks on that file
-    (fcntl(2)), and LMDB's are such."""
-    try:
-        found = socket.socket(fileno=number)
-    except OSError:
-        return  # No socket any more.
-    try:
-        host, port = found.getpeername()[:2]
-        if (host.removeprefix(_MAPPED), port) in places:
-            found.shutdown(socket.SHUT_RDWR)
-    except (OSError, ValueError):
-        pass  # Not connected, or of another kind.
-    finally:
-        found.detach()

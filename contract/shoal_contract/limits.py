@@ -42,6 +42,20 @@ BLAME_S: Final = 120.0
 BLAMED_MAX: Final = 10_000
 """How long a connection that held up others comes after them, and how many such are remembered."""
 
+UNREAD_LOOKS: Final = 3
+"""What a connection has unread counts as far as it was there at so many looks: a frame that just comes is none."""
+
+CONNECTIONS_ENDED_PER_LOOK: Final = 64
+UNREAD_ENDED_BYTES_MIN: Final = 256 << 10
+"""Connections hung up on in one look where a process holds far too much: those with most that came and is not read, and
+so much at least. Less of it is what a few calls have under way."""
+
+UNREAD_READ_BYTES: Final = 256
+UNREAD_FREE_SENT_BYTES: Final = 64
+UNREAD_FREE_BYTES_PER_S: Final = 1 << 10
+"""What may come on a connection besides messages: so much with each (headers), one byte for so many that were sent to
+it (windows), and so much per second (pings)."""
+
 ABORT_S: Final = 5.0
 """How long the client of a call that a server ends may take to read what was written before. Then it is hung up on."""
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from heapq import nlargest
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.limits import BLAME_S, BLAMED_MAX
@@ -46,8 +45,15 @@ class Blamed:
     def add(self, peer: str) -> None:
         self._until_s[peer] = time.monotonic() + BLAME_S
         self._until_s.move_to_end(peer)
-        if len(self._until_s) > BLAMED_MAX:
-            self._until_s.popitem(last=False)
+
+    def over(self) -> Iterator[str]:
+        """Those that are not blamed any more, each told once."""
+        while self._until_s:
+            peer, until_s = next(iter(self._until_s.items()))
+            if len(self._until_s) <= BLAMED_MAX and until_s > time.monotonic():
+                return
+            del self._until_s[peer]
+            yield peer
 
 
 _Line = deque[asyncio.Future[None]]
@@ -69,8 +75,9 @@ class Places:
         """Those that wait, by connection: the first line has the next turn. None is empty. `_last`: of those that were
         blamed, after all others."""
         self._blamed = Blamed()
-        self._hurried_at: dict[asyncio.Timeout, float] = {}
-        """When the patience with each that has a place ends, if others wait."""
+        self._holders: dict[asyncio.Timeout, tuple[float, float]] = {}
+        """When the patience with each that has a place ends if others wait for it, and if not."""
+        self._hurried = False
         self.waiting = 0
 
     @property
@@ -109,18 +116,21 @@ class Places:
                 leave()
             else:
                 self._leave_line(peer, turn)
+                self._hurry()
 
     @asynccontextmanager
     async def patience(self, most_s: float, crowded_s: float) -> AsyncIterator[None]:
         """Bounds what one that has a place waits for. Raises TimeoutError after `most_s`, or where others wait after
         `crowded_s`: see `blame`."""
-        async with asyncio.timeout(most_s) as patience:
-            self._hurried_at[patience] = asyncio.get_running_loop().time() + crowded_s
+        now_s = asyncio.get_running_loop().time()
+        async with asyncio.timeout_at(now_s + most_s) as patience:
+            self._holders[patience] = (now_s + crowded_s, now_s + most_s)
             self._hurry()
             try:
                 yield
             finally:
-                del self._hurried_at[patience]
+                del self._holders[patience]
+                self._hurry()
 
     def blame(self, peer: str) -> None:
         """It let its time pass."""
@@ -128,13 +138,11 @@ class Places:
         if peer in self._lines:
             self._last[peer] = self._lines.pop(peer)
 
-    def longest(self, count: int, least: int) -> list[str]:
-        """The connections with most in line, `count` at most, each with at least so many."""
-        found = [(len(line), peer) for lines in (self._lines, self._last) for peer, line in lines.items()]
-        return [peer for size, peer in nlargest(count, found) if size >= least]
-
     def give(self) -> None:
         """Gives what is free to those that wait."""
+        for peer in self._blamed.over():
+            if peer in self._last:
+                self._lines[peer] = self._last.pop(peer)
         while self._free and (found := self._next()) is not None:
             lines, peer = found
             line = lines.pop(peer)
@@ -149,13 +157,35 @@ class Places:
         self._hurry()
 
     def _hurry(self) -> None:
-        if not self._hurried_at or not self.crowded:
+        """As many of those that have places have less time as wait for them: those first whose time ends first."""
+        wanted = self._wanted() if self._holders else 0
+        if not wanted and not self._hurried:
             return
-        now = asyncio.get_running_loop().time()
-        for patience, at in self._hurried_at.items():
-            due = patience.when()
-            if not patience.expired() and due is not None and due > at:
-                patience.reschedule(max(at, now))
+        self._hurried = wanted > 0
+        now_s = asyncio.get_running_loop().time()
+        holders = sorted(self._holders.items(), key=lambda holder: holder[1][0])
+        for number, (patience, (crowded_s, most_s)) in enumerate(holders):
+            due_s = patience.when()
+            if patience.expired() or due_s is None:
+                continue
+            if number >= wanted:
+                if due_s != most_s:
+                    patience.reschedule(most_s)
+            elif due_s > crowded_s:
+                patience.reschedule(max(crowded_s, now_s))
+
+    def _wanted(self) -> int:
+        """How many wait only for places that others have; no more are counted than have some."""
+        if self._free:
+            return 0
+        wanted, most = 0, self._limits.places_each_max
+        for lines in (self._lines, self._last):
+            for peer, line in lines.items():
+                if self._may_have(peer):
+                    wanted += min(len(line), most - self._held[peer])
+                    if wanted >= len(self._holders):
+                        return wanted
+        return wanted
 
     def _lines_for(self, peer: str) -> OrderedDict[str, _Line]:
         return self._last if peer in self._last or peer in self._blamed else self._lines
@@ -169,9 +199,10 @@ class Places:
         if self.waiting < self._limits.waiting_max:
             return
         error = self._exhausted("in all", self._limits.waiting_max)
-        lines = self._last or self._lines
+        lines, own_lines = self._last or self._lines, self._lines_for(peer)
         most = max(lines, key=lambda one: len(lines[one]))
-        if self._lines_for(peer) is lines and len(lines[most]) <= own + 1:
+        blamed_alone = own_lines is self._last and lines is self._lines
+        if blamed_alone or (own_lines is lines and len(lines[most]) <= own + 1):
             raise error
         newest = lines[most][-1]
         self._leave_line(most, newest)

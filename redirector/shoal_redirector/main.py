@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,8 +18,10 @@ from shoal_contract import grpc_server, server_process
 from shoal_contract.errors import ShoalError
 from shoal_contract.http.guard import guarded
 from shoal_contract.http.server import HttpServer
+from shoal_contract.own_memory import end_unread, own_bytes
 from shoal_contract.stopping import Stopping
 from shoal_contract.tasks import Tasks
+from shoal_contract.unread import Unread
 from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.keys import check_record_name
@@ -28,6 +32,8 @@ from shoal_redirector.adapters.etcd import follow
 from shoal_redirector.adapters.grpc import RedirectorService
 from shoal_redirector.adapters.http import new_application
 from shoal_redirector.adapters.tally import Tally
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def serve(settings: Settings, stop: Stopping) -> None:
     """Serves until `stop`. Raises OSError if an address cannot be bound."""
     watchers_max = limits.watchers_max(settings.memory_mib)
-    board, tally = Board(), Tally(watchers_max)
+    board, tally, unread = Board(), Tally(watchers_max), Unread()
     server = grpc_server.new_server(
         calls_max=watchers_max + limits.CALLS_BESIDE_WATCHERS, options=_grpc_options(watchers_max)
     )
-    server.add_generic_rpc_handlers((RedirectorService(board, tally).handlers(),))
+    server.add_generic_rpc_handlers((RedirectorService(board, tally, unread).handlers(),))
     grpc_address = grpc_server.listen(server, settings.listen)
     http = HttpServer(settings.http, limits.HTTP)
     application = new_application(board, tally, lambda: stop.asked)
@@ -62,6 +68,7 @@ async def serve(settings: Settings, stop: Stopping) -> None:
         tasks.start("etcd", follow(client, settings.cluster, board))
         serving = tasks.start("http", http.run_until_stopped(guard))
         await server.start()
+        tasks.start("memory", _guard_memory(unread, settings.memory_mib))
         tasks.start("ready", _say_ready(board, grpc_address, http))
         await stop.wait()
         http.stop()
@@ -78,6 +85,19 @@ def _grpc_options(watchers_max: int) -> grpc_server.Options:
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", limits.UNREAD_BYTES),
     )
+
+
+async def _guard_memory(unread: Unread, memory_mib: int) -> None:
+    """Until cancelled. Connections end that hold what nobody reads, once the process holds most of what it may."""
+    most_bytes = int(limits.MEMORY_HIGH * memory_mib * (1 << 20))
+    looked_s = time.monotonic()
+    while True:
+        await asyncio.sleep(limits.MEMORY_LOOK_S)
+        if own_bytes() > most_bytes or time.monotonic() - looked_s > limits.UNREAD_LOOK_S:
+            looked_s = time.monotonic()
+            ended = await end_unread(unread, lambda: own_bytes() - most_bytes)
+            if ended:
+                _log.warning("memory is short: %d connections end whose clients send what is not read", ended)
 
 
 async def _say_ready(board: Board, grpc_address: str, http: HttpServer) -> None:

@@ -24,6 +24,20 @@ def field(name: str, value: str) -> bytes:
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
+def headers(path: str) -> bytes:
+    """Of a gRPC call."""
+    return b"".join(
+        (
+            field(":method", "POST"),
+            field(":scheme", "http"),
+            field(":path", path),
+            field(":authority", "test"),
+            field("te", "trailers"),
+            field("content-type", "application/grpc"),
+        )
+    )
+
+
 def connect(host: str, port: int) -> socket.socket:
     connection = socket.create_connection((host, port))
     connection.sendall(PREFACE + frame(SETTINGS, 0, 0))
@@ -41,22 +55,13 @@ def drain(connection: socket.socket) -> None:
 
 
 def main(host: str, port: int) -> None:
-    headers = b"".join(
-        (
-            field(":method", "POST"),
-            field(":scheme", "http"),
-            field(":path", "/test.Test/Stream"),
-            field(":authority", "test"),
-            field("te", "trailers"),
-            field("content-type", "application/grpc"),
-        )
-    )
+    fields = headers("/test.Test/Stream")
     connection, stream, begun = connect(host, port), 1, 0
     while True:
         streams = range(stream, stream + 2 * PAIRS_AT_ONCE, 2)
         stream = streams.stop
         try:
-            connection.sendall(b"".join(frame(HEADERS, END_HEADERS, one, headers) for one in streams))
+            connection.sendall(b"".join(frame(HEADERS, END_HEADERS, one, fields) for one in streams))
             drain(connection)
             connection.sendall(b"".join(frame(RST_STREAM, 0, one, CANCEL) for one in streams))
         except OSError:

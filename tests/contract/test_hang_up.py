@@ -13,11 +13,10 @@ from typing import Any
 import grpc
 import pytest
 
-from shoal_contract import hang_up as module
 from shoal_contract.errors import DeadlineExceeded
 from shoal_contract.grpc_errors import abort, from_rpc_error, send_headers
 from shoal_contract.grpc_server import listen, new_server
-from shoal_contract.hang_up import _place_of, hang_up
+from shoal_contract.hang_up import hang_up, place_of
 
 LARGE = bytes(3 << 20)
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16))
@@ -131,7 +130,7 @@ async def test_many_are_hung_up_on_together() -> None:
     ],
 )
 async def test_peers_as_grpc_names_them(peer: str, place: tuple[str, int]) -> None:
-    assert _place_of(peer) == place
+    assert place_of(peer) == place
     await hang_up("ipv4:127.0.0.1:1")
 
 
@@ -149,18 +148,3 @@ def locks() -> list[str]:
     """POSIX locks of this process."""
     lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     return [line for line in lines if "POSIX" in line and f" {os.getpid()} " in line]
-
-
-async def test_who_comes_while_others_are_looked_for_is_looked_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_for: set[str] = set()
-
-    def place_of(peer: str) -> tuple[str, int]:
-        if not looked_for:
-            module._due.append("second")
-        looked_for.add(peer)
-        return "", 0
-
-    monkeypatch.setattr(module, "_place_of", place_of)
-    await hang_up("first")
-    await hang_up("third")
-    assert looked_for == {"first", "second", "third"} and not module._due

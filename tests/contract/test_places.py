@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.limits import BLAME_S
 from shoal_contract.places import Places, PlacesLimits
 from tests.contract.conftest import until
 
@@ -45,7 +46,7 @@ class Crowd:
         places = self.places
         assert (places.waiting, places._free, +places._held) == (0, LIMITS.places_max, Counter())
         assert not places._lines and not places._last
-        assert not places.crowded and not places._hurried_at
+        assert not places.crowded and not places._holders
 
 
 async def test_connections_take_turns_and_none_has_all() -> None:
@@ -137,4 +138,63 @@ async def test_of_a_full_line_who_let_its_time_pass_gives_way() -> None:
     assert crowd.refused == {"silent": 1}
     await crowd.come("late")
     assert crowd.refused == {"silent": 1, "late": 1}
+    await crowd.end()
+
+
+async def test_as_many_are_hurried_as_wait_and_none_once_nobody_does() -> None:
+    """One that came and left again ended all that had places."""
+    places = Places("tries", LIMITS)
+    ended: list[str] = []
+
+    async def hold(peer: str) -> None:
+        async with places.place(peer):
+            try:
+                async with places.patience(3600, 0.05):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                ended.append(peer)
+
+    holding = [asyncio.create_task(hold(peer)) for peer in "abcd"]
+    await asyncio.sleep(0)
+    passing = asyncio.create_task(hold("passing"))
+    await asyncio.sleep(0)
+    assert places.crowded
+    passing.cancel()
+    await asyncio.gather(passing, return_exceptions=True)
+    dues = [holder.when() for holder in places._holders]
+    assert dues == [most_s for _, most_s in places._holders.values()] and places.waiting == 0
+    async with places.place("newcomer"):
+        pass
+    assert ended == ["a"], "the one that had its place for longest, and no other"
+    for task in holding:
+        task.cancel()
+    await asyncio.gather(*holding, return_exceptions=True)
+    assert not places._holders
+
+
+async def test_blame_ends_also_for_those_that_wait_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of one that was blamed stayed last for as long as it was not empty."""
+    now_s = 0.0
+    monkeypatch.setattr("shoal_contract.places.time.monotonic", lambda: now_s)
+    crowd = Crowd()
+    crowd.places.blame("once")
+    await crowd.come("a", "a", "b", "b")
+    await crowd.come("once", "c")
+    now_s += BLAME_S + 1
+    await crowd.come("d")
+    await crowd.come("e")
+    for task in crowd.tasks[:3]:
+        task.cancel()
+        await crowd.come()
+    assert crowd.order[4:] == ["c", "d", "once"], "it comes before those that came later"
+    await crowd.end()
+
+
+async def test_one_that_is_blamed_puts_nobody_else_out_of_a_full_line() -> None:
+    crowd = Crowd()
+    await crowd.come("a", "a", "b", "b")
+    await crowd.come(*"cdefgh")
+    crowd.places.blame("silent")
+    await crowd.come("silent")
+    assert crowd.refused == {"silent": 1}
     await crowd.end()

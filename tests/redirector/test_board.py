@@ -8,6 +8,7 @@ import pytest
 
 from shoal_contract.errors import Unavailable
 from shoal_contract.partition_map import PartitionMap
+from shoal_contract.unread import Unread
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.grpc import RedirectorService
@@ -34,7 +35,7 @@ class Context:
 async def watched(board: Board) -> AsyncIterator[wire.WatchMapResponse]:
     """What a watcher gets."""
     context: Any = Context()
-    watching = asyncio.ensure_future(RedirectorService(board, Tally(1)).watch_map(nothing(), context))
+    watching = asyncio.ensure_future(RedirectorService(board, Tally(1), Unread()).watch_map(nothing(), context))
     try:
         while True:
             yield wire.WatchMapResponse.FromString(await context.written.get())

@@ -20,6 +20,7 @@ from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.local_etcd import LocalEtcd
 from shoal_redirector import limits
+from tests.contract.passed_over import send_until_ended
 from tests.coordination.cluster_records import replace_map
 from tests.redirector.conftest import CLUSTER, SLICES, WAIT_S, Redirector, end, launch, until_ready
 
@@ -254,3 +255,14 @@ async def test_on_sigterm_it_serves_on_and_says_that_it_is_not_ready(etcd: Local
         async with asyncio.timeout(WAIT_S):
             assert await process.wait() == 0
         assert loop.time() - began >= 2
+
+
+async def test_buffers_that_small_payloads_came_in_do_not_fill_it(etcd: LocalEtcd, cluster: None) -> None:
+    """gRPC keeps 64 KiB for each 24 bytes of a request that nobody has read."""
+    async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S):
+        process = await launch(etcd.endpoint, "--memory-mib", str(MEMORY_MIB))
+        stack.push_async_callback(end, process)
+        redirector = await until_ready(process, stack)
+        address, path = str(redirector.ready["grpc"]), "/shoal.v1.RedirectorService/Locate"
+        await asyncio.to_thread(send_until_ended, address, path, 100, 1 << 30)
+        assert (await redirector.stub.Locate(wire.LocateRequest(keys=[b"a"]))).map_version == 1

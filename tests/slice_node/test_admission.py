@@ -10,6 +10,7 @@ import pytest
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.limits import BLAME_S
 from shoal_contract.places import PlacesLimits
+from shoal_contract.unread import Unread
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.limits import (
     UNARY,
@@ -46,7 +47,7 @@ class Calls:
 
 
 async def test_unread_answers_are_counted() -> None:
-    admission = Admission()
+    admission = Admission(Unread())
     large = UNARY_UNREAD_BYTES_MAX // 2 - UNARY_WORK_BYTES
     with admission.unread(large), admission.unread(large):
         assert not admission.crowded_by_answers
@@ -58,7 +59,7 @@ async def test_unread_answers_are_counted() -> None:
 async def test_a_connection_with_many_calls_keeps_nobody_out() -> None:
     """Two connections filled the line of all: every call of the others was refused."""
     each = UNARY.places_each_max
-    calls = Calls(Admission(limits=PlacesLimits(2 * each, each, waiting_max=300, waiting_each_max=200)))
+    calls = Calls(Admission(Unread(), limits=PlacesLimits(2 * each, each, waiting_max=300, waiting_each_max=200)))
     await calls.begin(*["a", "b"] * (each + 150))
     assert calls.admission.places.waiting == 300
     await calls.begin(*["honest"] * 3)
@@ -72,7 +73,7 @@ async def test_who_held_up_others_comes_after_them(monkeypatch: pytest.MonkeyPat
     """200 connections whose calls said nothing kept everyone waiting for 6 s."""
     now_s = 0.0
     monkeypatch.setattr("shoal_contract.places.time.monotonic", lambda: now_s)
-    calls = Calls(Admission())
+    calls = Calls(Admission(Unread()))
     await calls.begin(*[f"silent-{number}" for number in range(UNARY.places_max + 50)], "silent-1")
     for number in range(UNARY.places_max + 50):
         calls.admission.places.blame(f"silent-{number}")
@@ -122,7 +123,7 @@ class Worked:
 
 async def test_long_work_of_many_connections_keeps_nobody_out() -> None:
     """Eight connections with 90 describes of 20,000 bindings each made other calls wait for 3 to 20 s."""
-    worked = Worked(Admission())
+    worked = Worked(Admission(Unread()))
     busy = [f"busy-{number}" for number in range(12)]
     await worked.begin(*busy * 90)
     assert worked.begun == dict.fromkeys(busy, UNARY_WORKED_EACH_MAX)
@@ -133,7 +134,7 @@ async def test_long_work_of_many_connections_keeps_nobody_out() -> None:
 
 
 async def test_where_much_is_worked_on_each_connection_has_one_call_and_at_last_none_is_read() -> None:
-    worked = Worked(Admission(), UNARY_WORKING_BYTES_HIGH)
+    worked = Worked(Admission(Unread()), UNARY_WORKING_BYTES_HIGH)
     await worked.begin(*["a"] * 5)
     assert worked.begun["a"] == 1
     await worked.begin(*["b"] * 5)
@@ -147,7 +148,7 @@ async def test_where_much_is_worked_on_each_connection_has_one_call_and_at_last_
 
 async def test_answers_that_nobody_takes_stop_nobody_else() -> None:
     """24 connections that each did not take the answer to a publish of 1 MB stopped every unary call for 30 s."""
-    admission = Admission()
+    admission = Admission(Unread())
     ends = asyncio.Event()
 
     async def call(peer: str) -> None:

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.limits import UNREAD_ENDED_BYTES_MIN
+from shoal_contract.own_memory import own_bytes
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import mapped_memory, watchman, writers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
-from shoal_slice_node.adapters.limits import CALLS_IN_LINE_MIN, MEMORY_HIGH, UNARY
+from shoal_slice_node.adapters.limits import MEMORY_HIGH
+from tests.contract.passed_over import FILLER, send_until_ended
+from tests.contract.resets import connect
 
 from .brokers import OPTIONS, connected, running, served
+from .node_process import NodeProcess
 from .raw_session import RawSession
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 WAIT_S = 30
+FRAMES = 50
 
 
 class Held:
@@ -91,7 +98,7 @@ async def test_above_its_budget_a_node_ends_silent_sessions_and_far_above_takes_
         assert await ended_for_memory(consumer) is consumer_ends
         if times > MEMORY_HIGH:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await (await RawSession.open(stub)).attach([b"q"])
+                await (await RawSession.open(stub)).read_until(lambda: False)
             assert "its budget is" in str(from_rpc_error(refused.value))
             held.bytes = 0
         broker.watch.guard_memory()
@@ -154,32 +161,45 @@ async def test_who_opened_last_ends_first(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_memory_of_its_own_is_known_and_what_was_freed_is_given_back() -> None:
-    assert 1 << 20 < mapped_memory.own_bytes() <= mapped_memory.resident_bytes()
+    assert 1 << 20 < own_bytes() <= mapped_memory.resident_bytes()
     mapped_memory.give_back()
 
 
-async def test_far_above_its_budget_connections_with_many_unread_calls_end(tmp_path: Path) -> None:
+async def test_far_above_its_budget_connections_end_that_hold_what_nobody_reads(tmp_path: Path) -> None:
     """What the transport holds of calls that wait to be read is in no account."""
     held = Held()
     options = replace(OPTIONS, own_bytes=lambda: held.bytes)
-    apart = (("grpc.use_local_subchannel_pool", 1),)
     async with (
         running(tmp_path, options=options) as broker,
         served(broker, tmp_path) as address,
-        grpc.aio.insecure_channel(address, apart) as greedy,
-        grpc.aio.insecure_channel(address, apart) as channel,
+        grpc.aio.insecure_channel(address) as channel,
         asyncio.timeout(WAIT_S),
     ):
-        honest = SliceServiceStub(channel)
-        places = next(line for line in broker.watch.lines if line.what == "unary calls")
-        silent: Any = greedy.stream_stream("/shoal.v1.SliceService/Declare")
-        begun = [silent() for _ in range(CALLS_IN_LINE_MIN + UNARY.places_each_max)]
-        calls = [asyncio.ensure_future(call.read()) for call in begun]
-        while places.waiting < CALLS_IN_LINE_MIN:  # noqa: ASYNC110 - they come in one after the other
-            await asyncio.sleep(0.01)
-        await honest.Declare(wire.DeclareRequest(queue=b"q"))
+        honest = await RawSession.open(SliceServiceStub(channel))
+        await honest.attach([])
+        host, _, port = address.rpartition(":")
+        greedy = await asyncio.to_thread(connect, host, int(port))
+        await asyncio.to_thread(greedy.sendall, FRAMES * FILLER)
+        greedy.settimeout(WAIT_S)
+        while not broker.watch.unread.standing(UNREAD_ENDED_BYTES_MIN):
+            await asyncio.to_thread(broker.watch.unread.look)
         held.bytes = int(1.3 * OPTIONS.memory.budget_bytes)
-        failures = await asyncio.gather(*calls, return_exceptions=True)
-        assert all(isinstance(failure, grpc.aio.AioRpcError) for failure in failures)
-        await honest.Declare(wire.DeclareRequest(queue=b"p"))
-        assert not places.waiting
+        with contextlib.suppress(ConnectionError):
+            while await asyncio.to_thread(greedy.recv, 1 << 16):
+                pass
+        held.bytes = 0
+        await honest.attach([])
+        greedy.close()
+
+
+@pytest.mark.slow
+async def test_buffers_that_small_payloads_came_in_do_not_fill_a_node(tmp_path: Path) -> None:
+    """One connection with 15 calls that nobody had read took 1,400 MiB of 512 in 5 s, by 24 bytes a buffer."""
+    node = await NodeProcess.start(tmp_path, "--memory-mib", "320")
+    try:
+        path = "/shoal.v1.SliceService/Publish"
+        await asyncio.to_thread(send_until_ended, node.address, path, 15, 2 << 30)
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            await SliceServiceStub(channel).Declare(wire.DeclareRequest(queue=b"q"))
+    finally:
+        await node.kill()

@@ -16,6 +16,7 @@ from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.grpc_requests import decode
 from shoal_contract.limits import LOCATE_KEYS_MAX
 from shoal_contract.places import Places
+from shoal_contract.unread import Unread
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
@@ -29,11 +30,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class RedirectorService:
-    """Give `handlers` to a server. `tally.watchers_max` bounds the streams at a time."""
+    """Give `handlers` to a server. `tally.watchers_max` bounds the streams at a time; `unread` hears what is read."""
 
-    def __init__(self, board: Board, tally: Tally) -> None:
+    def __init__(self, board: Board, tally: Tally, unread: Unread) -> None:
         self._board = board
         self._tally = tally
+        self._unread = unread
         self._steps = Steps()
         self._watchers = Watchers(tally)
         self._places = Places("Locate calls", limits.LOCATES)
@@ -93,4 +95,5 @@ class RedirectorService:
             request = await context.read()
         if not isinstance(request, bytes):
             raise Malformed("the call ended without a request", subject="request")
+        self._unread.read(context.peer(), len(request))
         return request

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from shoal_contract.client_patience import ClientPatience
 from shoal_contract.places import Places, PlacesLimits
+from shoal_contract.unread import Unread
 from shoal_slice_node.adapters.limits import (
     UNARY,
     UNARY_READ_CROWDED_S,
@@ -29,8 +30,12 @@ class Admission:
     """`places`: of calls that are read; further ones wait unread. `patience`: with requests. `parsing`: for one large
     request in a turn of the loop."""
 
-    def __init__(self, others_wait: Callable[[], bool] = lambda: False, limits: PlacesLimits = UNARY) -> None:
-        """`others_wait`: whether calls wait for memory that answers hold which are not read."""
+    def __init__(
+        self, unread: Unread, others_wait: Callable[[], bool] = lambda: False, limits: PlacesLimits = UNARY
+    ) -> None:
+        """`unread` hears of what is read. `others_wait`: whether calls wait for memory that answers hold which are not
+        read."""
+        self.unread_requests = unread
         self.places = Places("unary calls", limits, self._may_be_read)
         self.patience = ClientPatience(self.places, "call", UNARY_READ_S, UNARY_READ_CROWDED_S)
         self.parsing = asyncio.Lock()

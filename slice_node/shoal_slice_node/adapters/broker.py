@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError
+from shoal_contract.own_memory import own_bytes
 from shoal_contract.tasks import OnFailure, Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.ack_flush import AckFlush
@@ -31,7 +32,6 @@ from shoal_slice_node.adapters.limits import (
     SESSION_BYTES_MAX,
 )
 from shoal_slice_node.adapters.maintenance import Maintenance
-from shoal_slice_node.adapters.mapped_memory import own_bytes
 from shoal_slice_node.adapters.recovery import Recovered
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.adapters.store import Store

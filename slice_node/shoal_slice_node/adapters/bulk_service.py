@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
 from shoal_slice_node.adapters.limits import (
     EXPORTS,
     IMPORTS,
+    SNAPSHOT_MESSAGE_S,
     SNAPSHOT_STALL_CROWDED_S,
     SNAPSHOT_STALL_S,
     VERIFICATIONS,
@@ -33,8 +34,6 @@ from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 
 SERVICE = "shoal.v1.BulkService"
 Context = grpc.aio.ServicerContext[Any, Any]
-Wait = Callable[[str], AbstractAsyncContextManager[None]]
-"""Bounds a wait for the client, told what it does not do."""
 
 
 class BulkService:
@@ -62,11 +61,11 @@ class BulkService:
     async def verify(self, _: object, context: Context) -> None:
         try:
             async with (
-                self._snapshot("verify", self._verifications, context) as (snapshot, wait),
+                self._snapshot("verify", self._verifications, context) as (snapshot, turn),
                 Tasks("verify") as tasks,
             ):
-                sending = tasks.start("send", self._send_all(context, snapshot, wait), awaited=True)
-                forwarding = tasks.start("forward", _forward(snapshot, context, wait), awaited=True)
+                sending = tasks.start("send", self._send_all(context, snapshot, turn), awaited=True)
+                forwarding = tasks.start("forward", _forward(snapshot, context, turn), awaited=True)
                 done, _ = await asyncio.wait((sending, forwarding), return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     task.result()
@@ -76,45 +75,48 @@ class BulkService:
     async def export(self, _: object, context: Context) -> None:
         """Its request, which says nothing, is read once there is a place: gRPC would read it before, of any size."""
         try:
-            async with self._snapshot("export", self._exports, context) as (snapshot, wait):
-                async with wait("sent"):
+            async with self._snapshot("export", self._exports, context) as (snapshot, turn):
+                async with turn.waiting("sent"):
                     await context.read()
-                await _forward(snapshot, context, wait)
+                await _forward(snapshot, context, turn)
         except ShoalError as error:
             await abort(context, error)
 
     @asynccontextmanager
     async def _snapshot(
         self, mode: str, patience: ClientPatience, context: Context
-    ) -> AsyncIterator[tuple[Snapshot, Wait]]:
+    ) -> AsyncIterator[tuple[Snapshot, Turn]]:
         """Of everything that is applied when its turn comes. Raises ResourceExhausted where too many wait."""
         async with patience.places.place(context.peer()):
             await self._broker.checkpointed()
             snapshot = await Snapshot.start(self._store_folder, mode)
             try:
-                yield snapshot, partial(patience.waiting, context.peer())
+                turn_s = VERIFY_TURN_S if patience is self._verifications else inf
+                yield snapshot, Turn(patience, context.peer(), turn_s, SNAPSHOT_MESSAGE_S)
             finally:
                 await snapshot.close()
 
-    async def _send_all(self, context: Context, snapshot: Snapshot, wait: Wait) -> None:
+    async def _send_all(self, context: Context, snapshot: Snapshot, turn: Turn) -> None:
         """Raises DeadlineExceeded if the client stops sending, ResourceExhausted where others wait for its place."""
-        turn = Turn(self._verifications, VERIFY_TURN_S)
         while True:
-            async with wait("sent"):
+            async with turn.waiting("sent"):
                 request = await context.read()
-            turn.check()
             if request is grpc.aio.EOF:
                 break
+            turn.check()
+            self._broker.watch.unread.read(context.peer(), len(request))
             await snapshot.send(request)
         await snapshot.no_more()
 
 
-async def _forward(snapshot: Snapshot, context: Context, wait: Wait) -> None:
-    """Raises DeadlineExceeded if the client stops reading: a snapshot holds a place and pages of the store."""
-    async with wait("read"):
+async def _forward(snapshot: Snapshot, context: Context, turn: Turn) -> None:
+    """Raises DeadlineExceeded if the client stops reading, ResourceExhausted where others wait for its place: a
+    snapshot holds pages of the store."""
+    async with turn.waiting("read"):
         await send_headers(context)
     while (message := await snapshot.receive()) is not None:
-        async with wait("read"):
+        turn.check()
+        async with turn.waiting("read"):
             await context.write(message)
 
 

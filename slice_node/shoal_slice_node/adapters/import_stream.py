@@ -78,13 +78,14 @@ class ImportStream:
         return self._patience.waiting(self._context.peer(), does)
 
     async def _read(self) -> None:
-        turn = Turn(self._patience, IMPORT_TURN_S)
+        turn = Turn(self._patience, self._context.peer(), IMPORT_TURN_S)
         while True:
-            async with self._stall("sent"):
+            async with turn.waiting("sent"):
                 data = await self._context.read()
-            turn.check()
             if data is grpc.aio.EOF:
                 break
+            turn.check()
+            self._broker.watch.unread.read(self._context.peer(), len(data))
             request = parse(wire.ImportRequest, data, {})
             await self._room.acquire()
             await self._broker.commit.room(self._source)

@@ -109,6 +109,10 @@ SNAPSHOT_STALL_S: Final = 60.0
 SNAPSHOT_STALL_CROWDED_S: Final = 5.0
 """The same while others wait for its place: a page at 320 kbit/s, or a worker's long rest for its disk and garbage."""
 
+SNAPSHOT_MESSAGE_S: Final = 0.25
+"""What a client may take for each page or chunk, on average, while others wait, besides SNAPSHOT_STALL_CROWDED_S: at 6
+Mbit/s for a page. A million memberships take two minutes then, at most."""
+
 SNAPSHOT_NICENESS: Final = 5
 """Of such a process: broker and checkpointer go first."""
 
@@ -190,7 +194,7 @@ UNREAD_BYTES: Final = 64 << 10
 """What the transport takes of a stream that is not read, beyond the message that is asked for: less, and a session's
 frames come one after the other, with a round trip each (16% fewer publishes at 8 KiB). gRPC's own estimate lets it grow
 to megabytes, for each of thousands of calls that wait; in all they are some 11,000, and cost 16 KB besides. Where that
-is too much their connections end: see CALLERS_ENDED_PER_LOOK."""
+is too much their connections end (shoal_contract.unread)."""
 
 UNARY_READ_S: Final = 10.0
 """How long a unary call may take to send its request once it is asked for: 4 MiB at 4 Mbit/s."""
@@ -278,10 +282,8 @@ SILENT_SESSION_MS: Final = 1_000
 SESSIONS_ENDED_PER_LOOK: Final = 32
 """Ended in one look while the process holds more than its budget, and one more for each request that is too much."""
 
-CALLERS_ENDED_PER_LOOK: Final = 16
-CALLS_IN_LINE_MIN: Final = 16
-"""Connections hung up on in one look while the process holds more than MEMORY_HIGH times its budget: those with most
-calls that wait to be read, and so many at least. What such calls hold is in no account: up to 10 MB a connection."""
+UNREAD_LOOK_MS: Final = 60_000
+"""How often what is unread is looked at while memory is not short: 10 us for each connection, in a thread."""
 
 STALLED_SESSION_MS: Final = 10_000
 """A session whose client has taken nothing for so long is the first to end when deliveries fill their share."""

@@ -46,15 +46,6 @@ def resident_bytes_peak() -> int:
     return int(line.split()[1]) << 10
 
 
-def own_bytes() -> int:
-    """Memory that is this process's alone, without pages mapped from files; 0 where that cannot be known."""
-    try:
-        line = next((line for line in _STATUS.read_text().splitlines() if line.startswith("RssAnon")), "RssAnon: 0 kB")
-    except OSError:
-        return 0
-    return int(line.split()[1]) << 10
-
-
 def give_back() -> None:
     """Returns what was freed to the kernel, where the C library can (malloc_trim(3)). Takes milliseconds."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

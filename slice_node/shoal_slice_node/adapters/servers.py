@@ -58,10 +58,9 @@ class Servers:
         def answers_waited_for() -> bool:
             return broker.answers.waiting > 0
 
-        admission = Admission(answers_waited_for)
+        admission = Admission(broker.watch.unread, answers_waited_for)
         self.clients.add_generic_rpc_handlers(tuple(slice_handlers(broker, admission)))
-        operators = admission if self.operators is self.clients else Admission(answers_waited_for)
-        broker.watch.lines += {admission.places, operators.places}
+        operators = admission if self.operators is self.clients else Admission(broker.watch.unread, answers_waited_for)
         self.operators.add_generic_rpc_handlers(
             (admin_handlers(broker, figures, operators), *bulk_handlers(broker, store_folder, operators))
         )

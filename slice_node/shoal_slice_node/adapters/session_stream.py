@@ -84,13 +84,14 @@ class SessionStream:
 
     async def _read(self) -> None:
         """Raises Malformed, TooLarge: a frame that cannot be told from another ends the session."""
-        context, commit, connection = self._context, self._broker.commit, self._source.connection
+        context, commit, connection = self._context, self._broker.commit, self._context.peer()
         while True:
             data = await context.read()
             if data is grpc.aio.EOF:
                 return
             self._broker.writers.heard(self._session)
             size_bytes = len(data)
+            self._broker.watch.unread.read(connection, size_bytes)
             large_bytes = size_bytes if size_bytes > PARSED_AT_ONCE_BYTES_MAX else 0
             if large_bytes:
                 await commit.large_frames.take(large_bytes, connection)

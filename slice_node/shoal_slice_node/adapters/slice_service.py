@@ -44,7 +44,6 @@ class SliceService:
         self._broker = broker
         self._session = broker.open_shared_session()
         self._opening = Places("sessions that open", SESSIONS_OPENING)
-        broker.watch.lines.append(self._opening)
         self._patience = ClientPatience(self._opening, "session", SESSION_OPEN_S, SESSION_OPEN_CROWDED_S)
 
     async def session(self, _: object, context: Context) -> None:

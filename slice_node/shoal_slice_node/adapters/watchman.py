@@ -8,14 +8,12 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
-from shoal_contract.hang_up import hang_up
 from shoal_contract.limits import REQUEST_BYTES_MAX
-from shoal_contract.places import Places
+from shoal_contract.own_memory import end_unread
+from shoal_contract.unread import Unread
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
-    CALLERS_ENDED_PER_LOOK,
-    CALLS_IN_LINE_MIN,
     LARGE_ANSWER_BYTES,
     MEMORY_HIGH,
     MEMORY_LOOK_MS,
@@ -27,6 +25,7 @@ from shoal_slice_node.adapters.limits import (
     STALLED_CROWDED_MS,
     STALLED_SESSION_MS,
     STEP_WATCH_MS,
+    UNREAD_LOOK_MS,
 )
 from shoal_slice_node.adapters.mapped_memory import give_back
 from shoal_slice_node.adapters.writers import Writers
@@ -62,23 +61,26 @@ class Watchman:
         self._let_be_bytes = 0
         """Held for so long that no session can be what holds it: new ones are taken up to there."""
         self.memory_short: ShoalError | None = None
-        self.lines: list[Places] = []
-        """Where calls wait to be read."""
+        self.unread = Unread()
         self._between_records = between_records
         self._position = 0
         self.silent = 0
 
     async def run(self) -> None:
         """Until cancelled."""
+        looked_ms = steady_ms()
         while True:
             for _ in range(STEP_WATCH_MS // MEMORY_LOOK_MS):
                 await asyncio.sleep(MEMORY_LOOK_MS / 1000)
                 self.guard_memory()
                 self.guard_answers()
-                if self.memory_short is not None:
-                    await self._end_callers()
+                if self._own_bytes() > self._memory_bytes:
+                    await self._end_unread()
             if self.memory_short is not None:
                 await asyncio.to_thread(give_back)
+            if steady_ms() - looked_ms > UNREAD_LOOK_MS:
+                looked_ms = steady_ms()
+                await asyncio.to_thread(self.unread.look)
             await self._between_records.wait()  # The last wait: what follows looks into tables and dispatch.
             self._tell(self._writers.end_stalled(self._dispatcher.shares.deliveries))
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))
@@ -120,12 +122,16 @@ class Watchman:
         if not ended and now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
             self._let_be_bytes = held_bytes + MEMORY_SLACK_BYTES
 
-    async def _end_callers(self) -> None:
-        """What calls hold that nobody has read is in no account: those end which have most of them."""
-        peers = {peer for line in self.lines for peer in line.longest(CALLERS_ENDED_PER_LOOK, CALLS_IN_LINE_MIN)}
-        if peers:
-            _log.warning("%s; %d connections whose calls wait to be read end now", self.memory_short, len(peers))
-            await asyncio.gather(*map(hang_up, peers))
+    async def _end_unread(self) -> None:
+        """What clients sent and nobody has read is in no account."""
+
+        def too_much_bytes() -> int:
+            return 0 if self.memory_short is None else self._own_bytes() - self._memory_bytes
+
+        ended = await end_unread(self.unread, too_much_bytes)
+        if ended:
+            self._short_since_ms = steady_ms()
+            _log.warning("%s; %d connections end whose clients send what is not read", self.memory_short, ended)
 
     def _short(self, held_bytes: int) -> ResourceExhausted:
         return ResourceExhausted(

@@ -1,0 +1,38 @@
+"""What a process holds, and ending the connections that hold what no handler has read, where that is too much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from shoal_contract.hang_up import Place, hang_up_on
+from shoal_contract.limits import CONNECTIONS_ENDED_PER_LOOK, UNREAD_ENDED_BYTES_MIN
+from shoal_contract.unread import Unread
+
+_STATUS = Path("/proc/self/status")
+
+
+def own_bytes() -> int:
+    """Memory that is this process's alone, without pages mapped from files; 0 where that cannot be known."""
+    try:
+        line = next((line for line in _STATUS.read_text().splitlines() if line.startswith("RssAnon")), "RssAnon: 0 kB")
+    except OSError:
+        return 0
+    return int(line.split()[1]) << 10
+
+
+async def end_unread(unread: Unread, too_much_bytes: Callable[[], int]) -> int:
+    """Looks at what is unread, and hangs up on the connections that have most of it: as many as hold what the process
+    holds too much. Returns how many."""
+    await asyncio.to_thread(unread.look)
+    left_bytes = too_much_bytes()
+    places: list[Place] = []
+    for size_bytes, place in unread.standing(UNREAD_ENDED_BYTES_MIN):
+        if left_bytes <= 0 or len(places) == CONNECTIONS_ENDED_PER_LOOK:
+            break
+        left_bytes -= size_bytes
+        places.append(place)
+    if places:
+        await hang_up_on(*places)
+    return len(places)

@@ -1,0 +1,91 @@
+"""What came on a connection and no handler has read: found also where HTTP/2 counts next to nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from shoal_contract.grpc_server import listen, new_server
+from shoal_contract.limits import UNREAD_FREE_BYTES_PER_S, UNREAD_LOOKS
+from shoal_contract.unread import Unread
+
+from .passed_over import FILLER
+from .resets import connect
+
+FRAMES = 200
+
+
+@asynccontextmanager
+async def server(unread: Unread) -> AsyncIterator[str]:
+    """One that reads all that it gets and tells of it."""
+
+    async def read_all(_: object, context: Any) -> None:
+        while (data := await context.read()) is not grpc.aio.EOF:
+            unread.read(context.peer(), len(data))
+            await context.write(b"")
+
+    made = new_server(calls_max=10)
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Read": grpc.stream_stream_rpc_method_handler(read_all)}
+    made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", handlers),))
+    address = listen(made, "127.0.0.1:0")
+    await made.start()
+    try:
+        yield address
+    finally:
+        await made.stop(0)
+
+
+async def looked(unread: Unread) -> None:
+    for _ in range(UNREAD_LOOKS):
+        await asyncio.to_thread(unread.look)
+        await asyncio.sleep(0.05)
+
+
+async def test_frames_that_are_passed_over_are_found_and_what_is_read_is_not() -> None:
+    unread = Unread()
+    async with server(unread) as address, grpc.aio.insecure_channel(address) as channel, asyncio.timeout(20):
+        call: Any = channel.stream_stream("/test/Read")()
+        for _ in range(50):
+            await call.write(bytes(100_000))
+            await call.read()
+        host, _, port = address.rpartition(":")
+        greedy = await asyncio.to_thread(connect, host, int(port))
+        place = greedy.getsockname()
+        await asyncio.to_thread(greedy.sendall, FRAMES * FILLER)
+        while not (found := unread.standing(FRAMES << 13)):
+            await looked(unread)
+        assert [where for _, where in found] == [place] and found[0][0] <= FRAMES * len(FILLER) + 1000
+        (least,) = [size for size, where in unread.standing(0) if where != place and size > 0] or [0]
+        assert least < 20_000, "of an honest connection: headers and the like"
+        greedy.close()
+        call.cancel()
+        await looked(unread)
+        assert place not in [where for _, where in unread.standing(0)]
+
+
+async def test_what_comes_besides_messages_is_let_go_of_over_time() -> None:
+    unread = Unread()
+    server_side, client_side = await asyncio.to_thread(_pair)
+    try:
+        client_side.send(bytes(2_000))
+        server_side.recv(2_000)
+        await looked(unread)
+        place = client_side.getsockname()
+        assert [size for size, where in unread.standing(1) if where == place]
+        unread._looked_s -= 2_000 / UNREAD_FREE_BYTES_PER_S + 1
+        await looked(unread)
+        assert not [size for size, where in unread.standing(1) if where == place]
+    finally:
+        server_side.close()
+        client_side.close()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client_side = socket.create_connection(listening.getsockname())
+        return listening.accept()[0], client_side
