@@ -65,9 +65,11 @@ class Turn:
         """As ClientPatience.waiting, for the next message."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
+        crowded = self._patience.places.crowded
         async with self._patience.waiting(self._peer, does, self._spent_s):
             yield
-        self._spent_s = max(0.0, self._spent_s + loop.time() - began_s - self._each_s)
+        if crowded and self._patience.places.crowded:  # Alone it may take its time.
+            self._spent_s = max(0.0, self._spent_s + loop.time() - began_s - self._each_s)
 
     def check(self) -> None:
         """Raises ResourceExhausted where the turn is over and others wait. Its connection is not blamed: an honest

@@ -32,6 +32,8 @@ OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     # Above the first gRPC drops some of the new calls, whoever made them, above the second all.
     ("grpc.server.max_pending_requests", CALLS_WAITING_MAX),
     ("grpc.server.max_pending_requests_hard_limit", CALLS_WAITING_MAX),
+    # No message comes compressed: 2 KB would be 2 MB in memory before anyone can count it.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     # Two processes must never share a port by accident: the second one fails to start.
     ("grpc.so_reuseport", 0),
     # A client that is gone without a word is noticed within 30 s; clients may ping as often as every 5 s.

@@ -45,10 +45,12 @@ BLAMED_MAX: Final = 10_000
 UNREAD_LOOKS: Final = 3
 """What a connection has unread counts as far as it was there at so many looks: a frame that just comes is none."""
 
-CONNECTIONS_ENDED_PER_LOOK: Final = 64
+CONNECTIONS_ENDED_PER_LOOK: Final = 256
 UNREAD_ENDED_BYTES_MIN: Final = 256 << 10
+UNREAD_ENDED_BYTES_LEAST: Final = 16 << 10
 """Connections hung up on in one look where a process holds far too much: those with most that came and is not read, and
-so much at least. Less of it is what a few calls have under way."""
+so much at least. Less of it is what a few calls have under way; but thousands of connections hold too much with less
+each, and then the second counts."""
 
 UNREAD_READ_BYTES: Final = 256
 UNREAD_FREE_SENT_BYTES: Final = 64

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shoal_contract.hang_up import Place, hang_up_on
-from shoal_contract.limits import CONNECTIONS_ENDED_PER_LOOK, UNREAD_ENDED_BYTES_MIN
+from shoal_contract.limits import CONNECTIONS_ENDED_PER_LOOK, UNREAD_ENDED_BYTES_LEAST, UNREAD_ENDED_BYTES_MIN
 from shoal_contract.unread import Unread
 
 _STATUS = Path("/proc/self/status")
@@ -28,7 +28,7 @@ async def end_unread(unread: Unread, too_much_bytes: Callable[[], int]) -> int:
     await asyncio.to_thread(unread.look)
     left_bytes = too_much_bytes()
     places: list[Place] = []
-    for size_bytes, place in unread.standing(UNREAD_ENDED_BYTES_MIN):
+    for size_bytes, place in unread.standing(_least_bytes(unread.clients, left_bytes)):
         if left_bytes <= 0 or len(places) == CONNECTIONS_ENDED_PER_LOOK:
             break
         left_bytes -= size_bytes
@@ -36,3 +36,8 @@ async def end_unread(unread: Unread, too_much_bytes: Callable[[], int]) -> int:
     if places:
         await hang_up_on(*places)
     return len(places)
+
+
+def _least_bytes(clients: int, too_much_bytes: int) -> int:
+    """What one must have at least: less where many have a little each, and hold what is too much together."""
+    return max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * clients)))

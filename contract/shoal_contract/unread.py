@@ -9,6 +9,7 @@ Linux only; elsewhere nothing is found.
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import struct
 import termios
@@ -32,11 +33,11 @@ _ACKED, _RECEIVED = 120, 128
 
 
 @dataclass(slots=True)
-class _Connection:
-    """Totals as they were when it was looked at last. `unread`: of the last looks, in bytes."""
+class _Client:
+    """One address and port of clients: nearly always one connection. `totals`: bytes that the kernel received and the
+    client acknowledged, of each of its sockets, by inode, at the last look. `unread`: bytes, at the last looks."""
 
-    received: int = 0
-    acked: int = 0
+    totals: dict[int, tuple[int, int]] = field(default_factory=dict)
     read: int = 0
     unread: deque[int] = field(default_factory=lambda: deque([0], UNREAD_LOOKS))
 
@@ -47,7 +48,7 @@ class Unread:
 
     def __init__(self) -> None:
         self._read: Counter[str] = Counter()
-        self._connections: dict[Place, _Connection] = {}
+        self._clients: dict[Place, _Client] = {}
         self._looked_s = time.monotonic()
         self._looking = threading.Lock()
 
@@ -62,35 +63,46 @@ class Unread:
             free_bytes = int((now_s - self._looked_s) * UNREAD_FREE_BYTES_PER_S)
             self._looked_s = now_s
             read = {place_of(peer): (peer, size_bytes) for peer, size_bytes in list(self._read.items())}
-            found: dict[Place, _Connection] = {}
-            for place, received, acked in _received():
-                one = self._connections.get(place) or _Connection()
+            sockets_of: dict[Place, dict[int, tuple[int, int]]] = {}
+            for place, inode, received, acked in _received():
+                sockets_of.setdefault(place, {})[inode] = received, acked
+            found: dict[Place, _Client] = {}
+            for place, totals in sockets_of.items():
+                one = found[place] = self._clients.get(place) or _Client()
                 read_bytes = read.pop(place, ("", 0))[1]
-                came = received - one.received - (read_bytes - one.read)
-                free = free_bytes + (acked - one.acked) // UNREAD_FREE_SENT_BYTES
+                came = one.read - read_bytes
+                free = free_bytes
+                for inode, (received, acked) in totals.items():
+                    before = one.totals.get(inode, (0, 0))
+                    came += received - before[0]
+                    free += (acked - before[1]) // UNREAD_FREE_SENT_BYTES
                 one.unread.append(max(0, one.unread[-1] + came - free))
-                one.received, one.acked, one.read = received, acked, read_bytes
-                found[place] = one
-            self._connections = found
+                one.totals, one.read = totals, read_bytes
+            self._clients = found
             for peer, _ in read.values():  # Their connections are gone.
                 del self._read[peer]
 
     def standing(self, least_bytes: int) -> list[tuple[int, Place]]:
-        """Connections of which at least so much was unread at each of the last looks, most first."""
-        ready = [
-            (min(one.unread), place) for place, one in self._connections.items() if len(one.unread) == UNREAD_LOOKS
-        ]
+        """Clients of which at least so much was unread at each of the last looks, most first."""
+        ready = [(min(one.unread), place) for place, one in self._clients.items() if len(one.unread) == UNREAD_LOOKS]
         return sorted((one for one in ready if one[0] >= least_bytes), reverse=True)
 
+    @property
+    def clients(self) -> int:
+        """How many there were at the last look."""
+        return len(self._clients)
 
-def _received() -> Iterator[tuple[Place, int, int]]:
-    """Of each connection, what the process has taken from the kernel and what the client has acknowledged, in bytes."""
+
+def _received() -> Iterator[tuple[Place, int, int, int]]:
+    """Of each connection its inode, and the bytes that the process has taken from the kernel and the client has
+    acknowledged."""
     for place, found in sockets():
         try:
             info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
             (waiting,) = struct.unpack("i", fcntl.ioctl(found.fileno(), termios.FIONREAD, bytes(4)))
+            inode = os.fstat(found.fileno()).st_ino
         except OSError:
             continue
         if len(info) == _TCP_INFO_BYTES:
             acked, received = struct.unpack_from("=QQ", info, _ACKED)
-            yield place, received - waiting, acked
+            yield place, inode, received - waiting, acked

@@ -81,7 +81,7 @@ MEMORY_HIGH: Final = 0.75
 MEMORY_LOOK_S: Final = 0.1
 """How often the process looks how much it holds: 0.1 ms each time."""
 
-UNREAD_LOOK_S: Final = 60.0
+UNREAD_LOOK_S: Final = 5.0
 """How often what is unread is looked at while there is room: 10 us for each connection, in a thread."""
 
 REWATCH_S: Final = 2.0

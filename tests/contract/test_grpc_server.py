@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from shoal_contract import grpc_server
 from shoal_contract.errors import ResourceExhausted, Unavailable
@@ -126,3 +127,30 @@ async def test_calls_that_one_connection_begins_and_resets_keep_out_no_others() 
                 assert served.begun < CALLS_WAITING_MAX
             finally:
                 attacker.kill()
+
+
+@pytest.mark.parametrize("method", ["Wait", "Stream"])
+async def test_compressed_messages_are_refused_before_they_grow(method: str) -> None:
+    """2,500 sessions with 2 KB each made 2 GB of them."""
+    server = grpc_server.new_server(calls_max=10)
+    waiting = Waiting(server)
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Wait": grpc.unary_unary_rpc_method_handler(waiting.wait),
+        "Stream": grpc.stream_stream_rpc_method_handler(waiting.stream),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", handlers),))
+    await server.start()
+    gzip = grpc.Compression.Gzip
+    try:
+        async with grpc.aio.insecure_channel(waiting.address, compression=gzip) as channel, asyncio.timeout(WAIT_S):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                if method == "Wait":
+                    wait: Any = channel.unary_unary("/test/Wait")
+                    await wait(bytes(100_000))
+                else:
+                    call: Any = channel.stream_stream("/test/Stream")()
+                    await call.write(bytes(100_000))
+                    await call.read()
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED and not waiting.begun
+    finally:
+        await server.stop(0)

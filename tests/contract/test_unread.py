@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+import pytest
 
+from shoal_contract import unread as module
 from shoal_contract.grpc_server import listen, new_server
 from shoal_contract.limits import UNREAD_FREE_BYTES_PER_S, UNREAD_LOOKS
 from shoal_contract.unread import Unread
@@ -66,6 +69,45 @@ async def test_frames_that_are_passed_over_are_found_and_what_is_read_is_not() -
         call.cancel()
         await looked(unread)
         assert place not in [where for _, where in unread.standing(0)]
+
+
+async def test_a_second_connection_of_the_same_port_hides_nothing() -> None:
+    """The totals of both went into one, and cancelled each other."""
+    unread = Unread()
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        ends: list[socket.socket] = []
+        source = 0
+        for listening in servers:
+            client_side = stack.enter_context(socket.socket())
+            client_side.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            client_side.bind(("127.0.0.1", source))
+            client_side.connect(listening.getsockname())
+            source = client_side.getsockname()[1]
+            ends += [client_side, stack.enter_context(listening.accept()[0])]
+        sent = 0
+        for _ in range(3):
+            ends[0].send(bytes(50_000))
+            sent += len(ends[1].recv(50_000))
+            await looked(unread)
+        found = {where: size for size, where in unread.standing(1)}
+        assert found[ends[0].getsockname()] > sent // 2
+        ends[3].close()
+        ends[2].close()
+        await looked(unread)
+        found = {where: size for size, where in unread.standing(1)}
+        assert found[ends[0].getsockname()] > sent // 2, "one that is gone takes nothing with it"
+
+
+async def test_what_was_read_on_a_port_says_nothing_of_its_next_connection() -> None:
+    unread = Unread()
+    unread._clients[("127.0.0.1", 1)] = module._Client({1: (1 << 30, 1 << 30)}, 1 << 30)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "_received", lambda: iter([(("127.0.0.1", 1), 2, 5_000_000, 0)]))
+        unread._read["ipv4:127.0.0.1:1"] = 1 << 30
+        for _ in range(UNREAD_LOOKS):
+            unread.look()
+    assert unread.standing(4_900_000)
 
 
 async def test_what_comes_besides_messages_is_let_go_of_over_time() -> None:

@@ -282,7 +282,7 @@ SILENT_SESSION_MS: Final = 1_000
 SESSIONS_ENDED_PER_LOOK: Final = 32
 """Ended in one look while the process holds more than its budget, and one more for each request that is too much."""
 
-UNREAD_LOOK_MS: Final = 60_000
+UNREAD_LOOK_MS: Final = 5_000
 """How often what is unread is looked at while memory is not short: 10 us for each connection, in a thread."""
 
 STALLED_SESSION_MS: Final = 10_000
