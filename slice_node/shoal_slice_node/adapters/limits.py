@@ -190,11 +190,11 @@ this interface has: for more there are sessions."""
 UNARY_LARGE_BYTES: Final = 64 << 10
 """Requests above that size are parsed one after the other, each in a turn of the loop."""
 
-UNREAD_BYTES: Final = 64 << 10
-"""What the transport takes of a stream that is not read, beyond the message that is asked for: less, and a session's
-frames come one after the other, with a round trip each (16% fewer publishes at 8 KiB). gRPC's own estimate lets it grow
-to megabytes, for each of thousands of calls that wait; in all they are some 11,000, and cost 16 KB besides. Where that
-is too much their connections end (shoal_contract.unread)."""
+UNREAD_BYTES: Final = 72 << 10
+"""What the transport takes of a stream that is not read, beyond the message that is asked for: a frame of 64 KiB of
+bodies. With less such frames come with a round trip each (a sixth fewer at 64 KiB, a third at 8). gRPC's own estimate
+lets it grow to megabytes, for each of thousands of calls that wait; in all they are some 11,000, and cost 16 KB
+besides. Where that is too much their connections end (shoal_contract.unread)."""
 
 UNARY_READ_S: Final = 10.0
 """How long a unary call may take to send its request once it is asked for: 4 MiB at 4 Mbit/s."""
