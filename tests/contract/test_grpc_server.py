@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from shoal_contract import grpc_server
 from shoal_contract.errors import ResourceExhausted, Unavailable
@@ -130,25 +129,47 @@ async def test_calls_that_one_connection_begins_and_resets_keep_out_no_others() 
                 attacker.kill()
 
 
-@pytest.mark.parametrize("method", ["Wait", "Stream"])
-async def test_compressed_messages_are_refused_before_they_grow(method: str) -> None:
+async def test_compressed_messages_are_refused_before_they_grow() -> None:
     """2,500 sessions with 2 KB each made 2 GB of them."""
+    came: list[int] = []
+
+    async def one(request: bytes, _: object) -> bytes:
+        came.append(len(request))
+        return b""
+
+    async def many(requests: AsyncIterator[bytes], _: object) -> AsyncIterator[bytes]:
+        async for request in requests:
+            came.append(len(request))
+            yield b""
+
     server = grpc_server.new_server(calls_max=10)
-    waiting = Waiting(server)
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Wait": grpc.unary_unary_rpc_method_handler(waiting.wait),
-        "Stream": grpc.stream_stream_rpc_method_handler(waiting.stream),
+        "One": grpc.unary_unary_rpc_method_handler(one),
+        "Many": grpc.stream_stream_rpc_method_handler(many),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", handlers),))
+    address = grpc_server.listen(server, "127.0.0.1:0")
     await server.start()
-    gzip = grpc.Compression.Gzip
     try:
-        async with grpc.aio.insecure_channel(waiting.address, compression=gzip) as channel, asyncio.timeout(WAIT_S):
-            begin = channel.unary_unary if method == "Wait" else channel.stream_stream
-            call: Any = begin(f"/test/{method}")(*[bytes(100_000)] * (method == "Wait"))
-            if method == "Stream":
+        for compression in (grpc.Compression.Gzip, grpc.Compression.NoCompression):
+            async with grpc.aio.insecure_channel(address, compression=compression) as channel, asyncio.timeout(WAIT_S):
+                ask: Any = channel.unary_unary("/test/One")
+                begin: Any = channel.stream_stream("/test/Many")
+                taken = [await _taken(ask(bytes(1000)))]
+                call = begin()
                 with contextlib.suppress(grpc.aio.AioRpcError):  # It may be over before.
-                    await call.write(bytes(100_000))
-            assert await call.code() is grpc.StatusCode.UNIMPLEMENTED and not waiting.begun
+                    await call.write(bytes(1000))
+                taken.append(await _taken(call.read()))
+                call.cancel()
+                assert taken == [compression is grpc.Compression.NoCompression] * 2
+        assert came == [1000, 1000]
     finally:
         await server.stop(0)
+
+
+async def _taken(answer: Any) -> bool:
+    """Whether a call was answered, not refused."""
+    try:
+        return bool(await answer == b"")
+    except grpc.aio.AioRpcError:
+        return False
