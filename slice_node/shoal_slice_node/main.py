@@ -113,7 +113,7 @@ class Node:
             await run_until(self._stop, known.wait())
             await self._serve(broker)
         if not self._failures:
-            await note_lsn(client, settings.cluster, joined.claimed, broker.commit.applied_lsn)
+            await note_lsn(client, settings.cluster, joined.claimed, broker.node.commit.applied_lsn)
 
     def _broker(
         self, recovered: Recovered, epoch: int, lease_left_s: Callable[[], float] = lambda: float(1 << 20)
@@ -142,7 +142,8 @@ class Node:
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_S)
         await servers.start()
-        facts: dict[str, str | int] = {"slice": settings.slice, "node": settings.node, "lsn": broker.commit.applied_lsn}
+        lsn = broker.node.commit.applied_lsn
+        facts: dict[str, str | int] = {"slice": settings.slice, "node": settings.node, "lsn": lsn}
         if watched is not None:
             watched.serving(figures)
             facts["http"] = watched.address

@@ -6,7 +6,8 @@ from random import Random
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters import requests
+from shoal_slice_node.adapters import requests as adapted
+from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.turns import Work
 from tests.fuzz.node import Client
 from tests.fuzz.owed import Life
@@ -36,7 +37,7 @@ def attach(world: World, random: Random) -> None:
     request.window_messages = random.choice((1, 2, 5, 1000))
     request.window_bytes = random.choice((1, 500, 0))
     world.say("attach", client.session.number, request)
-    read(world, client, requests.attach(world.node, client.session, request), random)  # type: ignore[arg-type]
+    read(world, client, requests.attach(world.node.node, client.session, request), random)
 
 
 def detach(world: World, random: Random) -> None:
@@ -44,7 +45,7 @@ def detach(world: World, random: Random) -> None:
     if client is not None:
         request = wire.Detach(handles=random.sample(HANDLES, random.choice((1, 1, 2))))
         world.say("detach", client.session.number, request)
-        read(world, client, requests.detach(world.node, client.session, request), random)  # type: ignore[arg-type]
+        read(world, client, requests.detach(world.node.node, client.session, request), random)
 
 
 def read(world: World, client: Client | None, work: Callable[[], Work[wire.Answer]], random: Random) -> None:
@@ -59,7 +60,7 @@ def read(world: World, client: Client | None, work: Callable[[], Work[wire.Answe
 
     if client is not None and client.session.closed:
         return
-    requests.submit_work(world.node, source, 0, work, answered)  # type: ignore[arg-type]
+    adapted.submit_work(world.node, source, 0, work, answered)  # type: ignore[arg-type]
     if random.random() < world.prompt:
         world.settle()
 
@@ -72,7 +73,7 @@ def pull(world: World, random: Random) -> None:
     session = world.node.shared if client is None else client.session
     world.say("pull", session.number, request)
     default_ms = 1500 if client is None else 0
-    read(world, client, requests.pull(world.node, session, request, default_ms, 3000), random)  # type: ignore[arg-type]
+    read(world, client, requests.pull(world.node.node, session, request, default_ms, 3000), random)
 
 
 def receive(world: World, session: int, handle: int | None, delivery: wire.Delivery) -> None:
@@ -152,7 +153,8 @@ def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
     """Once they are answered they are durable: what was acked comes no more."""
     node, session = world.node, client.session
     promised: list[tuple[Life, bytes, int, int]] = []
-    for one in acks if not node.turns.busy(source_of(session)) else ():  # Else a handle may mean another queue by then.
+    busy = node.node.turns.busy(source_of(session))
+    for one in acks if not busy else ():  # Else a handle may mean another queue by then.
         for handle in one.handles:
             attachment = session.attachments.get(handle)
             life = None if attachment is None else node.owed.lives.get(attachment.feed.name)
@@ -169,12 +171,12 @@ def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
 
     def taken(error: ShoalError | None) -> None:
         if error is None:
-            node.acks.then(flushed)
+            node.node.acks.then(flushed)
         else:
             assert not (owned and all(node.owed.owns(one.key) for one in acks)), error
 
     world.say("acks", session.number, acks)
-    requests.take_acks(node, source_of(session), session, acks, taken, everyone=False)  # type: ignore[arg-type]
+    requests.take_acks(node.node, source_of(session), session, acks, taken, everyone=False)
 
 
 def ack_by_name(world: World, random: Random) -> None:
@@ -190,4 +192,4 @@ def ack_by_name(world: World, random: Random) -> None:
     request = wire.Ack(key=key, low=first, to=last + 1, queues=[life.name])
     world.say("ack by name", request)
     source = source_of(world.node.shared)
-    requests.take_acks(world.node, source, world.node.shared, [request], lambda _: None, everyone=True)  # type: ignore[arg-type]
+    requests.take_acks(world.node.node, source, world.node.shared, [request], lambda _: None, everyone=True)

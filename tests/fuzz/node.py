@@ -1,48 +1,39 @@
-"""A slice without its loop: core, dispatch and the adapters that need no asyncio, wired as the broker wires them. Each
-call takes one step: a batch is written, or refused by a full disk; a record is applied; dispatch or a read has a turn.
+"""A slice without its loop: drives the pure node. Each call takes one step: a batch is written, or refused by a full
+disk; a record is applied; dispatch or a read has a turn.
 
-It stands in for Broker, CommitLoop and Writers towards `requests`, AckFlush and Maintenance. Both models are told of
-all that happens.
+It stands in for Broker and CommitLoop towards `requests`. Both models are told of all that happens.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.ack_flush import AckFlush
-from shoal_slice_node.adapters.commit_loop import Item
-from shoal_slice_node.adapters.maintenance import Maintenance
 from shoal_slice_node.core import limits
 from shoal_slice_node.core.delta import Delta
-from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.pulling import Puller
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.engine import Engine
-from shoal_slice_node.core.frames import Checked
+from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.node.node import Node as PureNode
 from shoal_slice_node.core.reading import describe_key, describe_queue
-from shoal_slice_node.core.reclaim_list import ReclaimList
 from shoal_slice_node.core.records import Kind, decode_acks, decode_change, decode_ownership, decode_reclaim
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.rows.small_rows import CANDIDATE, KEPT, RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
 from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Tables
-from shoal_slice_node.core.trimmer import Trimmer
-from shoal_slice_node.core.turns import Done, Source, Turns, Work
+from shoal_slice_node.core.turns import Done, Source, Work
 from shoal_slice_node.core.watch import Watch
 from tests.fuzz.given import Given
 from tests.fuzz.owed import Bounds, Owed
-from tests.fuzz.sources import made, source_of
+from tests.fuzz.sources import source_of
 from tests.slice_node.memory_base import MemoryBase
 
-_NOTHING = Effects()
 WINDOW_BYTES = 1 << 20
 
 
@@ -90,21 +81,32 @@ class Client:
         self.frames: list[tuple[int, bytes]] = []
 
 
+class Watched(PureNode):
+    """Tells the models of each record before dispatch hears of it."""
+
+    def __init__(self, engine: Engine, slice_node: Node, moved: list[bytes], shares: DispatchShares) -> None:
+        self._slice = slice_node
+        super().__init__(engine, slice_node.epoch, slice_node.now_ms, moved, shares)
+
+    def _on_effects(self, effects: Effects) -> None:
+        record = self.commit._entries[0][1]
+        assert record is not None
+        self._slice._applied(record, effects)
+        super()._on_effects(effects)
+        self._slice.on_change()
+
+
 class Node:
-    """`journal`: records above the checkpoint, applied or not. `written`: durable and not applied. `pending`: not
-    written."""
+    """`journal`: records above the checkpoint, applied or not. `node`: the pure one."""
 
     def __init__(self, memory: Memory) -> None:
         self.base = Base()
         self.memory = memory
         self.journal: list[Record] = []
         self.outcomes: dict[int, bytes | None] = {}
-        self.pending: deque[Item] = deque()
-        self.written: deque[tuple[Item, Record | None]] = deque()
         self.clients: dict[int, Client] = {}
-        self.now_ms = 1_000_000
+        self._now_ms = 1_000_000
         self.epoch = 0
-        self.sessions = 0
         self.given = Given()
         names = "DONE_RANGES_MAX", "AWAY_RANGES_MAX", "BINDINGS_PER_QUEUE_MAX", "ANSWERS_KEPT_MAX"
         bounds = Bounds(*(vars(limits)[name] for name in names))
@@ -123,19 +125,10 @@ class Node:
         state.lsn = self.base.lsn
         moved = self._replay()
         memory = self.memory
-        dispatcher = self.dispatcher = Dispatcher(
-            state, DispatchShares(memory.deliveries, memory.attached, memory.owed)
-        )
-        self.puller = Puller(state, dispatcher)
-        self.trimmer = Trimmer(state)
-        self.trimmer.moved(moved, self.now_ms)
-        self.turns = Turns()
-        self.reclaims = ReclaimList(self.tables.reclaim)
-        self.acks = AckFlush(cast(Any, self), dispatcher)
-        self.maintenance = Maintenance(
-            cast(Any, self), state, self.acks, self.reclaims, self.puller, self.trimmer, cast(Any, None), lambda: None
-        )
-        self.shared = self._session(WINDOW_BYTES)
+        shares = DispatchShares(memory.deliveries, memory.attached, memory.owed)
+        self.node = Watched(engine, self, moved, shares)
+        self.dispatcher = self.node.dispatcher
+        self.shared = self.node.new_session(WINDOW_BYTES)
         self._listen()
 
     def _replay(self) -> list[bytes]:
@@ -152,9 +145,8 @@ class Node:
     def crash(self, durable: int) -> None:
         """Power is lost: of what is pending the first `durable` records are in the journal, and nobody was told."""
         applied, before = self.state.lsn, contents(self.tables)
-        self._append([item for item in map(made, self.pending) if item.payload is not None][:durable])
-        self.pending.clear()
-        self.written.clear()
+        batch = self.node.commit.gather(self.now_ms)
+        self.journal += [record for _, record in batch.entries if record is not None][:durable]
         self.clients.clear()
         self.given.crashed()
         self._compare_replay(applied, before)
@@ -198,6 +190,14 @@ class Node:
 
         dispatcher.ack, attaching.take_back, attaching.detach = acking, taking_back, detaching  # type: ignore[method-assign]
 
+    @property
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self._now_ms = self.node.maintenance.now_ms = now_ms
+
     # Towards `requests` it is the broker, and its own commit loop.
 
     @property
@@ -211,15 +211,11 @@ class Node:
     def commit(self) -> Node:
         return self
 
-    @property
-    def applied_lsn(self) -> int:
-        return self.state.lsn
-
     def submit(self, item: Item, source: Hashable = None) -> None:
-        self.pending.append(item)
+        self.node.submit(item, source)
 
     def add_work(self, source: Source, work: Work[object], done: Done) -> None:
-        self.turns.add(source, work, done)
+        self.node.add_work(source, work, done)
 
     def check_takes_changes(self) -> None:
         """Always."""
@@ -244,47 +240,29 @@ class Node:
 
     # The journal.
 
+    @property
+    def busy(self) -> bool:
+        """Something is not written, not applied or not read yet."""
+        return bool(self.node.commit or self.node.commit.to_apply or self.node.turns)
+
     def write(self, items: int) -> None:
         """A batch of so many is durable."""
-        batch = [made(self.pending.popleft()) for _ in range(min(items, len(self.pending)))]
-        records = iter(self._append([item for item in batch if item.payload is not None]))
-        self.written += [(item, None if item.payload is None else next(records)) for item in batch]
-
-    def _append(self, items: list[Item]) -> list[Record]:
-        last = self.journal[-1].lsn if self.journal else self.base.lsn
-        records = [
-            Record(item.kind, 0, lsn, self.epoch, self.now_ms, item.payload or b"")
-            for lsn, item in enumerate(items, last + 1)
-        ]
-        self.journal += records
-        return records
+        batch = self.node.commit.gather(self.now_ms, items)
+        self.journal += [record for _, record in batch.entries if record is not None]
+        self.node.commit.written()
 
     def refuse(self, items: int) -> None:
         """A batch of so many meets a full disk: what needs no disk goes on."""
-        batch = [made(self.pending.popleft()) for _ in range(min(items, len(self.pending)))]
-        self.written += [(item, None) for item in batch if item.payload is None]
-        for item in batch:
-            if item.payload is not None:
-                item.failed(ResourceExhausted("the disk is full"))
+        self.node.commit.gather(self.now_ms, items)
+        self.node.commit.refused(ResourceExhausted("the disk is full"))
 
     def apply(self, entries: int) -> None:
-        for _ in range(min(entries, len(self.written))):
-            item, record = self.written.popleft()
-            effects = _NOTHING if record is None else self._apply(record, item.checked)
-            item.applied(effects)
+        commit = self.node.commit
+        for _ in range(min(entries, commit.to_apply)):
+            left = commit.to_apply
+            while commit.to_apply == left:
+                commit.step()
             self.on_change()
-
-    def _apply(self, record: Record, checked: Checked | None) -> Effects:
-        effects = self.engine.apply(record, checked)
-        self._applied(record, effects)
-        if effects.events or effects.created or effects.dropped:
-            self.dispatcher.applied(effects)
-        if effects.reclaim:
-            self.reclaims.note(effects.reclaim)
-        if effects.moved:
-            self.trimmer.moved(effects.moved, self.now_ms)
-        self.on_change()
-        return effects
 
     def _applied(self, record: Record, effects: Effects) -> None:
         """Tells the model."""
@@ -330,16 +308,16 @@ class Node:
     def work(self, steps: int) -> None:
         """Steps of reads, attaches and acks."""
         for _ in range(steps):
-            if not self.turns:
+            if not self.node.turns:
                 return
-            self.turns.step()
+            self.node.turns.step()
             self.on_change()
 
     def expire(self) -> None:
         """Leases that are over end."""
-        heap = self.puller.leases._heap
+        heap = self.node.puller.leases._heap
         over: set[object] = {lease for until_ms, _, lease in heap if until_ms <= self.now_ms}
-        while self.puller.expire(self.now_ms):
+        while self.node.puller.expire(self.now_ms):
             pass
         self.given.leases_over(over)
 
@@ -356,24 +334,19 @@ class Node:
             emptied = self.base.emptied(self.tables)
             self.base.lsn, self.frozen_lsn = self.frozen_lsn, None
             self.journal = [record for record in self.journal if record.lsn > self.base.lsn]
-            self.reclaims.note(emptied)
+            self.node.reclaims.note(emptied)
 
     # Sessions.
 
-    def _session(self, window_bytes: int) -> Session:
-        self.sessions += 1
-        return Session(self.sessions, window_bytes)
-
     def open(self, window_bytes: int, lazy: bool) -> Client:
-        session = self._session(window_bytes)
+        session = self.node.new_session(window_bytes)
         client = self.clients[session.number] = Client(session, lazy)
         return client
 
     def close(self, client: Client) -> None:
         session = client.session
         del self.clients[session.number]
-        self.turns.drop(source_of(session))
-        self.dispatcher.close(session)
+        self.node.close_session(session, source_of(session))
         self.given.ways.pop(session.number, None)
 
     def wake(self) -> None:

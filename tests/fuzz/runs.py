@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters import maintenance, requests
+from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.rows.small_rows import ACKS_CUT
 from tests.fuzz import consumers, small_limits, steps
 from tests.fuzz.changes import setting
@@ -62,7 +61,7 @@ def attempt(found: Plan, only: Sequence[int] | None = None) -> Failure | None:
     where = "the start"
     chosen = range(len(found.steps)) if only is None else only
     try:
-        with small_limits.patched(found.limits), _clock(lambda: world.node.now_ms if world else 0):
+        with small_limits.patched(found.limits):
             world = World(Node(found.memory), found.prompt, "PURGE_BINDINGS_MAX" in found.limits)
             for number in chosen:
                 step, seed = found.steps[number]
@@ -78,19 +77,6 @@ def attempt(found: Plan, only: Sequence[int] | None = None) -> Failure | None:
     except Exception as error:
         return Failure(where, error, str if world is None else world.told)
     return None
-
-
-@contextmanager
-def _clock(now_ms: Callable[[], int]) -> Iterator[None]:
-    modules: list[Any] = [requests, maintenance]
-    before = [module.steady_ms for module in modules]
-    for module in modules:
-        module.steady_ms = now_ms
-    try:
-        yield
-    finally:
-        for module, clock in zip(modules, before, strict=True):
-            module.steady_ms = clock
 
 
 # The end of a run.
@@ -137,7 +123,7 @@ def _round(world: World, random: Random) -> None:
     if missing:
         client = node.open(1 << 20, lazy=False)
         request = wire.Attach(queues=missing[:1], handles=[1])
-        consumers.read(world, client, requests.attach(node, client.session, request), random)  # type: ignore[arg-type]
+        consumers.read(world, client, requests.attach(node.node, client.session, request), random)
     node.turn(50)
     node.wake()
     for client in list(node.clients.values()):
@@ -145,7 +131,7 @@ def _round(world: World, random: Random) -> None:
     node.now_ms += 600
     node.expire()
     steps.divide(world, random)
-    node.acks.flush()
+    node.node.acks.flush()
     steps.trim(world, random)
     steps.reclaim(world, random)
     if random.random() < 0.3:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from random import Random
 
 import shoal_slice_node.core
-from shoal_slice_node.adapters import ack_flush, maintenance, requests
 
 PACKAGE = "shoal_slice_node"
 for _module in pkgutil.walk_packages(shoal_slice_node.core.__path__, f"{PACKAGE}.core."):
@@ -95,7 +94,7 @@ def patched(values: Mapping[str, int]) -> Iterator[None]:
     before = []
     modules = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.core")]
     for name, value in values.items():
-        having = [vars(module) for module in (*modules, requests, ack_flush, maintenance) if name in vars(module)]
+        having = [vars(module) for module in modules if name in vars(module)]
         assert having, f"there is no limit {name}"
         for found in having:
             before.append((found, name, found[name]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shoal_slice_node.adapters.commit_loop import Item
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.turns import Source
 
@@ -12,10 +11,3 @@ UNARY = Source("unary", "unary")
 def source_of(session: Session) -> Source:
     """Of what a session submits: two connections, and that of unary calls."""
     return Source(session.number % 2, session.number)
-
-
-def made(item: Item) -> Item:
-    """As the commit loop has it when it writes it."""
-    if item.make is not None:
-        item.payload = item.make()
-    return item

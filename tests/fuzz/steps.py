@@ -34,22 +34,22 @@ def work(world: World, random: Random) -> None:
 
 
 def flush(world: World, random: Random) -> None:
-    world.node.acks.flush()
+    world.node.node.acks.flush()
 
 
 def trim(world: World, random: Random) -> None:
     node = world.node
-    node.trimmer.moved(node.maintenance._keys.turn(), node.now_ms)
-    if node.trimmer.pending:
-        node.maintenance._trim(node.now_ms)
+    node.node.trimmer.moved(node.node.maintenance._keys.turn(), node.now_ms)
+    if node.node.trimmer.pending:
+        node.node.maintenance._trim()
 
 
 def reclaim(world: World, random: Random) -> None:
-    world.node.maintenance._reclaim()
+    world.node.node.maintenance._reclaim()
 
 
 def producers(world: World, random: Random) -> None:
-    world.node.maintenance._forget_producers(world.node.now_ms)
+    world.node.node.maintenance._forget_producers()
 
 
 def expire(world: World, random: Random) -> None:

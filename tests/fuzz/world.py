@@ -6,8 +6,8 @@ from re import sub
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
-from shoal_slice_node.adapters.commit_loop import Item
 from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_ownership
 from tests.fuzz.checks import Checks
 from tests.fuzz.node import Client, Node
@@ -49,7 +49,7 @@ class World:
     def settle(self) -> None:
         """All that is asked so far is done."""
         node = self.node
-        while node.pending or node.written or node.turns:
+        while node.busy:
             node.write(1 << 20)
             node.apply(1 << 20)
             node.work(20)

@@ -1,7 +1,7 @@
-"""The pure core of a slice, wired as the broker wires it, one record at a time: for tests of core and dispatch.
+"""Drives the pure node, one record at a time: for tests of core and dispatch.
 
-Sessions here take what waits for them with `take`; acks reach the tables with `flush`; `settle` does what maintenance
-does until nothing is left to do.
+Sessions here take what waits for them with `take`; acks reach the tables with `flush`; `settle` ticks until nothing is
+left to do.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ from itertools import islice
 from typing import TypeVar
 
 from shoal_contract.chunk import encode_chunk, parse_chunk
+from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
 from shoal_contract.limits import FRAME_OPERATIONS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.check import check_tables
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
-from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
-from shoal_slice_node.core.dispatch.pulling import Puller, PullTerms
+from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.memory_tables import MemoryTables
+from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.records import (
     NO_PRODUCER,
@@ -32,19 +35,16 @@ from shoal_slice_node.core.records import (
     encode_acks,
     encode_change,
     encode_ownership,
-    encode_reclaim,
     encode_trims,
 )
 from shoal_slice_node.core.rows.detail_row import Detail, detail_key, encode_detail
 from shoal_slice_node.core.rows.key_row import ID
-from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_QUEUE
 from shoal_slice_node.core.tables import Tables
-from shoal_slice_node.core.trimmer import Trimmer
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.watch import Watch
 
 PARTITIONS = 4
-Item = TypeVar("Item")
+Piece = TypeVar("Piece")
 Message = tuple[str, int, bytes]
 """Key, offset, body."""
 
@@ -62,21 +62,33 @@ class CoreDriver:
         self.tables = tables or MemoryTables()
         self.engine = Engine(self.tables, Watch())
         self.state = self.engine.state
-        self.dispatcher = Dispatcher(self.state)
-        self.puller = Puller(self.state, self.dispatcher)
-        self.trimmer = Trimmer(self.state)
         self.records: list[Record] = []
         self.now_ms = 1_000
-        self.sessions = 0
+        self.restart()
         self.record(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS))
 
+    def restart(self, shares: DispatchShares | None = None) -> None:
+        """A node that knows nothing but what is in the tables."""
+        self.node = Node(self.engine, 1, self.now_ms, shares=shares)
+        self.dispatcher = self.node.dispatcher
+        self.puller = self.node.puller
+        self.trimmer = self.node.trimmer
+
     def record(self, kind: Kind, payload: bytes) -> Effects:
-        record = Record(kind, 0, self.state.lsn + 1, 1, self.now_ms, payload)
-        self.records.append(record)
-        effects = self.engine.apply(record)
-        self.dispatcher.applied(effects)
-        self.trimmer.moved(effects.moved, self.now_ms)
-        return effects
+        found: list[Effects] = []
+        self.node.submit(Item(kind, payload, found.append, raises))
+        self.commit()
+        return found[0]
+
+    def commit(self) -> None:
+        """All that is asked is written and applied."""
+        commit = self.node.commit
+        while commit:
+            batch = commit.gather(self.now_ms)
+            self.records += [record for _, record in batch.entries if record is not None]
+            commit.written()
+            while commit.to_apply:
+                commit.step()
 
     def change(self, *steps: wire.Step, head: ChangeHead | None = None) -> wire.Outcome:
         """The outcome; raises what refused the whole frame."""
@@ -98,8 +110,7 @@ class CoreDriver:
             self.change(declare(*some))
 
     def session(self, window_bytes: int = 1 << 20) -> Session:
-        self.sessions += 1
-        return Session(self.sessions, window_bytes)
+        return self.node.new_session(window_bytes)
 
     def attach(self, session: Session, queue: str, handle: int = 1, messages: int = 1000, size: int = 1 << 20) -> bool:
         return bool(self.dispatcher.attach(session, queue.encode(), handle, messages, size))
@@ -161,8 +172,9 @@ class CoreDriver:
             self.dispatcher.acks.applied(batch)
 
     def flush(self) -> None:
-        while self.dispatcher.acks.waiting:
-            self.apply_acks(*self.take_acks())
+        """Acks reach the tables, as a tick begins it."""
+        while self.node.acks.flush() or self.node.commit:
+            self.commit()
 
     def trim(self) -> list[Trim]:
         """One turn of the trimmer, and what it found applied."""
@@ -172,18 +184,14 @@ class CoreDriver:
         return trims
 
     def maintain(self) -> bool:
-        """One round of trims and reclaims, as maintenance makes them; False: there was nothing to do."""
-        trims = self.trim()
-        keys = [key for prefix in (RECLAIM_KEY, RECLAIM_QUEUE) for key, _ in islice(self._reclaims(prefix), 256)]
-        if keys:
-            self.record(Kind.RECLAIM, encode_reclaim(keys))
-        return bool(trims or keys)
-
-    def _reclaims(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        return list(self.tables.reclaim.scan(prefix))
+        """One tick, and all that comes of it; False: no record did."""
+        before = self.state.lsn
+        self.node.tick(self.now_ms)
+        while self.node.turn() or self.node.commit:
+            self.commit()
+        return self.state.lsn != before
 
     def settle(self) -> None:
-        self.flush()
         for _ in range(1000):
             self.now_ms += 1000
             if not self.maintain() and not self.trimmer.pending:
@@ -195,7 +203,11 @@ class CoreDriver:
         assert not problems, "\n".join(map(str, problems))
 
 
-def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def raises(error: ShoalError) -> None:
+    raise error
+
+
+def _batches(items: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some

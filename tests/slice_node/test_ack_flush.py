@@ -7,10 +7,8 @@ import asyncio
 import pytest
 
 from shoal_contract.errors import Corrupt, ShoalError, Unavailable
-from shoal_slice_node.adapters import ack_flush
-from shoal_slice_node.adapters.ack_flush import AckFlush
-from shoal_slice_node.adapters.limits import ACK_COST_PER_RECORD
-from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
+from shoal_slice_node.core.limits import ACK_COST_PER_RECORD, DONE_RANGES_PER_COST
+from shoal_slice_node.core.node import ack_flush
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, with_done
 from .test_commit_loop import looped
@@ -44,13 +42,16 @@ async def test_acks_with_many_done_ranges_do_not_wait_for_a_tick_each(
     """A record took as many of them as it was expected to cost acks, and the next one waited for the next tick."""
     monkeypatch.setattr(ack_flush, "ACK_RECORDS_PER_TURN", under_way_max)
     async with looped(with_acks()) as (found, _):
-        flush = AckFlush(found.loop, found.core.dispatcher)
+        before = found.commit.operations
+        flush = found.acks
         async with asyncio.timeout(5):
-            assert await flush.settled() is None, "nothing but the commit loop went on"
-        records = found.loop.applied_lsn - found.disk.appended[0][0] + 1
+            assert await found.settled_acks() is None, "nothing but the commit loop went on"
+        records = found.commit.applied_lsn - found.disk.appended[0][0] + 1
         each = -(-ACK_COST_PER_RECORD // COST_EACH)
         assert records == -(-STREAMS // each), "each took all that it may"
-        assert found.loop.operations == STREAMS * COST_EACH, "what it takes to apply them bounds batches and slices"
+        assert found.commit.operations - before == STREAMS * COST_EACH, (
+            "what it takes to apply them bounds batches and slices"
+        )
         assert not found.core.dispatcher.acks.waiting and not flush.under_way
         found.core.check()
 
@@ -65,7 +66,7 @@ async def test_no_more_acks_are_flushed_once_the_commit_loop_has_ended() -> None
         core.take(session)
         core.ack(session, "k", 1, 2)
         found.disk.failure = Corrupt("fdatasync failed", subject="journal")
-        flush = AckFlush(found.loop, core.dispatcher)
+        flush = found.acks
         assert isinstance(await found.change(declare("r")), Corrupt)
         with pytest.raises(Corrupt):
             await task
@@ -73,4 +74,4 @@ async def test_no_more_acks_are_flushed_once_the_commit_loop_has_ended() -> None
         flush.then(told.append)
         assert [flush.flush() for _ in range(3)] == [False] * 3
         assert isinstance(told.pop(), Unavailable) and not told
-        assert isinstance(await asyncio.wait_for(flush.settled(), 5), Unavailable)
+        assert isinstance(await asyncio.wait_for(found.settled_acks(), 5), Unavailable)

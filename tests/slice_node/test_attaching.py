@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
 from unittest.mock import patch
 
 import pytest
 
 from shoal_contract.errors import Conflict, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.requests import attach
 from shoal_slice_node.core.dispatch import attach_room
-from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import ATTACHED_PER_STEP, ATTACHMENT_BYTES, FEED_BYTES, STREAM_BYTES
+from shoal_slice_node.core.node.requests import attach
 from shoal_slice_node.core.turns import Work, finish
 
 from .core_driver import CoreDriver, bind, declare, publish
@@ -49,7 +45,7 @@ def test_a_refused_attach_leaves_what_its_handle_meant() -> None:
 def test_what_a_replaced_handle_frees_counts_as_room() -> None:
     core = queues("xyz")
     core.change(bind("z", "3z"))
-    core.dispatcher = Dispatcher(core.state, DispatchShares(attached_bytes=ONE_QUEUE_BYTES))
+    core.restart(DispatchShares(attached_bytes=ONE_QUEUE_BYTES))
     session = core.session()
     for name in "xxyx":
         core.attach(session, name, 1)
@@ -79,8 +75,7 @@ def test_who_consumes_a_queue_may_attach_it_again_however_many_do() -> None:
 
 
 def frame(core: CoreDriver, session: Session, names: list[str], handles: list[int]) -> Work[wire.Answer]:
-    broker = cast(Broker, SimpleNamespace(dispatcher=core.dispatcher))
-    return attach(broker, session, wire.Attach(queues=[name.encode() for name in names], handles=handles))()
+    return attach(core.node, session, wire.Attach(queues=[name.encode() for name in names], handles=handles))()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +112,7 @@ def test_a_session_whose_room_was_taken_while_its_frame_was_looked_at_ends() -> 
     names = [f"q{number}" for number in range(2 * ATTACHED_PER_STEP)]
     core.change(declare(*names, "r"))
     room = (len(names) + 1) * (ATTACHMENT_BYTES + FEED_BYTES)
-    core.dispatcher = Dispatcher(core.state, DispatchShares(attached_bytes=room))
+    core.restart(DispatchShares(attached_bytes=room))
     session, other = core.session(), core.session()
     core.attach(session, names[0], 1)
     work = frame(core, session, names[1:], list(range(1, len(names))))
@@ -133,7 +128,7 @@ def test_a_session_whose_room_was_taken_while_its_frame_was_looked_at_ends() -> 
 def test_who_waited_for_a_queue_that_finds_no_room_ends_and_waits_no_more() -> None:
     """Its attach was tried again for ever."""
     core = CoreDriver()
-    core.dispatcher = Dispatcher(core.state, DispatchShares(attached_bytes=ATTACHMENT_BYTES + FEED_BYTES))
+    core.restart(DispatchShares(attached_bytes=ATTACHMENT_BYTES + FEED_BYTES))
     session = core.session()
     core.attach(session, "late", 1)
     core.change(declare("late"), bind("late", "k"))

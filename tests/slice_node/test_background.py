@@ -19,7 +19,6 @@ from shoal_slice_node.core.memory_tables import MemoryTables
 from shoal_slice_node.core.reclaim_list import ReclaimList
 from shoal_slice_node.core.records import ChangeHead, Kind, encode_reclaim
 from shoal_slice_node.core.rows.small_rows import CANDIDATE, RECLAIM_KEY, RECLAIM_QUEUE
-from shoal_slice_node.core.trimmer import Trimmer
 
 from .core_driver import CoreDriver, bind, declare, publish
 from .memory_base import MemoryBase
@@ -44,7 +43,7 @@ def test_logs_that_were_consumed_before_a_crash_are_trimmed_though_their_keys_ar
     assert core.state.kept.messages == len(keys)
     delta.freeze()
     base.checkpoint(delta)
-    core.trimmer = Trimmer(core.state)  # A restart: what had moved is not known any more.
+    core.restart()  # What had moved is not known any more.
     walk = KeyWalk(core.state)
     turns = 0
     while not walk.done:
@@ -138,6 +137,7 @@ def test_records_whose_time_goes_back_make_no_active_producer_idle() -> None:
     clock_ms, sequence = 5_000, 2
     forget(core, idle, clock_ms, 1)
     core.now_ms -= 9 * DAY_MS
+    core.restart()  # Another leader, whose clock is behind.
     for _ in range(DAY_MS // PRODUCER_SAMPLE_MS + 2):
         clock_ms += PRODUCER_SAMPLE_MS
         core.now_ms += PRODUCER_SAMPLE_MS

@@ -14,7 +14,6 @@ from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
 from shoal_slice_node.adapters.limits import ANSWERS_HELD_FLOOR_BYTES, LARGE_ANSWER_BYTES, STEPS_WATCHED_S
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.adapters.writers import Writers
-from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares, Share
 from shoal_slice_node.core.limits import (
@@ -163,7 +162,7 @@ def test_attached_queues_are_refused_when_their_share_is_full_and_counted_to_not
     core = CoreDriver()
     core.change(declare("q", "r"), *(bind("q", f"k{number}") for number in range(10)))
     limit = 2 * ATTACHMENT_BYTES + 2 * FEED_BYTES + 10 * STREAM_BYTES
-    core.dispatcher = Dispatcher(core.state, DispatchShares(attached_bytes=limit))
+    core.restart(DispatchShares(attached_bytes=limit))
     share = core.dispatcher.shares.attached
     session, other = core.session(), core.session()
     core.attach(session, "q", 1)
@@ -224,7 +223,7 @@ def test_who_holds_few_bytes_of_answers_is_not_ended_for_others(monkeypatch: pyt
 def test_deliveries_of_a_full_share_come_all_the_same() -> None:
     """Sessions that do not read hold it; one that reads goes on, if slowly."""
     core = CoreDriver()
-    core.dispatcher = Dispatcher(core.state, DispatchShares(deliveries_bytes=200_000))
+    core.restart(DispatchShares(deliveries_bytes=200_000))
     core.change(declare("slow", "q"), bind("slow", "k"), bind("q", "k"))
     slow, reads = core.session(), core.session()
     core.attach(slow, "slow")

@@ -11,10 +11,13 @@ import pytest
 
 from shoal_contract.errors import Corrupt, Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters import ack_flush, commit_loop
-from shoal_slice_node.adapters.ack_flush import AckFlush
-from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks, Item
+from shoal_slice_node.adapters import commit_loop
+from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks
+from shoal_slice_node.adapters.frame_room import FrameRoom
+from shoal_slice_node.adapters.limits import PENDING_BYTES_DEFAULT
 from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.node import ack_flush
+from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.reading import describe_queue
 from shoal_slice_node.core.records import NO_PRODUCER, Acked, ChangeHead, Kind, encode_acks, encode_change
 
@@ -48,8 +51,21 @@ class Looped:
         self.core = core
         self.disk = Disk()
         self.leads = True
-        hooks = Hooks(core.dispatcher.applied, lambda: None, lambda: None, lambda: self.leads)
-        self.loop = CommitLoop(core.engine, self.disk, self._in_thread, core.state.lsn, 1, hooks)
+        hooks = Hooks(lambda: None, lambda: None, lambda: self.leads)
+        room = FrameRoom(PENDING_BYTES_DEFAULT // 2)
+        core.node.commit._let_go = room.give
+        self.commit = core.node.commit
+        self.acks = core.node.acks
+        self.loop = CommitLoop(self.commit, room, self.disk, self._in_thread, hooks)
+
+    async def settled_acks(self) -> ShoalError | None:
+        """As the broker does it."""
+        done: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
+        self.acks.then(done.set_result)
+        await self.loop.between_records.wait()
+        self.acks.flush()
+        self.loop.wake()
+        return await done
 
     def _in_thread(self, work: Callable[[], object]) -> asyncio.Future[object]:
         return asyncio.get_running_loop().run_in_executor(None, work)
@@ -85,14 +101,14 @@ def full() -> ResourceExhausted:
 
 async def test_a_full_disk_refuses_the_batch_and_the_next_one_has_the_same_lsn() -> None:
     async with looped() as (node, _):
-        lsn = node.loop.applied_lsn
+        lsn = node.commit.applied_lsn
         node.disk.failure = full()
         changed, read = await asyncio.gather(node.change(declare("q")), node.submit(0, None))
         assert isinstance(changed, ResourceExhausted)
         assert isinstance(read, Effects), "what needs no disk goes on"
         assert node.core.state.load_queue(b"q") is None
         assert isinstance(await node.change(declare("q")), Effects)
-        assert node.disk.appended == [(lsn + 1, lsn + 1)] and node.loop.applied_lsn == lsn + 1
+        assert node.disk.appended == [(lsn + 1, lsn + 1)] and node.commit.applied_lsn == lsn + 1
 
 
 async def test_a_failing_disk_stops_the_loop_and_nothing_more_is_acknowledged() -> None:
@@ -111,15 +127,14 @@ async def test_acks_that_found_the_disk_full_are_journaled_later() -> None:
         await node.change(declare("q"), bind("q", "k"), publish("k", b"a", b"b", b"c"))
         core.attach(session, "q")
         core.take(session)
-        acks = AckFlush(node.loop, core.dispatcher)
         core.ack(session, "k", 1, 2)
         core.ack(session, "k", 3, 4)
         node.disk.failure = full()
-        waiting = asyncio.create_task(acks.settled())
+        waiting = asyncio.create_task(node.settled_acks())
         await asyncio.sleep(0.05)
         assert not waiting.done(), "nothing is told before it is durable"
         core.ack(session, "k", 2, 3)
-        assert await acks.settled() is None
+        assert await node.settled_acks() is None
         assert await waiting is None
         core.dispatcher.close(session)
         assert not core.dispatcher.feeds
@@ -128,7 +143,7 @@ async def test_acks_that_found_the_disk_full_are_journaled_later() -> None:
 
 async def test_a_record_that_cannot_be_applied_stops_the_loop_with_its_lsn() -> None:
     async with looped() as (node, task):
-        lsn = node.loop.applied_lsn + 1
+        lsn = node.commit.applied_lsn + 1
         good, bad, after = await asyncio.gather(
             node.change(declare("q")), node.submit(99, b"unknown kind"), node.change(declare("r"))
         )
@@ -227,12 +242,12 @@ async def test_a_large_record_is_applied_in_steps_and_others_wait(
     slowly(monkeypatch)
     async with looped() as (found, _):
         done = await in_part(found)
-        lsn = found.loop.applied_lsn
+        lsn = found.commit.applied_lsn
         seen: list[int] = []
         found.loop.between(lambda: seen.append(len(list(found.core.tables.key.scan()))))
         assert not seen and not done.done() and len(list(found.core.tables.key.scan())) < 900
         assert isinstance(await done, Effects)
-        assert seen == [900] and found.loop.between_records.is_set() and found.loop.applied_lsn == lsn + 1
+        assert seen == [900] and found.loop.between_records.is_set() and found.commit.applied_lsn == lsn + 1
         found.core.check()
 
 
@@ -246,7 +261,7 @@ async def test_a_loop_stopped_in_the_middle_of_a_record_leaves_it_whole(
         assert isinstance(await done, Unavailable), "the outcome is unknown"
         await asyncio.gather(task, return_exceptions=True)
         assert len(list(found.core.tables.key.scan())) == 900
-        assert found.loop.applied_lsn == found.core.engine.state.lsn, "or a replay would apply it twice"
+        assert found.commit.applied_lsn == found.core.engine.state.lsn, "or a replay would apply it twice"
         found.core.check()
 
 
@@ -287,7 +302,7 @@ async def test_small_frames_do_not_keep_a_large_one_waiting() -> None:
         payload = change_of(publish("k", bytes(1 << 20)))
         for number in range(60):
             node.loop.submit(Item(Kind.CHANGE, payload, lambda _: None, lambda _: None), number)
-        assert node.loop.pending_bytes > 48 << 20
+        assert node.commit.pending_bytes > 48 << 20
         await asyncio.wait_for(node.loop.large_frames.take(100_000, "large"), 10)
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         item = Item(Kind.CHANGE, payload, answer.set_result, answer.set_result, large_bytes=100_000)
@@ -309,11 +324,10 @@ async def test_who_waits_with_a_large_frame_hears_that_the_loop_ends() -> None:
 async def test_acks_are_not_flushed_in_the_middle_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     slowly(monkeypatch)
     async with looped() as (found, _):
-        flush = AckFlush(found.loop, found.core.dispatcher)
         done = await in_part(found)
         with pytest.raises(AssertionError):
-            flush.flush()
-        assert await flush.settled() is None
+            found.acks.flush()
+        assert await found.settled_acks() is None
         assert done.done(), "it waited until the record was whole"
 
 
@@ -335,12 +349,12 @@ async def test_acks_are_taken_when_their_record_is_written(monkeypatch: pytest.M
         core.pump()
         core.take(session)
         core.ack(session, "k", 0, 2)
-        flush = AckFlush(found.loop, core.dispatcher)
+        flush = found.acks
         found.disk.hold = held = threading.Event()
         written = asyncio.create_task(found.change(declare("other")))
-        while not found.loop._taken:  # noqa: ASYNC110 - the loop is doing it
+        while found.commit._writing is None:  # noqa: ASYNC110 - the loop is doing it
             await asyncio.sleep(0)
-        settled = asyncio.create_task(flush.settled())
+        settled = asyncio.create_task(found.settled_acks())
         while not flush.under_way:  # noqa: ASYNC110 - it begins at its task's first turn
             await asyncio.sleep(0)
         assert not taken_at

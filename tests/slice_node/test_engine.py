@@ -111,7 +111,7 @@ def test_a_key_vanishes_though_a_restart_forgot_that_its_log_may_be_trimmed(ende
         core.change(unbind("q", "k"))
     core.ack(session, "k", 1, 2)
     core.flush()
-    core.trimmer = type(core.trimmer)(core.state)
+    core.restart()
     if not ended:
         core.change(unbind("q", "k"))
     core.settle()

@@ -89,7 +89,7 @@ class Slice:
         broker, looks = self.watched.broker, 0
         async with asyncio.timeout(WAIT_S):
             while looks < QUIET_LOOKS:
-                busy = broker.dispatcher.has_work or broker.turns or broker.commit.pending_bytes
+                busy = broker.dispatcher.has_work or broker.node.turns or broker.node.commit.pending_bytes
                 looks = 0 if busy else looks + 1
                 await asyncio.sleep(0.02)
 

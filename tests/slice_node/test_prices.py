@@ -9,12 +9,11 @@ import pytest
 
 from shoal_contract.limits import FRAME_OPERATIONS_MAX
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.commit_loop import Item
-from shoal_slice_node.adapters.limits import BATCH_OPERATIONS_MAX
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.frames import parse_change
 from shoal_slice_node.core.limits import (
+    BATCH_OPERATIONS_MAX,
     DONE_RANGES_MAX,
     DONE_RANGES_PER_APPLIED,
     DROP_BINDINGS_MAX,
@@ -23,6 +22,7 @@ from shoal_slice_node.core.limits import (
     PURGE_BINDINGS_MAX,
     RECLAIM_QUEUE_COST,
 )
+from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.prices import GrowingQueues, price
 from shoal_slice_node.core.records import Kind
 

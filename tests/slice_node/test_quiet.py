@@ -49,7 +49,7 @@ async def test_the_last_changes_are_checkpointed_once_they_are_old(
     monkeypatch.setattr("shoal_slice_node.adapters.checkpoints.DELTA_AGE_MS", 50)
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
         await SliceServiceStub(channel).Declare(wire.DeclareRequest(queue=b"q"))
-        lsn = broker.commit.applied_lsn
+        lsn = broker.node.commit.applied_lsn
         await until(lambda: broker.store.checkpoint_lsn >= lsn)
 
 
@@ -61,7 +61,7 @@ async def test_a_segment_is_archived_at_its_age_though_it_is_not_full(tmp_path: 
         stub = SliceServiceStub(channel)
         for queue in (b"a", b"b"):
             await stub.Declare(wire.DeclareRequest(queue=queue))
-            lsn = broker.commit.applied_lsn
+            lsn = broker.node.commit.applied_lsn
             await until(lambda: len(archived_records(DiskFiles(), place)) >= lsn)  # noqa: B023 - called here only
         assert len(list_segments(DiskFiles(), place)) >= 2
         assert [record.lsn for record in archived_records(DiskFiles(), place)] == list(range(1, lsn + 1))

@@ -19,8 +19,8 @@ from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.commit_loop import NODE, Item
 from shoal_slice_node.adapters.limits import ANSWERS_PENDING_MAX, LARGE_ANSWER_WEIGHT
+from shoal_slice_node.core.node.commit import NODE, Item
 
 from .brokers import connected, running
 from .bulk_client import chunk, imports

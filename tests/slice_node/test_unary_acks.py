@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
 from unittest.mock import patch
 
 import pytest
 
 from shoal_contract.errors import InvalidName, ShoalError, TooLarge
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.requests import take_acks
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.limits import (
     ACK_BYTES_PER_FRAME_MAX,
@@ -19,7 +15,8 @@ from shoal_slice_node.core.limits import (
     ACKED_PER_STEP,
     DONE_RANGES_PER_COST,
 )
-from shoal_slice_node.core.turns import Source, Turns
+from shoal_slice_node.core.node.requests import take_acks
+from shoal_slice_node.core.turns import Source
 
 from .core_driver import CoreDriver, bind, declare, publish
 
@@ -31,18 +28,11 @@ class Acking:
 
     def __init__(self, core: CoreDriver) -> None:
         self._core = core
-        self._turns = Turns()
+        self._turns = core.node.turns
         self.looks: list[int] = []
         self.answered: list[ShoalError | None] = []
 
     def ack(self, *acks: wire.Ack) -> None:
-        broker = SimpleNamespace(
-            state=self._core.state,
-            dispatcher=self._core.dispatcher,
-            turns=self._turns,
-            commit=SimpleNamespace(between_records=SimpleNamespace(is_set=lambda: True)),
-            add_work=self._turns.add,
-        )
         acked = AcksInFlight.ack
 
         def counted(*arguments: object) -> int:
@@ -53,7 +43,7 @@ class Acking:
             self.looks.append(0)
             source = Source("connection", "unary")
             session = self._core.session()
-            take_acks(cast(Broker, broker), source, session, list(acks), self.answered.append, everyone=True)
+            take_acks(self._core.node, source, session, list(acks), self.answered.append, everyone=True)
             while self._turns:
                 self.looks.append(0)
                 self._turns.step()

@@ -17,37 +17,34 @@ from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError
 from shoal_contract.own_memory import own_bytes
 from shoal_contract.tasks import OnFailure, Tasks
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.ack_flush import AckFlush
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.archive import Archive
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.clock import steady_ms
-from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks, Item
+from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks
+from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_STOP_S,
     PUMP_SLICE_MS,
     SESSION_BYTES_DEFAULT,
     SESSION_BYTES_MAX,
+    TICK_MS,
 )
-from shoal_slice_node.adapters.maintenance import Maintenance
 from shoal_slice_node.adapters.recovery import Recovered
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.adapters.watchman import Watchman
 from shoal_slice_node.adapters.writers import Writers
-from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
-from shoal_slice_node.core.dispatch.pulling import Puller
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
-from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.memory import MemoryPlan
-from shoal_slice_node.core.reclaim_list import ReclaimList
+from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.records import Kind, encode_ownership
 from shoal_slice_node.core.state import State
-from shoal_slice_node.core.trimmer import Trimmer
-from shoal_slice_node.core.turns import Done, Source, Turns, Work
+from shoal_slice_node.core.turns import Done, Source, Work
 
 _log = logging.getLogger(__name__)
 
@@ -78,15 +75,12 @@ class Broker:
         self.steps = StepWatch()
         memory = options.memory
         shares = DispatchShares(memory.deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
-        self.dispatcher = Dispatcher(self.engine.state, shares)
-        self.puller = Puller(self.engine.state, self.dispatcher)
-        self.trimmer = Trimmer(self.engine.state)
-        self.trimmer.moved(recovered.moved, steady_ms())
-        self.turns = Turns()
+        self.large_frames = FrameRoom(memory.pending_bytes // 2)
+        self.node = Node(self.engine, epoch, steady_ms(), recovered.moved, shares, self.large_frames.give)
+        self.dispatcher = self.node.dispatcher
         self.writers = Writers()
         self.answers = AnswerRoom(memory.answers_bytes)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self.reclaims = ReclaimList(self.store.tables.reclaim)
         archive = options.archive
         self.archiving = (
             None
@@ -98,22 +92,20 @@ class Broker:
             self.journal,
             self.engine.state,
             self._in_journal_thread,
-            self.reclaims.note,
+            self.node.reclaims.note,
             self.archiving,
             memory.delta_bytes,
         )
-        hooks = Hooks(self._on_effects, self._on_turn, self.checkpoints.throttle, self._may_answer, self._disk_is_full)
+        hooks = Hooks(self._on_turn, self.checkpoints.throttle, self._may_answer, self._disk_is_full)
         self.commit = CommitLoop(
-            self.engine,
+            self.node.commit,
+            self.large_frames,
             self.journal,
             self._in_journal_thread,
-            self.state.lsn,
-            epoch,
             hooks,
             memory.pending_bytes,
             self.steps,
         )
-        self.acks = AckFlush(self.commit, self.dispatcher)
         self.watch = Watchman(
             self.dispatcher,
             self.writers,
@@ -123,7 +115,6 @@ class Broker:
             options.own_bytes,
         )
         self._full = False
-        self._sessions = 0
         self._pump_wake = asyncio.Event()
         self._tasks = Tasks("broker", on_failure)
 
@@ -136,19 +127,9 @@ class Broker:
 
     def start(self) -> None:
         asyncio.get_running_loop().run_in_executor(None, self.store.warm)
-        maintenance = Maintenance(
-            self.commit,
-            self.state,
-            self.acks,
-            self.reclaims,
-            self.puller,
-            self.trimmer,
-            self.checkpoints,
-            self._on_turn,
-        )
         self._tasks.start("commit", self.commit.run())
         self._tasks.start("pump", self._pump())
-        self._tasks.start("maintenance", maintenance.run())
+        self._tasks.start("ticks", self._tick())
         self._tasks.start("watch", self.watch.run())
         self._tasks.start("checkpoints", self.checkpoints.run())
         if self.archiving is not None:
@@ -158,7 +139,7 @@ class Broker:
         """`checkpoint`: leave nothing to replay or to archive, if that can be done in `within_s`."""
         try:
             async with asyncio.timeout(within_s if checkpoint else 0):
-                await self.acks.settled()
+                await self.settled_acks()
                 await self.checkpoints.hold()
                 await self._tasks.close()
                 await self.checkpoints.finish()
@@ -219,21 +200,17 @@ class Broker:
     ) -> Session:
         """Raises ResourceExhausted while the process holds much more than its budget."""
         self.check_takes_sessions()
-        self._sessions += 1
-        window = min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX)
-        session = Session(self._sessions, window)
+        session = self.node.new_session(min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX))
         self.writers.open(session, connection, wake, end)
         return session
 
     def open_shared_session(self) -> Session:
         """For unary calls, which have no stream to be told by."""
-        self._sessions += 1
-        return Session(self._sessions, SESSION_BYTES_DEFAULT)
+        return self.node.new_session(SESSION_BYTES_DEFAULT)
 
     def close_session(self, session: Session, source: Source) -> None:
         self.writers.close(session)
-        self.turns.drop(source)
-        self.commit.between(lambda: self.dispatcher.close(session))
+        self.commit.between(lambda: self.node.close_session(session, source))
         self._on_turn()
 
     def refusal(self, sequence: int, error: ShoalError) -> wire.Answer:
@@ -243,7 +220,7 @@ class Broker:
 
     def add_work(self, source: Source, work: Work[object], done: Done) -> None:
         """Does `work` in turns, an owner's one after the other."""
-        self.turns.add(source, work, done)
+        self.node.add_work(source, work, done)
         self._pump_wake.set()
 
     def after_event(self) -> None:
@@ -270,39 +247,52 @@ class Broker:
 
     async def checkpointed(self) -> None:
         """Returns once the store has everything that is applied now."""
-        await self.checkpoints.reach(self.commit.applied_lsn, self._on_turn)
+        await self.checkpoints.reach(self.node.commit.applied_lsn, self._on_turn)
 
-    def _on_effects(self, effects: Effects) -> None:
-        if effects.events or effects.created or effects.dropped:
-            self.dispatcher.applied(effects)
-        if effects.reclaim:
-            self.reclaims.note(effects.reclaim)
-        if effects.moved:
-            self.trimmer.moved(effects.moved, steady_ms())
+    async def settled_acks(self) -> ShoalError | None:
+        """Flushes acks now; if a flush is under way, waits for the one after it, which a tick begins. What failed, if
+        it did."""
+        done: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
+        self.node.acks.then(lambda error: None if done.done() else done.set_result(error))
+        await self.commit.between_records.wait()
+        self.node.acks.flush()
+        self.commit.wake()
+        return await done
+
+    async def _tick(self) -> None:
+        """The node is told the time, and the checkpoint's pages leave memory where it is at rest."""
+        operations_seen, active_ms = 0, steady_ms()
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            await self.commit.between_records.wait()
+            now_ms = steady_ms()
+            self.node.tick(now_ms)
+            if self.node.commit.operations != operations_seen:
+                operations_seen, active_ms = self.node.commit.operations, now_ms
+            self.checkpoints.rest((now_ms - active_ms) / 1000)
+            self._on_turn()  # Leases that ended, a delta that grew old: on a silent node nothing else looks.
 
     def _on_turn(self) -> None:
         """Tells who has something to send; starts the pump if something lags; begins a checkpoint if it is time."""
         self.writers.wake(self.dispatcher.dirty)
-        if not self._pump_wake.is_set() and (self.turns or self.dispatcher.has_work):
+        self.commit.wake()
+        if not self._pump_wake.is_set() and self.node.has_turns:
             self._pump_wake.set()
         if self.commit.between_records.is_set():
-            self.checkpoints.consider(self.commit.applied_lsn, self.commit.operations, self.commit.journal_bytes)
+            commit = self.node.commit
+            self.checkpoints.consider(commit.applied_lsn, commit.operations, commit.journal_bytes)
 
     async def _pump(self) -> None:
-        """Work in turns: a step of dispatch, a step of a read, and so on, PUMP_SLICE_MS at a time."""
-        dispatcher, turns, between_records = self.dispatcher, self.turns, self.commit.between_records
+        """The node's turns, PUMP_SLICE_MS at a time."""
+        node, between_records = self.node, self.commit.between_records
         while True:
             await self._pump_wake.wait()
             self._pump_wake.clear()
             await between_records.wait()
             began = time.perf_counter()
             slice_end = began + PUMP_SLICE_MS / 1000
-            more = True
-            while more:
-                more = dispatcher.turn()
-                if turns:
-                    turns.step()
-                    more = True
+            node.now_ms = steady_ms()
+            while node.turn():
                 if time.perf_counter() > slice_end:
                     self._on_turn()
                     self.steps.done(began)

@@ -66,14 +66,14 @@ class Figures:
             attached_queues=len(broker.dispatcher.feeds),
             journal=wire.JournalFigures(
                 lsn=journal.next_lsn - 1,
-                applied_lsn=broker.commit.applied_lsn,
+                applied_lsn=broker.node.commit.applied_lsn,
                 segments=journal.segment_count,
                 bytes=journal.written_bytes,
             ),
             checkpoint=wire.CheckpointFigures(
                 lsn=store.checkpoint_lsn,
                 age_ms=max(0, now_ms() - store.checkpoint_ms),
-                lag_records=broker.commit.applied_lsn - store.checkpoint_lsn,
+                lag_records=broker.node.commit.applied_lsn - store.checkpoint_lsn,
                 delta_rows=store.delta_rows,
                 delta_bytes=store.delta_bytes,
             ),
@@ -100,7 +100,7 @@ class Figures:
             (share.name, share.used_bytes, share.limit_bytes)
             for share in (shares.deliveries, shares.attached, shares.owed, broker.answers.share)
         ]
-        shown.append(("pending", broker.commit.pending_bytes, plan.pending_bytes))
+        shown.append(("pending", broker.node.commit.pending_bytes, plan.pending_bytes))
         shown.append(("delta", broker.store.delta_bytes, plan.delta_bytes))
         return [wire.MemoryShare(name=name, used_bytes=used, limit_bytes=limit) for name, used, limit in shown]
 

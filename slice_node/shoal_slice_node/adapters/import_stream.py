@@ -21,7 +21,6 @@ from shoal_contract.places import Places
 from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.commit_loop import Item
 from shoal_slice_node.adapters.limits import (
     IMPORT_CHUNKS_IN_FLIGHT,
     IMPORT_STALL_CROWDED_S,
@@ -31,6 +30,7 @@ from shoal_slice_node.adapters.limits import (
 from shoal_slice_node.adapters.unary import parse
 from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.frames import parse_import
+from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.producers import only_step
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.rows.producer_row import decode_producer

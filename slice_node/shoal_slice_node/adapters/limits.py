@@ -2,18 +2,15 @@
 
 from typing import Final
 
-from shoal_contract.limits import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX, REQUEST_BYTES_MAX
+from shoal_contract.limits import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, REQUEST_BYTES_MAX
 from shoal_contract.places import PlacesLimits
-from shoal_slice_node.core.limits import ANSWERS_KEPT_MAX, PARCEL_BYTES_MAX, PULL_BYTES_MAX
-
-PRODUCER_IDLE_MS: Final = 24 * 3600 * 1000
-"""A producer silent for so long is forgotten: an outage that a client may wait out and still resend exactly once."""
-
-WINDOW_MESSAGES_DEFAULT: Final = 1000
-"""Unacked messages per attached queue, if the client names no other."""
-
-WINDOW_BYTES_DEFAULT: Final = 1 << 20
-"""Unacked bytes per attached queue, if the client names no other."""
+from shoal_slice_node.core.limits import (
+    ACK_FLUSH_MS,
+    ANSWERS_KEPT_MAX,
+    BATCH_BYTES_MAX,
+    PARCEL_BYTES_MAX,
+    PULL_BYTES_MAX,
+)
 
 SESSION_BYTES_DEFAULT: Final = 2 << 20
 """Bytes of deliveries under way to one session (not yet taken by the transport): it lags above this."""
@@ -57,15 +54,6 @@ LIST_TURN_MS: Final = 2
 LISTS: Final = PlacesLimits(places_max=4, places_each_max=2, waiting_max=1000, waiting_each_max=200)
 """Lists gathered at a time, in all and of one connection; others wait, more are refused. A list of keys keeps a few
 names of each partition."""
-
-ACK_FLUSH_MS: Final = 70
-"""Acks gather for so long before they are journaled; with a tick and a sync it stays below MODEL.md's 100 ms."""
-
-ACK_COST_PER_RECORD: Final = 250
-"""Acked ranges in one journal record, and what their done ranges cost: under 5 ms of the broker."""
-
-ACK_RECORDS_PER_TURN: Final = 32
-"""Such records under way at a time: further acks of the flush follow as these are applied."""
 
 IMPORT_CHUNKS_IN_FLIGHT: Final = 32
 """Chunks of one import read and not yet answered: several group commits, and fewer than the answers kept."""
@@ -150,17 +138,8 @@ APPEND_BYTES_MAX: Final = 32 << 20
 ZERO_FILL_BYTES: Final = 256 << 10
 """A segment is zeroed ahead in steps of so many bytes, each synced: it never queues much before an append's sync."""
 
-BATCH_BYTES_MAX: Final = 1 << 20
-"""Of one group commit: a few milliseconds of disk, so that the next batch need not wait long."""
-
-BATCH_OPERATIONS_MAX: Final = 2_000
-"""Operations in one group commit: applying them takes about 10 ms, in slices, and others wait for no more than two."""
-
 OPERATION_US: Final = 5
 """What applying one operation takes, about: a slice that it would make too long ends before it."""
-
-APPLIED_WHOLE_MAX: Final = 64
-"""A record of fewer operations is applied in one step: 3 ms at most."""
 
 STEPS_WATCHED_S: Final = 60
 """The longest step of the event loop is that of so long, at most."""
@@ -356,12 +335,6 @@ ARCHIVE_RETRY_MS: Final = 5_000
 ARCHIVE_COPY_BYTES: Final = 1 << 20
 """Copied to the archive at one go, where a segment cannot be linked: the loop waits for no more than that."""
 
-WINDOW_MESSAGES_MAX: Final = 100_000
-"""The most unacked messages per queue that a client may ask for: bounds done ranges, and what a session end returns."""
-
-WINDOW_BYTES_MAX: Final = 64 << 20
-"""The same in bytes."""
-
 LEASE_S: Final = 10
 """A node silent for so long is gone: long enough for a stall, short enough for a takeover."""
 
@@ -388,7 +361,6 @@ assert ACK_FLUSH_MS >= TICK_MS
 assert APPEND_BYTES_MAX < SEGMENT_BYTES
 assert BATCH_BYTES_MAX + REQUEST_BYTES_MAX < APPEND_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < PENDING_BYTES_DEFAULT
-assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
 assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
 assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
 assert IMPORT_STALL_CROWDED_S < IMPORT_STALL_S

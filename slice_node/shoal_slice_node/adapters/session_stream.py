@@ -30,6 +30,7 @@ from shoal_slice_node.adapters.limits import (
     RESPONSE_BYTES_MAX,
 )
 from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.session_frames import parse_request
 from shoal_slice_node.core.turns import Source
@@ -132,16 +133,16 @@ class SessionStream:
         if kind == "acks":
             self._acks(sequence, list(request.acks.acks), answer)
         elif kind == "attach":
-            work = requests.attach(broker, session, request.attach)
+            work = node_requests.attach(broker.node, session, request.attach)
             requests.submit_work(broker, source, sequence, work, answer)
         elif kind == "detach":
-            work = requests.detach(broker, session, request.detach)
+            work = node_requests.detach(broker.node, session, request.detach)
             requests.submit_work(broker, source, sequence, work, answer)
         elif kind == "pull":
-            work = requests.pull(broker, session, request.pull, 0, PULL_LEASE_MS_MAX)
+            work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX)
             requests.submit_work(broker, source, sequence, work, *self._answers.large(weight))
         elif kind == "describe":
-            work = requests.describe(broker, request.describe)
+            work = node_requests.describe(broker.node, request.describe)
             size_bytes = requests.described_bytes(request.describe)
             requests.submit_work(broker, source, sequence, work, *self._answers.large(weight), size_bytes)
         else:
@@ -168,12 +169,12 @@ class SessionStream:
 
         def taken(error: ShoalError | None) -> None:
             if error is None:
-                broker.acks.then(flushed)
-                broker.after_event()
+                broker.node.acks.then(flushed)
             else:
                 flushed(error)
 
-        requests.take_acks(broker, self._source, self._session, acks, taken, everyone=False)
+        node_requests.take_acks(broker.node, self._source, self._session, acks, taken, everyone=False)
+        broker.after_event()
 
     async def _write(self) -> None:
         """Raises what the slice ends the session with."""

@@ -27,6 +27,7 @@ from shoal_slice_node.adapters.limits import (
 from shoal_slice_node.adapters.session_stream import SessionStream, check_open
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.producers import numbered_twice, only_step
 from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.turns import Source, Work
@@ -108,7 +109,9 @@ class SliceService:
                 return wire.PurgeResponse(messages=messages)
 
     async def pull(self, request: wire.PullRequest, call: Call) -> wire.PullResponse:
-        work = requests.pull(self._broker, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX)
+        work = node_requests.pull(
+            self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
+        )
         answer = await self._read(call, work)
         return wire.PullResponse(deliveries=answer.pulled.deliveries)
 
@@ -122,15 +125,16 @@ class SliceService:
                 taken.set_result(error)
 
         source = Source(call.peer, "unary acks")
-        requests.take_acks(self._broker, source, self._session, list(request.acks), done, everyone=True)
-        failure = await taken or await self._broker.acks.settled()
+        node_requests.take_acks(self._broker.node, source, self._session, list(request.acks), done, everyone=True)
+        self._broker.after_event()
+        failure = await taken or await self._broker.settled_acks()
         if failure is not None:
             raise failure
         self._broker.check_may_answer()
         return wire.AckResponse()
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
-        work = requests.describe(self._broker, request.describe)
+        work = node_requests.describe(self._broker.node, request.describe)
         answer = await self._read(call, work, requests.described_bytes(request.describe))
         return wire.DescribeResponse(description=answer.description)
 

@@ -32,7 +32,7 @@ from shoal_slice_node.adapters.limits import (
     UNARY_WRITE_CROWDED_S,
     UNARY_WRITE_S,
 )
-from shoal_slice_node.adapters.requests import as_shoal_error
+from shoal_slice_node.core.node.requests import as_shoal_error
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Request = TypeVar("Request", bound=Message)

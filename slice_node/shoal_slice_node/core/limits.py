@@ -162,7 +162,33 @@ ACKED_PER_STEP: Final = 500
 DESCRIBE_NAMES_MAX: Final = 1_000
 """Queues and keys in one Describe."""
 
+# Commits and the node's own records.
+
+PRODUCER_IDLE_MS: Final = 24 * 3600 * 1000
+"""A producer silent for so long is forgotten: an outage that a client may wait out and still resend exactly once."""
+
+ACK_FLUSH_MS: Final = 70
+"""Acks gather for so long before they are journaled; with a tick and a sync it stays below MODEL.md's 100 ms."""
+
+ACK_COST_PER_RECORD: Final = 250
+"""Acked ranges in one journal record, and what their done ranges cost: under 5 ms of the broker."""
+
+ACK_RECORDS_PER_TURN: Final = 32
+"""Such records under way at a time: further acks of the flush follow as these are applied."""
+
+BATCH_BYTES_MAX: Final = 1 << 20
+"""Of one group commit: a few milliseconds of disk, so that the next batch need not wait long."""
+
+BATCH_OPERATIONS_MAX: Final = 2_000
+"""Operations in one group commit: applying them takes about 10 ms, in slices, and others wait for no more than two."""
+
+APPLIED_WHOLE_MAX: Final = 64
+"""A record of fewer operations is applied in one step: 3 ms at most."""
+
 # Dispatch: what its work costs, and what it keeps in memory.
+
+WINDOW_BYTES_DEFAULT: Final = 1 << 20
+"""Unacked bytes per attached queue, if the client names no other."""
 
 INLINE_STREAMS_MAX: Final = 400
 """Streams made, or looked at, at once when a queue is attached or left: about 1 ms; more of them take turns."""
@@ -281,6 +307,7 @@ get their turn. A step takes about 1 ms."""
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
 assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
+assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
 assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
 assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
 

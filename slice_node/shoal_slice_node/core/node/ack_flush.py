@@ -5,27 +5,23 @@ What a full disk refused stays and is flushed again: whoever waits is told when 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
-from shoal_slice_node.adapters.commit_loop import CommitLoop, Item
-from shoal_slice_node.adapters.limits import ACK_COST_PER_RECORD, ACK_RECORDS_PER_TURN
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.limits import ACK_COST_PER_RECORD, ACK_RECORDS_PER_TURN
+from shoal_slice_node.core.node.commit import Commit, Item
 from shoal_slice_node.core.records import Kind, encode_acks
 
 Tell = Callable[[ShoalError | None], None]
-
-_log = logging.getLogger(__name__)
 
 
 class AckFlush:
     """One flush is under way at a time. `then` callbacks are bounded by the sessions' frames under way."""
 
-    def __init__(self, commit: CommitLoop, dispatcher: Dispatcher) -> None:
+    def __init__(self, commit: Commit, dispatcher: Dispatcher) -> None:
         self._commit = commit
         self._acks = dispatcher.acks
         self._told: list[Tell] = []
@@ -38,20 +34,11 @@ class AckFlush:
         """Streams that those of them are expected to take which are not written yet. They may take more, or fewer."""
         self._failed = False
         self._over: ShoalError | None = None
-        """Why nothing will be journaled any more: the commit loop has ended."""
+        """Why nothing will be journaled any more: the node has ended."""
 
     def then(self, tell: Tell) -> None:
         """Calls `tell` once every ack taken so far is durable and in the tables, with None; or with the error."""
         self._told.append(tell)
-
-    async def settled(self) -> ShoalError | None:
-        """Flushes now; if a flush is under way, waits for the one after it, which maintenance begins. What failed, if
-        it did."""
-        done: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
-        self.then(lambda error: None if done.done() else done.set_result(error))
-        await self._commit.between_records.wait()
-        self.flush()
-        return await done
 
     @property
     def under_way(self) -> bool:
@@ -60,7 +47,7 @@ class AckFlush:
     def flush(self) -> bool:
         """Begins a flush, or goes on with the one under way, by one record. Returns whether there may be one more at
         once. Not while a record is applied in part: what it does to the tables, dispatch hears afterwards."""
-        assert self._commit.between_records.is_set()
+        assert self._commit.whole
         if self._over is not None:
             self._tell(self._over)
             return False

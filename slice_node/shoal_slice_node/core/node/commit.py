@@ -1,0 +1,267 @@
+"""Group commit: what is asked gathers into batches of journal records; a batch that is durable is applied, in order.
+
+Sources (sessions, connections with unary calls, the node itself) are served in turn. Items without a payload (attach,
+pull, describe) take their place among the others, so that a session sees its own changes.
+
+One batch is written at a time: `gather` gives it, `written` or `refused` tells what became of it, and `step` applies
+what is durable while the next one is written. Not here: writing (the driver), what records mean (engine).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shoal_contract.errors import ShoalError
+from shoal_contract.journal_record import Record, encode_record
+from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.engine import Engine
+from shoal_slice_node.core.fair_queue import FairQueue
+from shoal_slice_node.core.frames import Checked
+from shoal_slice_node.core.limits import (
+    APPLIED_WHOLE_MAX,
+    BATCH_BYTES_MAX,
+    BATCH_OPERATIONS_MAX,
+    FAIR_BYTES_PER_OPERATION,
+)
+from shoal_slice_node.core.prices import GrowingQueues, price
+from shoal_slice_node.core.turns import Work, finish
+
+_log = logging.getLogger(__name__)
+
+NODE: Hashable = "node"
+"""The source of the node's own items."""
+
+
+@dataclass(slots=True)
+class Item:
+    """`payload` None: not journaled. Exactly one of `applied` and `failed` is called. `large_bytes`: what it has of the
+    room of large frames."""
+
+    kind: int
+    payload: bytes | None
+    applied: Callable[[Effects], None]
+    failed: Callable[[ShoalError], None]
+    checked: Checked | None = None
+    operations: int = 1
+    """What applying it may take: as far as that is known while it waits, anew when it is written."""
+    large_bytes: int = 0
+    make: Callable[[], bytes | None] | None = None
+    """What makes the payload, as late as can be: when the record is written. None: nothing is left to write."""
+
+
+Entry = tuple[Item, Record | None]
+
+
+class Batch(NamedTuple):
+    """`data`: what the journal is to append, records `first_lsn` to `last_lsn`; b"": nothing. `sources`: whose items
+    are in it."""
+
+    entries: list[Entry]
+    data: bytes
+    first_lsn: int
+    last_lsn: int
+    sources: set[Hashable]
+
+
+class Commit:
+    """`applied_lsn`: everything up to it is durable and in the tables. `committed_lsn`: everything up to it may be
+    applied; today that is what this node has synced. `operations`, `journal_bytes`: since the start, the first with
+    reads."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        epoch: int,
+        on_effects: Callable[[Effects], None],
+        let_go: Callable[[int], None] = lambda size_bytes: None,
+    ) -> None:
+        """`on_effects` hears of each record, before what waited for it. `let_go`: of so much room of large frames."""
+        self.applied_lsn = self.committed_lsn = engine.state.lsn
+        self.operations = 0
+        self.journal_bytes = 0
+        self._engine = engine
+        self._epoch = epoch
+        self._on_effects = on_effects
+        self._let_go = let_go
+        self._next_lsn = self.applied_lsn + 1
+        self._time_ms = 0
+        self._pending: FairQueue[Item] = FairQueue(NODE)
+        self._growing = GrowingQueues()
+        self._writing: Batch | None = None
+        self._entries: deque[Entry] = deque()
+        """That may be applied; the first may be applied in part."""
+        self._work: Work[Effects] | None = None
+        """The rest of the record that is applied in part."""
+        self._failure: ShoalError | None = None
+        """Why nothing is taken any more."""
+
+    # What is asked.
+
+    def __bool__(self) -> bool:
+        """Whether something waits to be gathered."""
+        return bool(self._pending)
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending.bytes
+
+    @property
+    def ended(self) -> bool:
+        return self._failure is not None
+
+    def pending_bytes_of(self, source: Hashable) -> int:
+        return self._pending.bytes_of(source)
+
+    def submit(self, item: Item, source: Hashable = NODE) -> None:
+        if self._failure is not None:
+            self._fail((item,), self._failure)
+            return
+        self._price(item)
+        size_bytes = len(item.payload or b"")
+        self._pending.put(source, item, max(item.operations, size_bytes // FAIR_BYTES_PER_OPERATION), size_bytes)
+
+    def _price(self, item: Item) -> None:
+        """Looks up what a purge or a drop may take. Also while a record is applied in part: it reads single rows."""
+        if item.checked is not None and item.checked.ends:
+            item.operations = price(self._engine.state.tables, item.checked, self._growing)
+
+    # What is to be written.
+
+    def gather(self, now_ms: int, items_max: int | None = None) -> Batch:
+        """The next batch, which is being written from here on. Not while another one is. `now_ms`: the time of its
+        records, which never goes back. `items_max`: for tests."""
+        assert self._writing is None
+        entries: list[Entry] = []
+        data: list[bytes] = []
+        size = operations = 0
+        first_lsn = self._next_lsn
+        time_ms = self._time_ms = max(self._time_ms, now_ms)
+        pending, sources = self._pending, set[Hashable]()
+        self._growing.begin_batch()
+        while pending and size < BATCH_BYTES_MAX and operations < BATCH_OPERATIONS_MAX and len(entries) != items_max:
+            source, item = pending.take()
+            sources.add(source)
+            if item.large_bytes:
+                self._let_go(item.large_bytes)
+                item.large_bytes = 0
+            expected = item.operations
+            if item.make is not None:
+                item.payload = item.make()
+            self._price(item)
+            pending.charge(source, item.operations - expected)
+            if item.checked is not None:
+                self._growing.note(item.checked)
+            if item.payload is None:
+                entries.append((item, None))
+                continue
+            record = Record(item.kind, 0, self._next_lsn, self._epoch, time_ms, item.payload)
+            self._next_lsn += 1
+            data.append(encode_record(item.kind, record.lsn, self._epoch, time_ms, item.payload))
+            size += len(item.payload)
+            operations += item.operations
+            entries.append((item, record))
+        self._writing = Batch(entries, b"".join(data), first_lsn, self._next_lsn - 1, sources)
+        return self._writing
+
+    def written(self) -> None:
+        """The batch that was being written is durable here, and so it may be applied."""
+        assert self._writing is not None
+        batch, self._writing = self._writing, None
+        self.committed_lsn = batch.last_lsn
+        self._entries += batch.entries
+
+    def refused(self, error: ShoalError) -> None:
+        """Nothing of that batch was written, the disk being full: what needs no disk goes on."""
+        assert self._writing is not None
+        batch, self._writing = self._writing, None
+        self._next_lsn = batch.first_lsn
+        self._entries += [entry for entry in batch.entries if entry[1] is None]
+        for item, record in batch.entries:
+            if record is not None:
+                item.failed(error)
+
+    # What is applied.
+
+    @property
+    def to_apply(self) -> int:
+        """Items that may be applied, or answered, and are not."""
+        return len(self._entries)
+
+    @property
+    def next_operations(self) -> int:
+        """What applying the next of them may take."""
+        return self._entries[0][0].operations
+
+    @property
+    def whole(self) -> bool:
+        """No record is applied in part: else nobody may look at the tables, or at dispatch."""
+        return self._work is None
+
+    def step(self) -> None:
+        """Applies the next of what may be applied: a small one at once, else a step of it, under about a millisecond.
+
+        Raises Corrupt for a record that cannot be applied. The tables are then of no use: `whole` is False for good.
+        """
+        item, record = self._entries[0]
+        if record is None:
+            self._answer(item, _NOTHING)
+            return
+        if self._work is None:
+            self._work = self._engine.in_steps(record, item.checked)
+        try:
+            if item.operations < APPLIED_WHOLE_MAX:
+                effects = finish(self._work)
+            else:
+                next(self._work)
+                return
+        except StopIteration as stop:
+            effects = stop.value
+        self._work = None
+        self._applied(record, effects)
+        self._answer(item, effects)
+
+    def finish_record(self) -> None:
+        """What is applied in part gets whole, and nobody is told: for who stops the node."""
+        if self._work is not None:
+            work, self._work = self._work, None
+            record = self._entries[0][1]
+            assert record is not None
+            self._applied(record, finish(work))
+
+    def _applied(self, record: Record, effects: Effects) -> None:
+        self.applied_lsn = record.lsn
+        self.journal_bytes += len(record.payload)
+        self._on_effects(effects)
+
+    def _answer(self, item: Item, effects: Effects) -> None:
+        self.operations += item.operations
+        self._entries.popleft()
+        try:
+            item.applied(effects)
+        except Exception:
+            _log.exception("what waited for a record up to %d failed", self.applied_lsn)
+
+    # The end.
+
+    def end(self, error: ShoalError, later: ShoalError) -> None:
+        """Whatever is not answered yet never will be: it hears `error`. What comes after hears `later`."""
+        self._failure = later
+        writing = [] if self._writing is None else self._writing.entries
+        items = [item for item, _ in (*self._entries, *writing)] + self._pending.clear()
+        self._entries.clear()
+        self._writing = None
+        self._fail(items, error)
+
+    def _fail(self, items: Iterable[Item], error: ShoalError) -> None:
+        for item in items:
+            if item.large_bytes:
+                self._let_go(item.large_bytes)
+                item.large_bytes = 0
+            item.failed(error)
+
+
+_NOTHING = Effects()

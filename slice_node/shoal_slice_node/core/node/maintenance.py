@@ -1,0 +1,112 @@
+"""The node's own records: acks gathered, keys trimmed, rows reclaimed, idle producers forgotten; in bounded turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shoal_contract.errors import ShoalError
+from shoal_slice_node.core.dispatch.pulling import Puller
+from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.idle_producers import IdleProducers
+from shoal_slice_node.core.key_walk import KeyWalk
+from shoal_slice_node.core.limits import ACK_FLUSH_MS, LEASES_PER_TURN, PRODUCER_IDLE_MS, RECLAIM_COST_PER_TURN
+from shoal_slice_node.core.node.ack_flush import AckFlush
+from shoal_slice_node.core.node.commit import Commit, Item
+from shoal_slice_node.core.reclaim_list import ReclaimList
+from shoal_slice_node.core.records import Kind, encode_reclaim, encode_trims
+from shoal_slice_node.core.state import State
+from shoal_slice_node.core.trimmer import Trimmer
+
+
+class Maintenance:
+    """Of the leader. Each kind of record has at most one under way. What a record could not do, the disk being full, is
+    looked for again. `now_ms`: of a clock that never goes back, as it was told last."""
+
+    def __init__(
+        self,
+        commit: Commit,
+        state: State,
+        acks: AckFlush,
+        reclaims: ReclaimList,
+        puller: Puller,
+        trimmer: Trimmer,
+        now_ms: int,
+    ) -> None:
+        self.now_ms = now_ms
+        self._commit = commit
+        self._acks = acks
+        self._reclaims = reclaims
+        self._puller = puller
+        self._trimmer = trimmer
+        self._keys = KeyWalk(state)
+        self._producers = IdleProducers(state, PRODUCER_IDLE_MS)
+        self._under_way: set[str] = set()
+        self._next_acks_ms = 0
+        self._flushing = False
+
+    def tick(self, now_ms: int) -> None:
+        """Looks for work; to be called every TICK_MS or so, while no record is applied in part."""
+        self.now_ms = now_ms
+        if self._acks.under_way or now_ms >= self._next_acks_ms:
+            self._next_acks_ms = now_ms + ACK_FLUSH_MS
+            self._flushing = True
+        self._end_leases()
+        self._trimmer.moved(self._keys.turn(), now_ms)
+        if self._trimmer.pending:
+            self._trim()
+        self._reclaim()
+        self._forget_producers()
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether `turn` has something to do."""
+        return self._flushing
+
+    def turn(self) -> None:
+        """Begins an ack flush that is due, or goes on with it, by one record."""
+        self._flushing = self._acks.flush()
+
+    def _end_leases(self) -> None:
+        for _ in range(LEASES_PER_TURN):
+            if not self._puller.expire(self.now_ms):
+                break
+
+    def _submit(self, what: str, kind: Kind, payload: bytes, operations: int, again: Callable[[], None]) -> None:
+        """`again`: what to do if it could not be written."""
+
+        def applied(_: Effects) -> None:
+            self._under_way.discard(what)
+
+        def failed(_: ShoalError) -> None:
+            self._under_way.discard(what)
+            again()
+
+        self._under_way.add(what)
+        self._commit.submit(Item(kind, payload, applied, failed, operations=operations))
+
+    def _trim(self) -> None:
+        if "trim" in self._under_way:
+            return
+        trims = self._trimmer.turn(self.now_ms)
+        if trims:
+            keys = [trim.key_id for trim in trims]
+            payload = encode_trims(trims)
+            self._submit("trim", Kind.TRIM, payload, len(trims), lambda: self._trimmer.moved(keys, self.now_ms))
+
+    def _reclaim(self) -> None:
+        if "reclaim" in self._under_way:
+            return
+        keys = self._reclaims.take(RECLAIM_COST_PER_TURN)
+        if keys:
+            self._submit_reclaim("reclaim", keys, lambda: self._reclaims.note(keys))
+
+    def _submit_reclaim(self, what: str, keys: Sequence[bytes], again: Callable[[], None]) -> None:
+        self._submit(what, Kind.RECLAIM, encode_reclaim(keys), RECLAIM_COST_PER_TURN, again)
+
+    def _forget_producers(self) -> None:
+        """A walk over the producers finds those that are silent for long."""
+        if "producers" in self._under_way:
+            return
+        idle = self._producers.turn(self.now_ms)
+        if idle:
+            self._submit_reclaim("producers", idle, lambda: None)  # The walk comes by again.

@@ -1,0 +1,113 @@
+"""All rules of a slice's node: what is asked becomes records, what is durable is applied, and consumers are served.
+
+A driver offers work (`submit`, `add_work`, and what dispatch takes), tells the time (`tick`), writes the batches that
+`commit.gather` gives and says what became of them, and lets the node work in bounded steps (`commit.step` applies,
+`turn` serves and reads). Sessions with something to send are in `dispatcher.dirty`. No loop, no clock, no files, no
+randomness: the server, the tests' models and the fuzzer drive this same class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
+from shoal_slice_node.core.dispatch.pulling import Puller
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.engine import Engine
+from shoal_slice_node.core.node.ack_flush import AckFlush
+from shoal_slice_node.core.node.commit import NODE, Commit, Item
+from shoal_slice_node.core.node.maintenance import Maintenance
+from shoal_slice_node.core.reclaim_list import ReclaimList
+from shoal_slice_node.core.state import State
+from shoal_slice_node.core.trimmer import Trimmer
+from shoal_slice_node.core.turns import Done, Source, Turns, Work
+
+
+class Node:
+    """Leading its slice in one epoch, over what was recovered. `now_ms`, here and in `tick`: of a clock that never goes
+    back. `moved`: keys whose bindings moved in what was replayed."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        epoch: int,
+        now_ms: int,
+        moved: Iterable[bytes] = (),
+        shares: DispatchShares | None = None,
+        let_go: Callable[[int], None] = lambda size_bytes: None,
+    ) -> None:
+        self.engine = engine
+        self.dispatcher = Dispatcher(engine.state, shares)
+        self.puller = Puller(engine.state, self.dispatcher)
+        self.trimmer = Trimmer(engine.state)
+        self.trimmer.moved(moved, now_ms)
+        self.reclaims = ReclaimList(engine.state.tables.reclaim)
+        self.turns = Turns()
+        self.commit = Commit(engine, epoch, self._on_effects, let_go)
+        self.acks = AckFlush(self.commit, self.dispatcher)
+        self.maintenance = Maintenance(
+            self.commit, engine.state, self.acks, self.reclaims, self.puller, self.trimmer, now_ms
+        )
+        self._sessions = 0
+
+    @property
+    def state(self) -> State:
+        return self.engine.state
+
+    @property
+    def now_ms(self) -> int:
+        """As it was told last."""
+        return self.maintenance.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self.maintenance.now_ms = now_ms
+
+    def new_session(self, window_bytes: int) -> Session:
+        self._sessions += 1
+        return Session(self._sessions, window_bytes)
+
+    def close_session(self, session: Session, source: Source) -> None:
+        """Not while a record is applied in part."""
+        self.turns.drop(source)
+        self.dispatcher.close(session)
+
+    def submit(self, item: Item, source: Hashable = NODE) -> None:
+        """To be journaled and applied, or, without a payload, to have its turn among what is."""
+        self.commit.submit(item, source)
+
+    def add_work(self, source: Source, work: Work[object], done: Done) -> None:
+        """Does `work` in turns, an owner's one after the other."""
+        self.turns.add(source, work, done)
+
+    def tick(self, now_ms: int) -> None:
+        self.maintenance.tick(now_ms)
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether `turn` has something to do."""
+        return bool(self.turns) or self.dispatcher.has_work or self.maintenance.has_turns
+
+    def turn(self) -> bool:
+        """A step of what waits for its turn: an ack flush, dispatch, a read; each under about a millisecond. Returns
+        whether there may be more. Not while a record is applied in part."""
+        more = False
+        if self.maintenance.has_turns:
+            self.maintenance.turn()
+            more = True
+        if self.dispatcher.turn():
+            more = True
+        if self.turns:
+            self.turns.step()
+            more = True
+        return more
+
+    def _on_effects(self, effects: Effects) -> None:
+        if effects.events or effects.created or effects.dropped:
+            self.dispatcher.applied(effects)
+        if effects.reclaim:
+            self.reclaims.note(effects.reclaim)
+        if effects.moved:
+            self.trimmer.moved(effects.moved, self.maintenance.now_ms)

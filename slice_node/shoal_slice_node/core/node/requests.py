@@ -1,0 +1,217 @@
+"""What sessions and unary calls ask of a node besides changes, as work in steps: attach, detach, ack, pull, describe.
+
+Everything is checked at once, before it is queued. Not here: changes, and room for answers (adapters/requests).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
+from shoal_contract.limits import WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX
+from shoal_contract.names import check_name, show
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.pulling import PullTerms
+from shoal_slice_node.core.dispatch.sessions import Parcel, Session
+from shoal_slice_node.core.limits import (
+    ACKED_PER_STEP,
+    ATTACHED_PER_STEP,
+    PULL_BYTES_MAX,
+    PULL_MESSAGES_MAX,
+    PULL_ROWS_PER_STEP,
+    WINDOW_BYTES_DEFAULT,
+)
+from shoal_slice_node.core.node.node import Node
+from shoal_slice_node.core.reading import describe as describe_work
+from shoal_slice_node.core.reading import peek
+from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.session_frames import check_ack, check_attach, check_describe, check_detach, count_acks
+from shoal_slice_node.core.turns import Source, Work
+
+_Held = tuple[Attachment, int, int]
+"""What an ack may mean: offsets low <= o < to, as far as the attachment has them."""
+
+_ENDED: Final = object()
+_log = logging.getLogger(__name__)
+
+
+def as_shoal_error(error: Exception) -> ShoalError:
+    """A read that meets a defect fails alone: it is logged, and its caller told."""
+    if isinstance(error, ShoalError):
+        return error
+    _log.error("a request failed inside the slice", exc_info=error)
+    return Corrupt(f"this request failed inside the slice: {type(error).__name__}; its log says why", subject="request")
+
+
+def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], Work[wire.Answer]]:
+    """Raises Malformed, TooLarge, InvalidName."""
+    check_attach(request)
+    messages = min(request.window_messages or WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX)
+    body_bytes = min(request.window_bytes or WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX)
+
+    def work() -> Work[wire.Answer]:
+        """All of them, or none: raises Conflict, ResourceExhausted."""
+        dispatcher = node.dispatcher
+        wanted = list(zip(request.queues, request.handles, strict=True))
+        replaces = any(session.queue_of(handle) is not None for handle in request.handles)
+        if replaces:  # What they meant could not be given back.
+            room = dispatcher.attaching.room(session)
+            for number, (queue, handle) in enumerate(wanted, 1):
+                room.check(queue, handle)
+                if number % ATTACHED_PER_STEP == 0:
+                    yield
+        lives: list[int] = []
+        try:
+            for number, (queue, handle) in enumerate(wanted, 1):
+                lives.append(dispatcher.attach(session, queue, handle, messages, body_bytes))
+                if number % ATTACHED_PER_STEP == 0:
+                    yield
+        except ShoalError as error:
+            for handle in request.handles[: len(lives)]:
+                dispatcher.detach(session, handle)
+            if replaces:  # Others took the room meanwhile.
+                dispatcher.attaching.end(session, error)
+            raise
+        absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
+        return wire.Answer(attached=wire.Attached(absent=absent, lives=lives))
+
+    return work
+
+
+def detach(node: Node, session: Session, request: wire.Detach) -> Callable[[], Work[wire.Answer]]:
+    """Raises TooLarge."""
+    check_detach(request)
+
+    def work() -> Work[wire.Answer]:
+        for number, handle in enumerate(request.handles, 1):
+            node.dispatcher.detach(session, handle)
+            if number % ATTACHED_PER_STEP == 0:
+                yield
+        return wire.Answer()
+
+    return work
+
+
+def take_acks(
+    node: Node,
+    source: Source,
+    session: Session,
+    acks: list[wire.Ack],
+    done: Callable[[ShoalError | None], None],
+    everyone: bool,
+) -> None:
+    """Acks what this session (`everyone`: any session) has out; what it has not is left as it is. Calls `done` when
+    all of it was looked at, which may be at once, or with what is wrong: then nothing was acked. Flushing is the
+    caller's.
+
+    Raises TooLarge.
+    """
+    consumers = count_acks(acks)
+    work = _acking(node, session, acks, everyone)
+    if consumers <= ACKED_PER_STEP and not node.turns.busy(source) and node.commit.whole:
+        try:  # A small step: it need not wait for its turn.
+            if next(work, _ENDED) is _ENDED:
+                done(None)
+                return
+        except ShoalError as error:
+            done(error)
+            return
+    node.add_work(source, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
+
+
+def _acking(node: Node, session: Session, acks: list[wire.Ack], everyone: bool) -> Work[None]:
+    """Raises InvalidName, NotOwner, before anything is acked."""
+    left = ACKED_PER_STEP
+    named: list[tuple[wire.Ack, bytes]] = []
+    for ack in acks:
+        named.append((ack, node.state.full_name(ack.key)))
+        left -= 1 + check_ack(ack)
+        if left <= 0:
+            left = ACKED_PER_STEP
+            yield
+    for ack, full_name in named:
+        row = node.state.tables.key.get(full_name)
+        left -= 1
+        if row is None:
+            continue
+        key_id = row[ID]
+        for held in _everyone(node, ack, key_id) if everyone else _own(node, session, ack):
+            left -= 1 if held is None else node.dispatcher.ack(held[0], key_id, held[1], held[2])
+            if left <= 0:
+                left = ACKED_PER_STEP
+                yield
+
+
+def _own(node: Node, session: Session, ack: wire.Ack) -> Iterator[_Held | None]:
+    """None: what it names is not there, and was looked for."""
+    low, to, attachments = ack.low, ack.to, session.attachments
+    for handle in ack.handles:
+        attachment = attachments.get(handle)
+        yield None if attachment is None else (attachment, low, to)
+    for queue in ack.queues:
+        queue_id = node.state.tables.queue_by_name.get(queue)
+        attachment = None if queue_id is None else session.pullers.get(queue_id)
+        yield None if attachment is None else (attachment, low, to)
+
+
+def _everyone(node: Node, ack: wire.Ack, key_id: bytes) -> Iterator[_Held | None]:
+    """What any session has of these queues: a unary ack names messages, and does not say what was given them. Those
+    that have none of them cost nothing."""
+    for queue in ack.queues:
+        queue_id = node.state.tables.queue_by_name.get(queue)
+        feed = None if queue_id is None else node.dispatcher.feeds.get(queue_id)
+        stream = None if feed is None else feed.streams.get(key_id)
+        held = [] if stream is None else stream.held(ack.low, ack.to)
+        if held:
+            yield from held
+        else:
+            yield None
+
+
+def pull(
+    node: Node, session: Session, request: wire.Pull, lease_ms_default: int, lease_ms_max: int
+) -> Callable[[], Work[wire.Answer]]:
+    """Raises InvalidName."""
+    check_name(request.queue, "queue")
+    messages = min(request.messages_max or PULL_MESSAGES_MAX, PULL_MESSAGES_MAX)
+    body_bytes = min(request.bytes_max or PULL_BYTES_MAX, PULL_BYTES_MAX)
+    terms = PullTerms(messages, body_bytes, min(request.lease_ms or lease_ms_default, lease_ms_max))
+
+    def work() -> Work[wire.Answer]:
+        """Raises NoSuchQueue, ResourceExhausted."""
+        queue_id = node.state.tables.queue_by_name.get(request.queue)
+        if queue_id is None:
+            name = show(request.queue)
+            raise NoSuchQueue(f"queue {name} is not declared on this slice", subject=name)
+        if request.peek:
+            deliveries: Iterable[wire.Delivery] = yield from peek(node.state, queue_id, messages, body_bytes)
+        else:
+            parcels = yield from node.puller.pull(session, queue_id, terms, node.now_ms)
+            deliveries = map(Parcel.to_wire, parcels)
+        answer = wire.Answer(pulled=wire.Deliveries())
+        for number, delivery in enumerate(deliveries, 1):
+            answer.pulled.deliveries.append(delivery)
+            if number % PULL_ROWS_PER_STEP == 0:
+                yield
+        return answer
+
+    return work
+
+
+def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answer]]:
+    """Raises TooLarge, InvalidName."""
+    check_describe(request)
+
+    def attached(queue_id: bytes) -> int:
+        feed = node.dispatcher.feeds.get(queue_id)
+        return 0 if feed is None else len(feed.attachments)
+
+    def work() -> Work[wire.Answer]:
+        """Raises NotOwner, ResourceExhausted."""
+        description = yield from describe_work(node.state, request, attached)
+        return wire.Answer(description=description)
+
+    return work
