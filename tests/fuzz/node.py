@@ -22,13 +22,13 @@ from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.node import Node as PureNode
+from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.reading import describe_key, describe_queue
 from shoal_slice_node.core.records import Kind, decode_acks, decode_change, decode_ownership, decode_reclaim
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.rows.small_rows import CANDIDATE, KEPT, RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
 from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import Done, Source, Work
-from shoal_slice_node.core.watch import Watch
 from tests.fuzz.given import Given
 from tests.fuzz.owed import Bounds, Owed
 from tests.fuzz.sources import source_of
@@ -120,27 +120,23 @@ class Node:
         self.epoch += 1
         self.tables = Delta(self.base)
         self.frozen_lsn: int | None = None
-        engine = self.engine = Engine(self.tables, Watch())
-        state = self.state = engine.state
-        state.lsn = self.base.lsn
-        moved = self._replay()
+        replica = Replica(self.tables, self.base.lsn)
+        self.state = replica.state
+        self._replay(replica)
         memory = self.memory
         shares = DispatchShares(memory.deliveries, memory.attached, memory.owed)
-        self.node = Watched(engine, self, moved, shares)
+        self.node = Watched(replica._engine, self, list(replica._moved), shares)
         self.dispatcher = self.node.dispatcher
         self.shared = self.node.new_session(WINDOW_BYTES)
         self._listen()
 
-    def _replay(self) -> list[bytes]:
-        moved: dict[bytes, None] = {}
+    def _replay(self, replica: Replica) -> None:
         for record in self.journal:
-            effects = self.engine.apply(record)
-            moved.update(dict.fromkeys(effects.moved))
+            effects = replica.apply(record)
             if record.lsn in self.outcomes:
                 assert effects.outcome == self.outcomes[record.lsn], f"replay answers record {record.lsn} otherwise"
             else:
                 self._applied(record, effects)
-        return list(moved)
 
     def crash(self, durable: int) -> None:
         """Power is lost: of what is pending the first `durable` records are in the journal, and nobody was told."""
@@ -156,14 +152,13 @@ class Node:
     def _compare_replay(self, applied_lsn: int, before: dict[str, list[object]]) -> None:
         """The tables at the crash come again, whatever was checkpointed when."""
         copy = Delta(self.base)
-        engine = Engine(copy)
-        engine.state.lsn = self.base.lsn
+        replica = Replica(copy, self.base.lsn)
         for record in self.journal:
             if record.lsn <= applied_lsn:
-                engine.apply(record)
+                replica.apply(record)
         again = contents(copy)
         assert again == before, f"replay differs in {[name for name in again if again[name] != before[name]]}"
-        kept, rows = engine.state.kept, [decode_log(row) for _, _, row in copy.log.scan()]
+        kept, rows = replica.state.kept, [decode_log(row) for _, _, row in copy.log.scan()]
         assert (kept.messages, kept.body_bytes) == (sum(r.messages for r in rows), sum(r.body_bytes for r in rows))
 
     def _listen(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.delta import Delta
-from shoal_slice_node.core.engine import Engine
+from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY
 from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Tables
 
@@ -70,9 +70,9 @@ def history(random: Random, changes: int) -> CoreDriver:
 def replay(records: list[Record], random: Random, base: MemoryBase) -> Delta:
     """Over `base`, freezing and checkpointing at moments of its own."""
     delta = Delta(base)
-    engine, frozen = Engine(delta), False
+    replica, frozen = Replica(delta), False
     for record in records:
-        engine.apply(record)
+        replica.apply(record)
         if random.random() < 0.1:
             if frozen:
                 base.checkpoint(delta)

@@ -41,7 +41,6 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.memory import MemoryPlan
 from shoal_slice_node.core.node.commit import Item
-from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.records import Kind, encode_ownership
 from shoal_slice_node.core.state import State
 from shoal_slice_node.core.turns import Done, Source, Work
@@ -69,14 +68,13 @@ class Broker:
     def __init__(self, recovered: Recovered, epoch: int, on_failure: OnFailure, options: BrokerOptions) -> None:
         self.store: Store = recovered.store
         self.journal: Journal = recovered.journal
-        self.engine = recovered.engine
         self.epoch = epoch
         self.options = options
         self.steps = StepWatch()
         memory = options.memory
         shares = DispatchShares(memory.deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
         self.large_frames = FrameRoom(memory.pending_bytes // 2)
-        self.node = Node(self.engine, epoch, steady_ms(), recovered.moved, shares, self.large_frames.give)
+        self.node = recovered.replica.lead(epoch, steady_ms(), shares, self.large_frames.give)
         self.dispatcher = self.node.dispatcher
         self.writers = Writers()
         self.answers = AnswerRoom(memory.answers_bytes)
@@ -90,7 +88,7 @@ class Broker:
         self.checkpoints = Checkpoints(
             self.store,
             self.journal,
-            self.engine.state,
+            self.node.state,
             self._in_journal_thread,
             self.node.reclaims.note,
             self.archiving,
@@ -120,7 +118,7 @@ class Broker:
 
     @property
     def state(self) -> State:
-        return self.engine.state
+        return self.node.state
 
     def _in_journal_thread(self, work: Callable[[], object]) -> asyncio.Future[object]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -49,7 +49,7 @@ async def join(
     identity = _identity(view.config, known, record.node, look(folder), folder, accept_empty)
     recovered = await recover(folder, identity, delta_rows)
     try:
-        state = recovered.engine.state
+        state = recovered.replica.state
         data = ClaimedData(identity.incarnation, state.lsn, accept_empty, state.epoch)
         check_life(known, data, str(folder), old_copy=accept_empty)
         registration, claimed = await lead_slice(client, cluster, record, data, on_loss)

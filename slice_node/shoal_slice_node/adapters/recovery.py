@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -27,10 +25,7 @@ from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, DELTA_STALL_FACTOR,
 from shoal_slice_node.adapters.lmdb_layout import DATA_FILE, is_made
 from shoal_slice_node.adapters.lmdb_tables import LmdbBase
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core.counters import Counters
-from shoal_slice_node.core.engine import Engine
-from shoal_slice_node.core.limits import RECOVERED_KEYS_MAX
-from shoal_slice_node.core.watch import Watch
+from shoal_slice_node.core.node.replica import Replica
 
 _log = logging.getLogger(__name__)
 
@@ -45,12 +40,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """`moved`: keys whose bindings moved in what was replayed; `replayed`: how many records that were."""
+    """`replayed`: how many records the checkpoint did not have."""
 
     store: Store
     journal: Journal
-    engine: Engine
-    moved: Iterable[bytes]
+    replica: Replica
     replayed: int
 
     async def close(self) -> None:
@@ -117,33 +111,30 @@ async def recover(
     store = await Store.open(folder / STORE_FOLDER, delta_rows_max, encoded)
     try:
         journal = Journal.open(folder / JOURNAL_FOLDER, store.checkpoint_lsn, identity=encoded)
-        engine = Engine(store.tables, Watch())
-        moved, replayed = await _replay(engine, store, journal)
+        replica = Replica(store.tables, store.checkpoint_lsn)
+        replayed = await _replay(replica, store, journal)
     except BaseException:
         await store.close()
         raise
-    return Recovered(store, journal, engine, moved, replayed)
+    return Recovered(store, journal, replica, replayed)
 
 
-async def _replay(engine: Engine, store: Store, journal: Journal) -> tuple[Iterable[bytes], int]:
+async def _replay(replica: Replica, store: Store, journal: Journal) -> int:
     """Applies what the checkpoint does not have, LOOP_SLICE_MS at a time. Only a tail beyond all bounds is checkpointed
     on the way: else the first checkpoint can wait until the node serves."""
-    engine.state.lsn = store.checkpoint_lsn
     began = turn_began = time.perf_counter()
-    moved: deque[bytes] = deque(maxlen=RECOVERED_KEYS_MAX)
+    state, replayed = replica.state, 0
     for record in journal.records(store.checkpoint_lsn + 1):
-        effects = engine.apply(record)
-        moved.extend(effects.moved)
+        effects = replica.apply(record)
+        replayed += 1
         if effects.set_aside:
             _log.warning("journal record %d is set aside by an operator: what it asked for is not done", record.lsn)
         if Checkpoints.is_large(store, DELTA_STALL_FACTOR):
-            engine.state.kept.save()
+            state.kept.save()
             store.freeze(record.lsn)
             await store.checkpoint()
         if time.perf_counter() - turn_began > LOOP_SLICE_MS / 1000:
             await asyncio.sleep(0)
             turn_began = time.perf_counter()
-    engine.state.counters = Counters()
-    replayed = engine.state.lsn - store.checkpoint_lsn
-    _log.info("replayed to lsn %d, %d records, %.2f s", engine.state.lsn, replayed, time.perf_counter() - began)
-    return dict.fromkeys(moved), replayed
+    _log.info("replayed to lsn %d, %d records, %.2f s", state.lsn, replayed, time.perf_counter() - began)
+    return replayed

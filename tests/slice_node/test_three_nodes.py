@@ -1,0 +1,102 @@
+"""Three nodes in one thread, without a loop: one leads and two apply its records, then another one leads."""
+
+from __future__ import annotations
+
+from random import Random
+
+from shoal_contract.journal_record import Record
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.check import check_tables
+from shoal_slice_node.core.memory_tables import MemoryTables
+from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.node.node import Node
+from shoal_slice_node.core.node.replica import Replica
+from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
+from shoal_slice_node.core.tables import Tables
+
+from .core_driver import PARTITIONS, bodies_of, raises
+from .test_determinism import QUEUES, contents, step
+
+BATCH = 3
+
+
+class Slice:
+    """`leader` is one of three; the others have its records up to where each was told."""
+
+    def __init__(self) -> None:
+        self.tables: list[Tables] = [MemoryTables() for _ in range(3)]
+        self.replicas = [Replica(tables) for tables in self.tables]
+        self.journal: list[Record] = []
+        self.epoch = 0
+        self.now_ms = 1_000
+        self.lead(0)
+
+    def lead(self, number: int) -> None:
+        """Takes over with all that is in the journal. The one before it begins anew from its tables."""
+        self.follow()
+        self.epoch += 1
+        self.leading = number
+        self.replicas = [Replica(tables, len(self.journal)) for tables in self.tables]
+        self.leader: Node = self.replicas[number].lead(self.epoch, self.now_ms)
+
+    def follow(self) -> None:
+        """Who does not lead applies what it has not."""
+        for number, replica in enumerate(self.replicas):
+            if self.epoch == 0 or number != self.leading:
+                for record in self.journal[replica.state.lsn :]:
+                    replica.apply(record)
+
+    def change(self, *steps: wire.Step) -> None:
+        data = wire.Change(steps=steps).SerializeToString()
+        payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
+        self.leader.submit(Item(Kind.CHANGE, payload, lambda _: None, raises))
+
+    def work(self) -> None:
+        """The leader writes and applies all that is asked, a little of it at a time, and serves."""
+        commit = self.leader.commit
+        while commit or commit.to_apply or self.leader.has_turns:
+            batch = commit.gather(self.now_ms, BATCH)
+            self.journal += [record for _, record in batch.entries if record is not None]
+            commit.written()
+            while commit.to_apply:
+                commit.step()
+            self.leader.turn()
+
+
+def consume(leader: Node, random: Random) -> None:
+    session = leader.new_session(1 << 20)
+    for handle, queue in enumerate(QUEUES, 1):
+        leader.dispatcher.attach(session, queue.encode(), handle, 100, 1 << 20)
+    while leader.turn() or session.waiting:
+        deliveries, size = leader.dispatcher.take(session, 1 << 20)
+        leader.dispatcher.sent(session, size)
+        for delivery in deliveries:
+            assert bodies_of(delivery)
+            row = leader.state.tables.key.get(leader.state.full_name(delivery.key))
+            assert row is not None
+            for handle in delivery.handles:
+                if random.random() < 0.8:
+                    leader.dispatcher.ack(session.attachments[handle], row[:8], delivery.low, delivery.to)
+    leader.dispatcher.close(session)
+
+
+def test_leaders_take_turns_and_all_three_have_the_same_tables() -> None:
+    random = Random(7)
+    of_three = Slice()
+    payload = encode_ownership(1, b"\x01" * PARTITIONS)
+    of_three.leader.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, raises))
+    for turn in range(9):
+        for _ in range(40):
+            of_three.change(*(step(random) for _ in range(random.randint(1, 4))))
+        of_three.work()
+        consume(of_three.leader, random)
+        for _ in range(5):
+            of_three.now_ms += 1_000
+            of_three.leader.tick(of_three.now_ms)
+            of_three.work()
+        of_three.follow()
+        assert contents(of_three.tables[0]) == contents(of_three.tables[1]) == contents(of_three.tables[2])
+        assert not list(check_tables(of_three.tables[turn % 3]))
+        of_three.lead(random.randrange(3))
+    assert of_three.leader.commit.committed_lsn == len(of_three.journal) > 400
+    assert {record.epoch for record in of_three.journal} >= set(range(1, 9))
