@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-etcd etcd chromium check chart bench soak loadtest proto lock publish-contract upgrade
+.PHONY: help setup demo test test-long test-etcd etcd chromium check chart bench soak loadtest proto lock publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -30,8 +30,11 @@ demo: setup  ## a local cluster replays real chat and churn, loses a node, and e
 	$(BIN)/shoal demo
 
 WORKERS ?= 2
-test: setup  ## every test, WORKERS files at a time; that of the page skips where there is no Chromium
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: setup  ## every test but the longest, WORKERS files at a time; that of the page skips where there is no Chromium
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long'
+
+test-long: setup  ## the longest tests: jobs of Spark as users start them, a bulk load as a benchmark
+	$(BIN)/pytest -m long
 
 etcd: $(ETCD)  ## the newest etcd 3.6, built by Go: coordination is tested with it too
 

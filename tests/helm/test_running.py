@@ -189,8 +189,8 @@ async def test_data_outlives_the_pods_and_etcds_records(left_behind: LeftBehind,
     assert sorted(message.body for message in found) == [key.encode() for key in KEYS]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.long
 async def test_the_census_job_reports_on_what_the_slices_archived(left_behind: LeftBehind) -> None:
     manifests, folder = left_behind.manifests, left_behind.folder
     archived = (folder / "claims" / "demo-shoal-archive").glob("*/*/*.journal")

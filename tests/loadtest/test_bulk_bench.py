@@ -14,7 +14,7 @@ RUN_S_MAX = 170
 STAGES = ("judged_s", "sorted_s", "imported_s", "verified_s")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_bulk_loads_verifies_and_churns(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shoal_loadtest", "bulk", "--queues", str(QUEUES), "--seconds", "0.5", "--json"]
     ended = subprocess.run(

@@ -163,6 +163,7 @@ def _run(*command: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_the_census_of_a_real_cluster_equals_the_counts_of_the_event_files(life: Path, tmp_path: Path) -> None:
     out, report = tmp_path / "out", tmp_path / "report.html"
     command = [sys.executable, "-m", "shoal_ops", "pipeline", "census", str(life / "archive"), "--json"]
@@ -196,6 +197,7 @@ def test_the_census_of_a_real_cluster_equals_the_counts_of_the_event_files(life:
     assert "http" not in page.replace("http://www.w3.org/", ""), "it fetches nothing"
 
 
+@pytest.mark.long
 def test_the_same_job_runs_under_spark_submit(life: Path) -> None:
     import pyspark
 
