@@ -16,48 +16,48 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-Place = tuple[str, int]
+Address = tuple[str, int]
 """Address and port of a connection's other end."""
 
 _FILES = Path("/proc/self/fd")
 _MAPPED = "::ffff:"
 """An IPv4 address as a socket that takes both kinds tells it (RFC 4291, 2.5.5.2); gRPC names it without."""
 _one_at_a_time = threading.Lock()
-_due: deque[Place] = deque()
+_due: deque[Address] = deque()
 
 
 async def hang_up(peer: str) -> None:
     """Shuts the connection down whose client is `peer`, as gRPC names it: `ipv4:127.0.0.1:5000`, `ipv6:[::1]:5000`.
     An unknown one changes nothing. Many at once are looked for together."""
-    await hang_up_on(place_of(peer))
+    await hang_up_on(address_of(peer))
 
 
-async def hang_up_on(*places: Place) -> None:
+async def hang_up_on(*addresses: Address) -> None:
     """The same, by address and port."""
-    _due.extend(places)
+    _due.extend(addresses)
     await asyncio.to_thread(_hang_up_due)
 
 
 def _hang_up_due() -> None:
     with _one_at_a_time:
-        places: set[Place] = set()
+        addresses: set[Address] = set()
         while _due:  # More may come meanwhile.
-            places.add(_due.popleft())
-        if not places:
+            addresses.add(_due.popleft())
+        if not addresses:
             return
-        for place, found in sockets():
-            if place in places:
+        for address, found in sockets():
+            if address in addresses:
                 with contextlib.suppress(OSError):  # Not connected any more.
                     found.shutdown(socket.SHUT_RDWR)
 
 
-def place_of(peer: str) -> Place:
+def address_of(peer: str) -> Address:
     """Address and port of a client, as gRPC names it; of another kind of peer: none that exists."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return (host.strip("[]"), int(port)) if port.isdecimal() else ("", 0)
 
 
-def sockets() -> Iterator[tuple[Place, socket.socket]]:
+def sockets() -> Iterator[tuple[Address, socket.socket]]:
     """The process's connections, each with the address and port of its other end; 10 us for each open file. Not to be
     kept or closed.
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal_contract.hang_up import Place, hang_up_on
+from shoal_contract.hang_up import Address, hang_up_on
 from shoal_contract.limits import CONNECTIONS_ENDED_PER_LOOK, UNREAD_ENDED_BYTES_LEAST, UNREAD_ENDED_BYTES_MIN
 from shoal_contract.unread import Unread
 
@@ -27,15 +27,15 @@ async def end_unread(unread: Unread, too_much_bytes: Callable[[], int]) -> int:
     holds too much. Returns how many."""
     await asyncio.to_thread(unread.look)
     left_bytes = too_much_bytes()
-    places: list[Place] = []
-    for size_bytes, place in unread.standing(_least_bytes(unread.clients, left_bytes)):
-        if left_bytes <= 0 or len(places) == CONNECTIONS_ENDED_PER_LOOK:
+    addresses: list[Address] = []
+    for size_bytes, address in unread.standing(_least_bytes(unread.clients, left_bytes)):
+        if left_bytes <= 0 or len(addresses) == CONNECTIONS_ENDED_PER_LOOK:
             break
         left_bytes -= size_bytes
-        places.append(place)
-    if places:
-        await hang_up_on(*places)
-    return len(places)
+        addresses.append(address)
+    if addresses:
+        await hang_up_on(*addresses)
+    return len(addresses)
 
 
 def _least_bytes(clients: int, too_much_bytes: int) -> int:

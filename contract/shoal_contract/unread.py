@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shoal_contract.hang_up import Place, place_of, sockets
+from shoal_contract.hang_up import Address, address_of, sockets
 from shoal_contract.limits import (
     UNREAD_FREE_BYTES_PER_S,
     UNREAD_FREE_SENT_BYTES,
@@ -28,8 +28,8 @@ from shoal_contract.limits import (
 )
 
 _TCP_INFO_BYTES = 136
-_ACKED, _RECEIVED = 120, 128
-"""Offsets of tcpi_bytes_acked and tcpi_bytes_received, u64 of this machine's byte order."""
+_ACKED_AND_RECEIVED = 120
+"""Offset of tcpi_bytes_acked, then tcpi_bytes_received: u64 of this machine's byte order."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Unread:
 
     def __init__(self) -> None:
         self._read: Counter[str] = Counter()
-        self._clients: dict[Place, _Client] = {}
+        self._clients: dict[Address, _Client] = {}
         self._looked_s = time.monotonic()
         self._looking = threading.Lock()
 
@@ -62,14 +62,14 @@ class Unread:
             now_s = time.monotonic()
             free_bytes = int((now_s - self._looked_s) * UNREAD_FREE_BYTES_PER_S)
             self._looked_s = now_s
-            read = {place_of(peer): (peer, size_bytes) for peer, size_bytes in list(self._read.items())}
-            sockets_of: dict[Place, dict[int, tuple[int, int]]] = {}
-            for place, inode, received, acked in _received():
-                sockets_of.setdefault(place, {})[inode] = received, acked
-            found: dict[Place, _Client] = {}
-            for place, totals in sockets_of.items():
-                one = found[place] = self._clients.get(place) or _Client()
-                read_bytes = read.pop(place, ("", 0))[1]
+            read = {address_of(peer): (peer, size_bytes) for peer, size_bytes in list(self._read.items())}
+            sockets_of: dict[Address, dict[int, tuple[int, int]]] = {}
+            for address, inode, received, acked in _received():
+                sockets_of.setdefault(address, {})[inode] = received, acked
+            found: dict[Address, _Client] = {}
+            for address, totals in sockets_of.items():
+                one = found[address] = self._clients.get(address) or _Client()
+                read_bytes = read.pop(address, ("", 0))[1]
                 came = one.read - read_bytes
                 free = free_bytes
                 for inode, (received, acked) in totals.items():
@@ -82,9 +82,11 @@ class Unread:
             for peer, _ in read.values():  # Their connections are gone.
                 del self._read[peer]
 
-    def standing(self, least_bytes: int) -> list[tuple[int, Place]]:
+    def standing(self, least_bytes: int) -> list[tuple[int, Address]]:
         """Clients of which at least so much was unread at each of the last looks, most first."""
-        ready = [(min(one.unread), place) for place, one in self._clients.items() if len(one.unread) == UNREAD_LOOKS]
+        ready = [
+            (min(one.unread), address) for address, one in self._clients.items() if len(one.unread) == UNREAD_LOOKS
+        ]
         return sorted((one for one in ready if one[0] >= least_bytes), reverse=True)
 
     @property
@@ -93,10 +95,10 @@ class Unread:
         return len(self._clients)
 
 
-def _received() -> Iterator[tuple[Place, int, int, int]]:
+def _received() -> Iterator[tuple[Address, int, int, int]]:
     """Of each connection its inode, and the bytes that the process has taken from the kernel and the client has
     acknowledged."""
-    for place, found in sockets():
+    for address, found in sockets():
         try:
             info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
             (waiting,) = struct.unpack("i", fcntl.ioctl(found.fileno(), termios.FIONREAD, bytes(4)))
@@ -104,5 +106,5 @@ def _received() -> Iterator[tuple[Place, int, int, int]]:
         except OSError:
             continue
         if len(info) == _TCP_INFO_BYTES:
-            acked, received = struct.unpack_from("=QQ", info, _ACKED)
-            yield place, inode, received - waiting, acked
+            acked, received = struct.unpack_from("=QQ", info, _ACKED_AND_RECEIVED)
+            yield address, inode, received - waiting, acked

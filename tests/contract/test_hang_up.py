@@ -16,7 +16,7 @@ import pytest
 from shoal_contract.errors import DeadlineExceeded
 from shoal_contract.grpc_errors import abort, from_rpc_error, send_headers
 from shoal_contract.grpc_server import listen, new_server
-from shoal_contract.hang_up import hang_up, place_of
+from shoal_contract.hang_up import address_of, hang_up
 
 LARGE = bytes(3 << 20)
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16))
@@ -121,7 +121,7 @@ async def test_many_are_hung_up_on_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peer", "place"),
+    ("peer", "address"),
     [
         ("ipv4:127.0.0.1:5000", ("127.0.0.1", 5000)),
         ("ipv6:%5B::1%5D:5000", ("::1", 5000)),
@@ -129,8 +129,8 @@ async def test_many_are_hung_up_on_together() -> None:
         ("", ("", 0)),
     ],
 )
-async def test_peers_as_grpc_names_them(peer: str, place: tuple[str, int]) -> None:
-    assert place_of(peer) == place
+async def test_peers_as_grpc_names_them(peer: str, address: tuple[str, int]) -> None:
+    assert address_of(peer) == address
     await hang_up("ipv4:127.0.0.1:1")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
-from shoal_contract.limits import UNREAD_ENDED_BYTES_MIN
+from shoal_contract.limits import UNREAD_ENDED_BYTES_MIN, UNREAD_READ_BYTES
 from shoal_contract.own_memory import own_bytes
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
@@ -190,6 +190,14 @@ async def test_far_above_its_budget_connections_end_that_hold_what_nobody_reads(
         held.bytes = 0
         await honest.attach([])
         greedy.close()
+
+
+async def test_the_first_frame_of_a_session_counts_as_read(tmp_path: Path) -> None:
+    """It counted as something that nobody reads: who opened many sessions was one to be hung up on."""
+    async with guarded(tmp_path, Held()) as (broker, stub):
+        session = await RawSession.open(stub)
+        await session.attach([])
+        assert sum(broker.watch.unread._read.values()) > 2 * UNREAD_READ_BYTES
 
 
 @pytest.mark.slow

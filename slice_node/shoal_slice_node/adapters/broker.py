@@ -63,7 +63,7 @@ class BrokerOptions:
 
 
 class Broker:
-    """Made of what was recovered. `turns`: reads and other work in steps."""
+    """Made of what was recovered. `node`: what decides; here it is driven, by `commit` and by tasks."""
 
     def __init__(self, recovered: Recovered, epoch: int, on_failure: OnFailure, options: BrokerOptions) -> None:
         self.store: Store = recovered.store

@@ -72,9 +72,9 @@ class Watchman:
         while True:
             for _ in range(STEP_WATCH_MS // MEMORY_LOOK_MS):
                 await asyncio.sleep(MEMORY_LOOK_MS / 1000)
-                self.guard_memory()
+                held_bytes = self.guard_memory()
                 self.guard_answers()
-                if self._own_bytes() > self._memory_bytes:
+                if held_bytes > self._memory_bytes:
                     await self._end_unread()
             if self.memory_short is not None:
                 await asyncio.to_thread(give_back)
@@ -102,10 +102,10 @@ class Watchman:
         for session in ended:
             _log.warning("session %d ends: %s", session.number, session.ended_by)
 
-    def guard_memory(self) -> None:
+    def guard_memory(self) -> int:
         """The last resort, for what no share counts: frames that clients began to send and do not end. The more is
         held, the shorter the silence that ends a session. Where nobody is left to be ended, what is held is let be: a
-        memory that the C library cannot give back must not lock all out."""
+        memory that the C library cannot give back must not lock all out. Returns how much is held."""
         held_bytes, now_ms = self._own_bytes(), steady_ms()
         ended = 0
         if held_bytes > self._memory_bytes:
@@ -115,12 +115,13 @@ class Watchman:
         if held_bytes <= max(MEMORY_HIGH * self._memory_bytes, self._let_be_bytes):
             self.memory_short = None
             self._short_since_ms = now_ms
-            return
+            return held_bytes
         if ended or self.memory_short is None:
             _log.warning("%s; %d sessions end now", error, ended)
         self.memory_short = error
         if not ended and now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
             self._let_be_bytes = held_bytes + MEMORY_SLACK_BYTES
+        return held_bytes
 
     async def _end_unread(self) -> None:
         """What clients sent and nobody has read is in no account."""

@@ -133,7 +133,7 @@ class Commit:
 
     def gather(self, now_ms: int, items_max: int | None = None) -> Batch:
         """The next batch, which is being written from here on. Not while another one is. `now_ms`: the time of its
-        records, which never goes back. `items_max`: for tests."""
+        records, which never goes back. `items_max`: no more than so many items."""
         assert self._writing is None
         entries: list[Entry] = []
         data: list[bytes] = []

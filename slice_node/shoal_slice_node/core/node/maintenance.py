@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from shoal_contract.errors import ShoalError
@@ -16,6 +17,8 @@ from shoal_slice_node.core.reclaim_list import ReclaimList
 from shoal_slice_node.core.records import Kind, encode_reclaim, encode_trims
 from shoal_slice_node.core.state import State
 from shoal_slice_node.core.trimmer import Trimmer
+
+_log = logging.getLogger(__name__)
 
 
 class Maintenance:
@@ -77,8 +80,9 @@ class Maintenance:
         def applied(_: Effects) -> None:
             self._under_way.discard(what)
 
-        def failed(_: ShoalError) -> None:
+        def failed(error: ShoalError) -> None:
             self._under_way.discard(what)
+            _log.info("a %s record was not written: %s", what, error)
             again()
 
         self._under_way.add(what)
