@@ -17,6 +17,7 @@ from shoal_contract import errors
 from shoal_contract.errors import METADATA_KEY, ShoalError, cut_text
 from shoal_contract.hang_up import hang_up
 from shoal_contract.limits import ABORT_S, STATUS_TEXT_BYTES_MAX
+from shoal_contract.running_time import running_time
 from shoal_contract.wire import common_pb2 as wire
 
 _STATUS: Final[dict[wire.ErrorCode.ValueType, grpc.StatusCode]] = {
@@ -74,8 +75,8 @@ async def send_headers(context: grpc.aio.ServicerContext[Any, Any]) -> None:
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, within_s: float = ABORT_S) -> NoReturn:
     """Ends the call with the error's status and metadata. Raises grpc's own AbortError, which must not be caught.
 
-    The client hears of it after what was written before: one that does not read that `within_s` is hung up on. Its call
-    is cancelled then: raises CancelledError."""
+    The client hears of it after what was written before: one that does not read that `within_s` is hung up on, with all
+    its calls; so only time counts in which this process ran. Its call is cancelled then: raises CancelledError."""
     # gRPC drops a call whose trailers exceed 8 KiB, and with it the error: its texts are cut, here and in `to_wire`.
     # A traceback leads to frames that hold the request, and through a task back to the error: such a circle keeps MiBs
     # until the collector comes, which is seldom.
@@ -83,7 +84,7 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, 
     sent = error.to_wire()
     text = cut_text(sent.message, STATUS_TEXT_BYTES_MAX)
     try:
-        async with asyncio.timeout(within_s):
+        async with running_time(within_s):
             await context.abort(status_of(error), text, ((METADATA_KEY, sent.SerializeToString()),))
     except TimeoutError:
         await hang_up(context.peer())

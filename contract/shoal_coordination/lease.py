@@ -60,6 +60,7 @@ class Lease:
         with suppress(TimeoutError):
             async with asyncio.timeout(limits.LEASE_END_S):
                 await self._ended.wait()
+                self._keeper.join()  # To say that it ends is the last that it does.
 
     def _loop_lives(self) -> bool:
         return not self._loop.is_closed()

@@ -64,6 +64,10 @@ class LeaseKeeper:
         self._stopped.set()
         self._connection.close()
 
+    def join(self) -> None:
+        """Returns when the thread has ended."""
+        self._thread.join()
+
     def _run(self) -> None:
         lost = False
         try:

@@ -125,7 +125,7 @@ async def test_many_large_locates_are_answered_or_refused_and_hold_little(redire
 
 async def test_calls_without_a_request_hold_up_no_others(redirector: Redirector) -> None:
     locate: Any = redirector.channel.stream_unary("/shoal.v1.RedirectorService/Locate")
-    silent = [locate() for _ in range(2 * limits.LOCATES_MAX)]
+    silent = [locate() for _ in range(2 * limits.LOCATES_EACH_MAX)]
     await asyncio.gather(*(call.wait_for_connection() for call in silent))
     async with asyncio.timeout(WAIT_S):
         assert (await redirector.stub.Locate(wire.LocateRequest(keys=[b"a"]))).map_version == 1
