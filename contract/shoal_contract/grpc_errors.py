@@ -17,7 +17,7 @@ from shoal_contract import errors
 from shoal_contract.errors import METADATA_KEY, ShoalError, cut_text
 from shoal_contract.hang_up import hang_up
 from shoal_contract.limits import ABORT_S, STATUS_TEXT_BYTES_MAX
-from shoal_contract.running_time import running_time
+from shoal_contract.patience import patience_for
 from shoal_contract.wire import common_pb2 as wire
 
 _STATUS: Final[dict[wire.ErrorCode.ValueType, grpc.StatusCode]] = {
@@ -84,7 +84,7 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, 
     sent = error.to_wire()
     text = cut_text(sent.message, STATUS_TEXT_BYTES_MAX)
     try:
-        async with running_time(within_s):
+        async with patience_for(within_s):
             await context.abort(status_of(error), text, ((METADATA_KEY, sent.SerializeToString()),))
     except TimeoutError:
         await hang_up(context.peer())

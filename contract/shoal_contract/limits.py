@@ -38,6 +38,10 @@ CALLS_WAITING_MAX: Final = 8_000
 """New calls in gRPC's own line, of all connections, until a turn of the loop takes or refuses them: about 16 KB each,
 1,000 to 3,000 a second. Above it gRPC drops whatever comes; by itself it does so from 1,000 on."""
 
+PATIENCE_S_MIN: Final = 0.01
+"""However many wait for a place, who has one may take so long to send: what has arrived is read in a few turns of the
+loop."""
+
 BLAME_S: Final = 120.0
 BLAMED_MAX: Final = 10_000
 """How long a connection that held up others comes after them, and how many such are remembered."""

@@ -13,19 +13,23 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 
 from shoal_contract.errors import ResourceExhausted
-from shoal_contract.limits import BLAME_S, BLAMED_MAX
+from shoal_contract.limits import BLAME_S, BLAMED_MAX, PATIENCE_S_MIN
+from shoal_contract.patience import Patience, patience_until
 
 
 @dataclass(frozen=True, slots=True)
 class PlacesLimits:
-    """`each`: of one connection."""
+    """`each`: of one connection. `line_s`: a connection that waits should have its turn within so long: with many in
+    line each place has less time."""
 
     places_max: int
     places_each_max: int
     waiting_max: int
     waiting_each_max: int
+    line_s: float = inf
 
     def __post_init__(self) -> None:
         assert self.places_each_max < self.places_max
@@ -59,6 +63,19 @@ class Blamed:
 _Line = deque[asyncio.Future[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """One that has a place. When the patience with it ends, in seconds of the loop's clock."""
+
+    began_s: float
+    crowded_s: float
+    most_at_s: float
+
+    def crowded_at(self, turn_s: float) -> float:
+        """If others wait for it, and so many that it has no longer than `turn_s`."""
+        return self.began_s + min(self.crowded_s, turn_s)
+
+
 class Places:
     """`what`: the subject of refusals. A connection is named as gRPC names its client (`context.peer()`)."""
 
@@ -75,8 +92,7 @@ class Places:
         """Those that wait, by connection: the first line has the next turn. None is empty. `_last`: of those that were
         blamed, after all others."""
         self._blamed = Blamed()
-        self._holders: dict[asyncio.Timeout, tuple[float, float]] = {}
-        """When the patience with each that has a place ends if others wait for it, and if not."""
+        self._holders: dict[Patience, _Holder] = {}
         self._hurried = False
         self.waiting = 0
 
@@ -123,8 +139,8 @@ class Places:
         """Bounds what one that has a place waits for. Raises TimeoutError after `most_s`, or where others wait after
         `crowded_s`: see `blame`."""
         now_s = asyncio.get_running_loop().time()
-        async with asyncio.timeout_at(now_s + most_s) as patience:
-            self._holders[patience] = (now_s + crowded_s, now_s + most_s)
+        async with patience_until(now_s + most_s) as patience:
+            self._holders[patience] = _Holder(now_s, crowded_s, now_s + most_s)
             self._hurry()
             try:
                 yield
@@ -163,16 +179,15 @@ class Places:
             return
         self._hurried = wanted > 0
         now_s = asyncio.get_running_loop().time()
-        holders = sorted(self._holders.items(), key=lambda holder: holder[1][0])
-        for number, (patience, (crowded_s, most_s)) in enumerate(holders):
-            due_s = patience.when()
-            if patience.expired() or due_s is None:
-                continue
+        turn_s = max(PATIENCE_S_MIN, self._limits.line_s * self._limits.places_max / max(1, len(self._lines)))
+        holders = sorted(self._holders.items(), key=lambda holder: holder[1].crowded_at(turn_s))
+        for number, (patience, holder) in enumerate(holders):
+            crowded_at_s = max(holder.crowded_at(turn_s), now_s)
             if number >= wanted:
-                if due_s != most_s:
-                    patience.reschedule(most_s)
-            elif due_s > crowded_s:
-                patience.reschedule(max(crowded_s, now_s))
+                if patience.when() != holder.most_at_s:
+                    patience.reschedule(holder.most_at_s)
+            elif patience.when() > crowded_at_s:  # What is over already ends, however often this is asked.
+                patience.reschedule(crowded_at_s)
 
     def _wanted(self) -> int:
         """How many wait only for places that others have; no more are counted than have some."""

@@ -162,7 +162,7 @@ async def test_as_many_are_hurried_as_wait_and_none_once_nobody_does() -> None:
     passing.cancel()
     await asyncio.gather(passing, return_exceptions=True)
     dues = [holder.when() for holder in places._holders]
-    assert dues == [most_s for _, most_s in places._holders.values()] and places.waiting == 0
+    assert dues == [holder.most_at_s for holder in places._holders.values()] and places.waiting == 0
     async with places.place("newcomer"):
         pass
     assert ended == ["a"], "the one that had its place for longest, and no other"
@@ -170,6 +170,53 @@ async def test_as_many_are_hurried_as_wait_and_none_once_nobody_does() -> None:
         task.cancel()
     await asyncio.gather(*holding, return_exceptions=True)
     assert not places._holders
+
+
+async def test_with_many_in_line_each_has_less_time() -> None:
+    """Twenty connections of which nothing came kept a new one waiting for ten times what each had."""
+    limits = PlacesLimits(places_max=2, places_each_max=1, waiting_max=100, waiting_each_max=50, line_s=0.5)
+    places = Places("tries", limits)
+    refused: list[str] = []
+
+    async def hold(peer: str) -> None:
+        async with places.place(peer):
+            try:
+                async with places.patience(3600, 1.0):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                refused.append(peer)
+                places.blame(peer)
+
+    holding = [asyncio.create_task(hold(f"silent {number}")) for number in range(20)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5), places.place("honest"):
+        assert len(refused) >= 19
+    for task in holding:
+        task.cancel()
+    await asyncio.gather(*holding, return_exceptions=True)
+
+
+async def test_time_that_is_over_is_over_however_many_come() -> None:
+    """Each that came gave it a little more."""
+    places = Places("tries", PlacesLimits(places_max=2, places_each_max=1, waiting_max=6, waiting_each_max=5))
+
+    async def hold(peer: str, crowded_s: float) -> None:
+        async with places.place(peer), places.patience(3600, crowded_s):
+            await asyncio.Event().wait()
+
+    slow, other = asyncio.create_task(hold("slow", 0.0)), asyncio.create_task(hold("other", 3600))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(hold("waiting", 3600))
+    async with asyncio.timeout(5):
+        while not slow.done():
+            coming = asyncio.create_task(hold("coming", 3600))
+            await asyncio.sleep(0)
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+    assert isinstance(slow.exception(), TimeoutError)
+    for task in (other, waiting):
+        task.cancel()
+    await asyncio.gather(other, waiting, return_exceptions=True)
 
 
 async def test_blame_ends_also_for_those_that_wait_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
 """Deliveries handed to the transport at one go: what a session that stops reading leaves there, besides its window. A
 larger single chunk goes alone."""
 
-UNARY: Final = PlacesLimits(places_max=16, places_each_max=4, waiting_max=2_000, waiting_each_max=256)
+UNARY: Final = PlacesLimits(places_max=16, places_each_max=4, waiting_max=2_000, waiting_each_max=256, line_s=1.0)
 """Unary calls that are read at a time, in all and of one connection: a request is up to 2.25 MiB, twice while it is
 taken from the transport. Further ones wait, unread: about 20 KB each. Of one connection ten times what a busy client of
 this interface has: for more there are sessions."""
@@ -215,7 +215,9 @@ SESSION_OPEN_CROWDED_S: Final = 1.0
 """The same while others wait to be opened. An Open comes with its stream; but a process that opens a thousand sessions
 at once writes it much later, and comes back at once if it is turned away."""
 
-SESSIONS_OPENING: Final = PlacesLimits(places_max=64, places_each_max=2, waiting_max=3_000, waiting_each_max=150)
+SESSIONS_OPENING: Final = PlacesLimits(
+    places_max=64, places_each_max=2, waiting_max=3_000, waiting_each_max=150, line_s=1.0
+)
 """Streams whose first frame is read at a time, since the transport may hold a largest request of each; others wait."""
 
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
