@@ -36,6 +36,7 @@ class ClientPatience:
         try:
             async with self.places.patience(self.most_s, self.crowded_s - spent_s):
                 yield
+            self.places.praise(peer)
         except TimeoutError:
             self.places.blame(peer)
             waited_s = loop.time() - began_s

@@ -46,6 +46,9 @@ BLAME_S: Final = 120.0
 BLAMED_MAX: Final = 10_000
 """How long a connection that held up others comes after them, and how many such are remembered."""
 
+SERVED_MAX: Final = 20_000
+"""How many connections are remembered that used their places in time: as many as a process has, or so."""
+
 UNREAD_LOOKS: Final = 3
 """What a connection has unread counts as far as it was there at so many looks: a frame that just comes is none."""
 

@@ -1,8 +1,9 @@
 """Places that many connections want: so many at a time, connections in turn, and no connection may have all of them.
 
 Where the line is full, the connection with most in it gives way, not the newcomer. One that has a place has less time
-where others wait for it; a service may then blame its connection, which comes after all others for a while. Not here:
-what a place is for (each service).
+where others wait for it; a service may then blame its connection, which comes after all others for a while. Connections
+that were served have every other turn: those of which nobody has heard yet do not hold them up. Not here: what a place
+is for (each service).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from math import inf
 
 from shoal_contract.errors import ResourceExhausted
-from shoal_contract.limits import BLAME_S, BLAMED_MAX, PATIENCE_S_MIN
+from shoal_contract.limits import BLAME_S, BLAMED_MAX, PATIENCE_S_MIN, SERVED_MAX
 from shoal_contract.patience import Patience, patience_until
 
 
@@ -61,6 +62,8 @@ class Blamed:
 
 
 _Line = deque[asyncio.Future[None]]
+_Lines = OrderedDict[str, _Line]
+"""By connection: the first line has the next turn. None is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +90,14 @@ class Places:
         self._free = limits.places_max
         self._held: Counter[str] = Counter()
         """By connection; only those that have some."""
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
-        self._last: OrderedDict[str, _Line] = OrderedDict()
-        """Those that wait, by connection: the first line has the next turn. None is empty. `_last`: of those that were
-        blamed, after all others."""
+        self._lines: _Lines = OrderedDict()
+        self._served_lines: _Lines = OrderedDict()
+        self._last: _Lines = OrderedDict()
+        """Those that wait. The first two in turn; `_last`: of those that were blamed, after all others."""
+        self._served_next = True
         self._blamed = Blamed()
+        self._served: OrderedDict[str, None] = OrderedDict()
+        """The latest that kept nobody waiting."""
         self._holders: dict[Patience, _Holder] = {}
         self._hurried = False
         self.waiting = 0
@@ -151,8 +157,18 @@ class Places:
     def blame(self, peer: str) -> None:
         """It let its time pass."""
         self._blamed.add(peer)
-        if peer in self._lines:
-            self._last[peer] = self._lines.pop(peer)
+        self._served.pop(peer, None)
+        for lines in (self._lines, self._served_lines):
+            if peer in lines:
+                self._last[peer] = lines.pop(peer)
+
+    def praise(self, peer: str) -> None:
+        """It used its place in time."""
+        if peer not in self._blamed:
+            self._served[peer] = None
+            self._served.move_to_end(peer)
+            if len(self._served) > SERVED_MAX:
+                self._served.popitem(last=False)
 
     def give(self) -> None:
         """Gives what is free to those that wait."""
@@ -161,6 +177,7 @@ class Places:
                 self._lines[peer] = self._last.pop(peer)
         while self._free and (found := self._next()) is not None:
             lines, peer = found
+            self._served_next = lines is not self._served_lines
             line = lines.pop(peer)
             turn = line.popleft()
             if line:
@@ -179,7 +196,7 @@ class Places:
             return
         self._hurried = wanted > 0
         now_s = asyncio.get_running_loop().time()
-        turn_s = max(PATIENCE_S_MIN, self._limits.line_s * self._limits.places_max / max(1, len(self._lines)))
+        turn_s = max(PATIENCE_S_MIN, self._limits.line_s * self._limits.places_max / max(1, self._connections))
         holders = sorted(self._holders.items(), key=lambda holder: holder[1].crowded_at(turn_s))
         for number, (patience, holder) in enumerate(holders):
             crowded_at_s = max(holder.crowded_at(turn_s), now_s)
@@ -194,7 +211,7 @@ class Places:
         if self._free:
             return 0
         wanted, most = 0, self._limits.places_each_max
-        for lines in (self._lines, self._last):
+        for lines in self._in_turn():
             for peer, line in lines.items():
                 if self._may_have(peer):
                     wanted += min(len(line), most - self._held[peer])
@@ -202,24 +219,41 @@ class Places:
                         return wanted
         return wanted
 
-    def _lines_for(self, peer: str) -> OrderedDict[str, _Line]:
-        return self._last if peer in self._last or peer in self._blamed else self._lines
+    @property
+    def _connections(self) -> int:
+        """That wait, without those that were blamed."""
+        return len(self._lines) + len(self._served_lines)
+
+    def _in_turn(self) -> tuple[_Lines, _Lines, _Lines]:
+        if self._served_next:
+            return self._served_lines, self._lines, self._last
+        return self._lines, self._served_lines, self._last
+
+    def _lines_for(self, peer: str) -> _Lines:
+        for lines in self._in_turn():
+            if peer in lines:
+                return lines
+        if peer in self._blamed:
+            return self._last
+        return self._served_lines if peer in self._served else self._lines
 
     def _make_room(self, peer: str) -> None:
         """In the line, for one more of this connection. Where it is full, one that was blamed gives way, or else the
         connection with most in it."""
-        own = len(self._lines_for(peer).get(peer, ()))
+        own_lines = self._lines_for(peer)
+        own = len(own_lines.get(peer, ()))
         if own >= self._limits.waiting_each_max:
             raise self._exhausted("of your connection", self._limits.waiting_each_max)
         if self.waiting < self._limits.waiting_max:
             return
         error = self._exhausted("in all", self._limits.waiting_max)
-        lines, own_lines = self._last or self._lines, self._lines_for(peer)
-        most = max(lines, key=lambda one: len(lines[one]))
-        blamed_alone = own_lines is self._last and lines is self._lines
-        if blamed_alone or (own_lines is lines and len(lines[most]) <= own + 1):
+        giving = (self._last,) if self._last else (self._lines, self._served_lines)
+        size, most = max((len(line), other) for lines in giving for other, line in lines.items())
+        blamed_alone = own_lines is self._last and not self._last
+        alike = (own_lines is self._last) == bool(self._last)
+        if blamed_alone or (alike and size <= own + 1):
             raise error
-        newest = lines[most][-1]
+        newest = self._lines_for(most)[most][-1]
         self._leave_line(most, newest)
         if not newest.done():
             newest.set_exception(error)
@@ -228,10 +262,10 @@ class Places:
         text = f"{self.what}: {limit} wait {whose}: ask again"
         return ResourceExhausted(text, subject=self.what, limit=limit, value=limit + 1)
 
-    def _next(self) -> tuple[OrderedDict[str, _Line], str] | None:
+    def _next(self) -> tuple[_Lines, str] | None:
         """The connection that has the next turn. Few are passed over: only few can have all places of one."""
         most = self._limits.places_each_max
-        for lines in (self._lines, self._last):
+        for lines in self._in_turn():
             for peer in lines:
                 if self._held[peer] < most and self._may_have(peer):
                     return lines, peer
@@ -246,7 +280,7 @@ class Places:
 
     def _leave_line(self, peer: str, turn: asyncio.Future[None]) -> None:
         """One that has left already is no fault."""
-        for lines in (self._lines, self._last):
+        for lines in self._in_turn():
             line = lines.get(peer)
             if line is not None and turn in line:
                 self.waiting -= 1

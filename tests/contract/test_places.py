@@ -45,7 +45,7 @@ class Crowd:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         places = self.places
         assert (places.waiting, places._free, +places._held) == (0, LIMITS.places_max, Counter())
-        assert not places._lines and not places._last
+        assert not places._lines and not places._served_lines and not places._last
         assert not places.crowded and not places._holders
 
 
@@ -194,6 +194,42 @@ async def test_with_many_in_line_each_has_less_time() -> None:
     for task in holding:
         task.cancel()
     await asyncio.gather(*holding, return_exceptions=True)
+
+
+async def test_one_that_was_served_has_every_other_turn() -> None:
+    """Two thousand connections of which nothing came made one that had always been quick wait for seconds."""
+    crowd = Crowd()
+    crowd.places.praise("known")
+    crowd.places.praise("quick")
+    await crowd.come(*"abcd", *"efg")
+    await crowd.come("known", "known", "quick")
+    crowd.release.set()
+    await asyncio.gather(*crowd.tasks)
+    assert crowd.order[4:] == ["known", "e", "quick", "f", "known", "g"]
+    await crowd.end()
+
+
+async def test_one_that_was_served_and_let_its_time_pass_comes_last() -> None:
+    crowd = Crowd()
+    crowd.places.praise("once")
+    await crowd.come(*"abcd", "once", "e")
+    crowd.places.blame("once")
+    crowd.places.praise("once")
+    await crowd.come("once")
+    crowd.release.set()
+    await asyncio.gather(*crowd.tasks)
+    assert crowd.order[4:] == ["e", "once", "once"]
+    await crowd.end()
+
+
+async def test_of_a_full_line_those_that_were_served_give_way_as_others() -> None:
+    """Else whoever asked once could keep all newcomers out."""
+    crowd = Crowd()
+    crowd.places.praise("known")
+    await crowd.come(*"abcd", *["known", "known", "known", "known", "known"], "e")
+    await crowd.come("f")
+    assert crowd.refused == {"known": 1}
+    await crowd.end()
 
 
 async def test_time_that_is_over_is_over_however_many_come() -> None:
