@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from google.protobuf.message import DecodeError
-
+from shoal_contract.decode_error import DecodeError
 from shoal_contract.errors import Malformed, check_at_most
 from shoal_contract.limits import (
     BODY_BYTES_MAX,

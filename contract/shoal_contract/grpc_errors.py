@@ -11,9 +11,9 @@ import re
 from typing import Any, Final, NoReturn
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from shoal_contract import errors
+from shoal_contract.decode_error import DecodeError
 from shoal_contract.errors import METADATA_KEY, ShoalError, cut_text
 from shoal_contract.hang_up import hang_up
 from shoal_contract.limits import ABORT_S, STATUS_TEXT_BYTES_MAX

@@ -13,8 +13,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
 
+from shoal_contract.decode_error import DecodeError
 from shoal_contract.errors import Malformed
 from shoal_contract.grpc_errors import abort
 from shoal_contract.rare_log import RareLog

@@ -12,8 +12,8 @@ from shoal_loadtest.limits import MEMORY_LOOK_S
 
 _ROLES = (
     ("bin/java ", "Spark's JVM"),
-    ("shoal_slice_node.checkpointer_process", "checkpointer"),
-    ("shoal_slice_node.snapshot_process", "snapshot processes"),
+    ("shoal_slice_node.processes.checkpointer_process", "checkpointer"),
+    ("shoal_slice_node.processes.snapshot_process", "snapshot processes"),
     ("pyspark.daemon", "Spark's Python workers"),
     ("shoal_pipeline", "Spark's driver in Python"),
     ("shoal_slice_node", "broker"),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal_contract.errors import Conflict
 from shoal_pipeline.locations import folder_of, scheme_of
-from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, OWNER_FILE, STORE_FOLDER
+from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, OWNER_FILE, STORE_FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,6 @@ from shoal_coordination.client import EtcdClient
 from shoal_coordination.leadership import note_lsn
 from shoal_coordination.records import NodeRecord
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
-from shoal_slice_node.adapters.data_folder import STORE_FOLDER
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.joining import Joined, join
 from shoal_slice_node.adapters.limits import GC_THRESHOLDS, STOP_S, SWITCH_S
@@ -31,6 +30,7 @@ from shoal_slice_node.adapters.membership import follow
 from shoal_slice_node.adapters.recovery import Recovered, look, recover, standalone_identity
 from shoal_slice_node.adapters.servers import Servers
 from shoal_slice_node.settings import Settings, settings_of
+from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
 if TYPE_CHECKING:
     from shoal_slice_node.adapters.http import Watched

@@ -14,8 +14,8 @@ from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, a
 from shoal_coordination.keys import check_record_name
 from shoal_coordination.options import EtcdOptions
 from shoal_slice_node.adapters.limits import ARCHIVE_EVERY_S_DEFAULT, CHECKPOINT_STOP_S, DELTA_ROWS_MAX
-from shoal_slice_node.adapters.mapped_memory import memory_mib_default
 from shoal_slice_node.core.memory import MemoryPlan, plan_memory
+from shoal_slice_node.storage.mapped_memory import memory_mib_default
 
 Number = TypeVar("Number", int, float)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shoal_slice_node.core.check import check_tables
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, STREAM_BYTES
-from shoal_slice_node.core.reading import describe_queue, peek
+from shoal_slice_node.core.read.reading import describe_queue, peek
 from shoal_slice_node.core.turns import finish
 from tests.fuzz.given import Holder, Way
 from tests.fuzz.node import Node

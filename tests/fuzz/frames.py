@@ -29,7 +29,7 @@ from shoal_contract.wire import admin_pb2 as admin
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters.offline import CheckReport, check_path
+from shoal_slice_node.storage.offline import CheckReport, check_path
 from tests.fuzz.senders import Sender
 from tests.slice_node.node_process import How, NodeProcess
 from tests.slice_node.raw_session import RawSession

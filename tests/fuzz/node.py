@@ -14,20 +14,20 @@ from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core import limits
-from shoal_slice_node.core.delta import Delta
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.engine import Engine
+from shoal_slice_node.core.apply.records import Kind, decode_acks, decode_change, decode_ownership, decode_reclaim
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.node import Node as PureNode
 from shoal_slice_node.core.node.replica import Replica
-from shoal_slice_node.core.reading import describe_key, describe_queue
-from shoal_slice_node.core.records import Kind, decode_acks, decode_change, decode_ownership, decode_reclaim
+from shoal_slice_node.core.read.reading import describe_key, describe_queue
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.rows.small_rows import CANDIDATE, KEPT, RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
-from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Tables
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import Done, Source, Work
 from tests.fuzz.given import Given
 from tests.fuzz.owed import Bounds, Owed

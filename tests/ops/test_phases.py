@@ -6,9 +6,9 @@ from pathlib import Path
 
 from shoal_contract.limits import FRAME_OPERATIONS_MAX, PARTITIONS_DEFAULT
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.offline import check_path
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.node.commit import Item
-from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
+from shoal_slice_node.storage.offline import check_path
 from tests.slice_node.brokers import running
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from shoal_ops.exits import DAMAGED, DONE, FOUND
-from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from tests.ops.command_line import shoal
 from tests.slice_node.test_journal_repair import QUEUES, flip, node, queues
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from shoal_contract.journal_record import encode_record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.journal_segment import NONCE_BYTES, batch_mark, encode_head, segment_name
-from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
+from shoal_slice_node.storage.journal_segment import NONCE_BYTES, batch_mark, encode_head, segment_name
 
 NONCE = b"n" * NONCE_BYTES
 

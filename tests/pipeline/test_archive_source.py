@@ -21,7 +21,7 @@ from shoal_pipeline.archive.folder import Span, first_time_ms, list_spans
 from shoal_pipeline.archive.records import find_partitions
 from shoal_pipeline.archive.wanted import Wanted, choose_spans
 from shoal_pipeline.failure import typed
-from shoal_slice_node.core.records import Acked, Kind, Trim, encode_acks, encode_reclaim, encode_trims
+from shoal_slice_node.core.apply.records import Acked, Kind, Trim, encode_acks, encode_reclaim, encode_trims
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 
 from .archives import SliceArchive, binds, declares, drops, publishes, unbinds

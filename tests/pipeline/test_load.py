@@ -24,7 +24,7 @@ from shoal_coordination.local_cluster import LocalCluster
 from shoal_pipeline.bulk import attempts, export, load
 from shoal_pipeline.bulk.runs import Manifest
 from shoal_pipeline.failure import typed
-from shoal_slice_node.adapters.offline import check_path
+from shoal_slice_node.storage.offline import check_path
 
 Pair = tuple[bytes, bytes]
 

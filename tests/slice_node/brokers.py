@@ -10,11 +10,11 @@ import grpc
 
 from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
-from shoal_slice_node.adapters.data_folder import STORE_FOLDER
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.recovery import recover
 from shoal_slice_node.adapters.servers import Servers
 from shoal_slice_node.core.memory import plan_memory
+from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
 OPTIONS = BrokerOptions(plan_memory(512), own_bytes=lambda: 0)
 """What the tests hold in this process is not the broker's."""

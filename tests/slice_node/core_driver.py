@@ -15,19 +15,9 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
 from shoal_contract.limits import FRAME_OPERATIONS_MAX
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.check import check_tables
-from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
-from shoal_slice_node.core.dispatch.pulling import PullTerms
-from shoal_slice_node.core.dispatch.served import silent_streams
-from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.dispatch.shares import DispatchShares
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.engine import Engine
-from shoal_slice_node.core.memory_tables import MemoryTables
-from shoal_slice_node.core.node.commit import Item
-from shoal_slice_node.core.node.node import Node
-from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.records import (
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.engine import Engine
+from shoal_slice_node.core.apply.records import (
     NO_PRODUCER,
     ChangeHead,
     Kind,
@@ -37,11 +27,21 @@ from shoal_slice_node.core.records import (
     encode_ownership,
     encode_trims,
 )
+from shoal_slice_node.core.apply.watch import Watch
+from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
+from shoal_slice_node.core.dispatch.pulling import PullTerms
+from shoal_slice_node.core.dispatch.served import silent_streams
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.invariants.walk import check_tables
+from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.node.node import Node
+from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import Detail, detail_key, encode_detail
 from shoal_slice_node.core.rows.key_row import ID
-from shoal_slice_node.core.tables import Tables
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import finish
-from shoal_slice_node.core.watch import Watch
 
 PARTITIONS = 4
 Piece = TypeVar("Piece")

@@ -1,4 +1,4 @@
-"""A disk in memory that loses, tears and fails as real ones may. Implements adapters/files.Files.
+"""A disk in memory that loses, tears and fails as real ones may. Implements storage/files.Files.
 
 What is written is seen at once and survives a power loss only after its sync; of the rest any 512-byte sectors may
 have reached the disk, in any order. Names survive after their folder's sync; of later changes a prefix may have (a
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from shoal_slice_node.adapters.files import File
+from shoal_slice_node.storage.files import File
 
 SECTOR_BYTES = 512
 

@@ -20,9 +20,9 @@ from typing import Any
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.partition_map import PartitionMap
 from shoal_slice_node.adapters import membership
-from shoal_slice_node.adapters.files import DiskFile
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.main import main
+from shoal_slice_node.storage.files import DiskFile
 
 FOLDER = "FAULTS"
 LEASE = "LEASE_S"

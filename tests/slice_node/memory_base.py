@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal_slice_node.core.delta import Delta
-from shoal_slice_node.core.delta_piece import ID_BYTES, Piece
-from shoal_slice_node.core.memory_tables import MemoryGroups, MemoryLogs, MemoryRows, MemoryTables
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.tables.delta_piece import ID_BYTES, Piece
+from shoal_slice_node.core.tables.memory_tables import MemoryGroups, MemoryLogs, MemoryRows, MemoryTables
 
 
 class MemoryBase:

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from shoal_slice_node.core.limits import ROW_KEY_BYTES_MAX
-from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Groups, Rows, Tables
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Groups, Rows, Tables
 
 KEYS = [bytes([0, part, 0, 0, 0, 0, 0, number]) for part in (1, 2) for number in range(7)]
 MEMBERS = [number.to_bytes(8, "big") for number in range(1, 40)]

@@ -18,7 +18,7 @@ from shoal_contract.wire import slice_pb2
 from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters.mapped_memory import resident_bytes
+from shoal_slice_node.storage.mapped_memory import resident_bytes
 
 from .brokers import connected, running
 

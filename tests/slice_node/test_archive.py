@@ -15,12 +15,12 @@ import pytest
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.archive import Archive
 from shoal_slice_node.adapters.archiving import Archiving
-from shoal_slice_node.adapters.files import DiskFiles, Files
-from shoal_slice_node.adapters.journal_files import Journal
-from shoal_slice_node.adapters.journal_reader import list_segments
-from shoal_slice_node.adapters.journal_segment import SegmentScan
+from shoal_slice_node.storage.archive import Archive
+from shoal_slice_node.storage.files import DiskFiles, Files
+from shoal_slice_node.storage.journal_files import Journal
+from shoal_slice_node.storage.journal_reader import list_segments
+from shoal_slice_node.storage.journal_segment import SegmentScan
 
 from .faulty_files import FaultyFiles, PowerLoss
 from .node_process import NodeProcess

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_slice_node.core.delta import Delta
-from shoal_slice_node.core.idle_producers import IdleProducers
-from shoal_slice_node.core.key_walk import KeyWalk
+from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_reclaim
+from shoal_slice_node.core.background.idle_producers import IdleProducers
+from shoal_slice_node.core.background.key_walk import KeyWalk
+from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.limits import (
     KEYS_WALKED_PER_TURN,
     PRODUCER_SAMPLE_MS,
@@ -15,10 +16,9 @@ from shoal_slice_node.core.limits import (
     RECLAIM_NOTED_MAX,
     RECLAIM_QUEUE_COST,
 )
-from shoal_slice_node.core.memory_tables import MemoryTables
-from shoal_slice_node.core.reclaim_list import ReclaimList
-from shoal_slice_node.core.records import ChangeHead, Kind, encode_reclaim
 from shoal_slice_node.core.rows.small_rows import CANDIDATE, RECLAIM_KEY, RECLAIM_QUEUE
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
 
 from .core_driver import CoreDriver, bind, declare, publish
 from .memory_base import MemoryBase

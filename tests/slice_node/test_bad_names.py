@@ -15,8 +15,8 @@ from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.journal_record import encode_record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
-from shoal_slice_node.adapters.journal_files import Journal
-from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
+from shoal_slice_node.storage.journal_files import Journal
 
 from .core_driver import bind, declare, drop, publish, purge, unbind
 from .node_process import NodeProcess

@@ -8,9 +8,9 @@ import pytest
 
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core import binds
+from shoal_slice_node.core.apply import binds
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED
-from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done

@@ -14,7 +14,7 @@ from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_contract.wire import common_pb2, slice_pb2
-from shoal_slice_node.adapters.offline import CheckReport, check_path
+from shoal_slice_node.storage.offline import CheckReport, check_path
 
 from .bulk_client import RUN, Memberships, bulk_stub, chunk, import_all, imports, live_memberships, verify_all
 from .core_driver import publish

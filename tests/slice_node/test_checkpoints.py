@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from shoal_slice_node.adapters.checkpoints import Checkpoints
-from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core.state import State
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.storage.journal_files import Journal
 
 
 class FakeStore:

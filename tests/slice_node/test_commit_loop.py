@@ -15,11 +15,11 @@ from shoal_slice_node.adapters import commit_loop
 from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.limits import PENDING_BYTES_DEFAULT
-from shoal_slice_node.core.effects import Effects
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.records import NO_PRODUCER, Acked, ChangeHead, Kind, encode_acks, encode_change
 from shoal_slice_node.core.node import ack_flush
 from shoal_slice_node.core.node.commit import Item
-from shoal_slice_node.core.reading import describe_queue
-from shoal_slice_node.core.records import NO_PRODUCER, Acked, ChangeHead, Kind, encode_acks, encode_change
+from shoal_slice_node.core.read.reading import describe_queue
 
 from .core_driver import CoreDriver, bind, declare, publish
 

@@ -10,13 +10,14 @@ import pytest
 from shoal_contract.chunk import read_stored_chunk
 from shoal_contract.errors import Malformed, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core import binding_walk, log_rows, reading
-from shoal_slice_node.core.binding_walk import walk_bindings
+from shoal_slice_node.core.apply import log_rows
+from shoal_slice_node.core.checking.session_frames import check_describe
 from shoal_slice_node.core.limits import DESCRIBE_RANGES_PER_BINDING, READ_ROWS_PER_STEP
-from shoal_slice_node.core.reading import describe
+from shoal_slice_node.core.read import binding_walk, reading
+from shoal_slice_node.core.read.binding_walk import walk_bindings
+from shoal_slice_node.core.read.reading import describe
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.log_row import decode_log
-from shoal_slice_node.core.session_frames import check_describe
 from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done

@@ -11,10 +11,10 @@ import pytest
 
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.delta import Delta
 from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY
-from shoal_slice_node.core.tables import GROUP_TABLES, ROW_TABLES, Tables
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 
 from .core_driver import CoreDriver, bind, declare, drop, publish, unbind
 from .memory_base import MemoryBase

@@ -17,7 +17,7 @@ from shoal_contract.wire.bulk_pb2 import ExportRequest, VerifyRequest
 from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_slice_node.adapters import admin_service, bulk_service
 from shoal_slice_node.adapters.limits import VERIFICATIONS
-from shoal_slice_node.core.listing import Page
+from shoal_slice_node.core.read.listing import Page
 
 from .brokers import connections
 from .bulk_client import chunk, imports

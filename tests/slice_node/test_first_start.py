@@ -9,11 +9,11 @@ import pytest
 
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Corrupt
-from shoal_slice_node.adapters import checkpoint_writer
-from shoal_slice_node.adapters.checkpoint_writer import CheckpointWriter
-from shoal_slice_node.adapters.data_folder import STORE_FOLDER
-from shoal_slice_node.adapters.lmdb_layout import DATA_FILE, FORMAT_ROW, STORE, TABLES, open_environment, open_table
 from shoal_slice_node.adapters.recovery import Found, look, recover
+from shoal_slice_node.storage import checkpoint_writer
+from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
+from shoal_slice_node.storage.data_folder import STORE_FOLDER
+from shoal_slice_node.storage.lmdb_layout import DATA_FILE, FORMAT_ROW, STORE, TABLES, open_environment, open_table
 
 ALONE = DataIdentity("", "s01", "n01", "a" * 32)
 

@@ -7,10 +7,10 @@ import pytest
 from shoal_contract.errors import InvalidName, Malformed, NotOwner, OutOfRange, ResourceExhausted, ShoalError, from_wire
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.frames import parse_change, parse_import
+from shoal_slice_node.core.apply.memberships import Verifier, export_pages
+from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_ownership
+from shoal_slice_node.core.checking.frames import parse_change, parse_import
 from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
-from shoal_slice_node.core.memberships import Verifier, export_pages
-from shoal_slice_node.core.records import ChangeHead, Kind, encode_ownership
 
 from .bulk_client import RUN, Memberships, imports, live_memberships
 from .core_driver import PARTITIONS, CoreDriver, bind, declare, drop, publish, unbind
@@ -126,7 +126,7 @@ def test_keys_of_other_slices_are_refused() -> None:
 
 
 def test_too_many_bindings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_slice_node.core.binds.BINDINGS_PER_QUEUE_MAX", 3)
+    monkeypatch.setattr("shoal_slice_node.core.apply.binds.BINDINGS_PER_QUEUE_MAX", 3)
     core = CoreDriver()
     assert BINDINGS_PER_QUEUE_MAX > 3
     bring(core, {b"q": [b"a", b"b"]})

@@ -12,10 +12,10 @@ import pytest
 
 from shoal_contract.errors import Corrupt, OutOfRange, ResourceExhausted
 from shoal_contract.journal_record import encode_record
-from shoal_slice_node.adapters.files import DiskFiles, Files
-from shoal_slice_node.adapters.journal_files import Journal
-from shoal_slice_node.adapters.journal_reader import inspect_journal
-from shoal_slice_node.adapters.journal_segment import MARK_BYTES, NONCE_BYTES, batch_mark, read_head
+from shoal_slice_node.storage.files import DiskFiles, Files
+from shoal_slice_node.storage.journal_files import Journal
+from shoal_slice_node.storage.journal_reader import inspect_journal
+from shoal_slice_node.storage.journal_segment import MARK_BYTES, NONCE_BYTES, batch_mark, read_head
 
 from .faulty_files import FaultyFiles, PowerLoss
 

@@ -9,17 +9,17 @@ import pytest
 from shoal_contract.errors import Corrupt, OutOfRange
 from shoal_contract.journal_record import encode_record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
-from shoal_slice_node.adapters.journal_files import Journal
-from shoal_slice_node.adapters.journal_repair import JournalRepair, Loss
-from shoal_slice_node.adapters.journal_segment import SUFFIX, read_head
-from shoal_slice_node.adapters.lmdb_tables import LmdbBase
-from shoal_slice_node.adapters.offline import check_path
-from shoal_slice_node.adapters.stopped_folder import stopped
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core.delta import Delta
-from shoal_slice_node.core.engine import Engine
-from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
+from shoal_slice_node.core.apply.engine import Engine
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.storage.journal_files import Journal
+from shoal_slice_node.storage.journal_repair import JournalRepair, Loss
+from shoal_slice_node.storage.journal_segment import SUFFIX, read_head
+from shoal_slice_node.storage.lmdb_tables import LmdbBase
+from shoal_slice_node.storage.offline import check_path
+from shoal_slice_node.storage.stopped_folder import stopped
 
 from .core_driver import declare
 

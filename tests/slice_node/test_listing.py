@@ -15,19 +15,20 @@ import pytest
 from shoal_contract.errors import Malformed, NoSuchQueue, NotOwner
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core import listing, lookups
-from shoal_slice_node.core.delta import Delta
-from shoal_slice_node.core.kept import Kept
+from shoal_slice_node.core.apply import lookups
+from shoal_slice_node.core.apply.kept import Kept
+from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.limits import WALKED_RANGES_PER_STEP
-from shoal_slice_node.core.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
-from shoal_slice_node.core.memory_tables import MemoryTables
-from shoal_slice_node.core.reading import describe_queue
-from shoal_slice_node.core.records import Kind, encode_ownership
+from shoal_slice_node.core.read import listing
+from shoal_slice_node.core.read.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
+from shoal_slice_node.core.read.reading import describe_queue
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 from shoal_slice_node.core.rows.key_row import decode_key
 from shoal_slice_node.core.rows.queue_row import name_of
 from shoal_slice_node.core.rows.small_rows import KEPT
-from shoal_slice_node.core.tables import Tables
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, bind, declare, drop, every_second, publish, purge, unbind, with_done

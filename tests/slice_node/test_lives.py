@@ -6,7 +6,7 @@ from shoal_contract.errors import Conflict, NoSuchQueue, ShoalError, from_wire
 from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.records import Kind, encode_ownership
+from shoal_slice_node.core.apply.records import Kind, encode_ownership
 
 from .core_driver import PARTITIONS, CoreDriver, bind, declare, drop, publish
 

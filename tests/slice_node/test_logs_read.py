@@ -11,8 +11,8 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.limits import LOG_ROWS_PASSED_MAX, PULL_ROWS_PER_STEP, PUMP_TURN_ROWS, READ_ROWS_PER_STEP
-from shoal_slice_node.core.listing import list_bindings, list_keys, list_members, list_queues
-from shoal_slice_node.core.reading import describe, peek
+from shoal_slice_node.core.read.listing import list_bindings, list_keys, list_members, list_queues
+from shoal_slice_node.core.read.reading import describe, peek
 from shoal_slice_node.core.turns import Work
 
 from .core_driver import CoreDriver, bind, bodies_of, declare, every_second, publish, with_done

@@ -19,10 +19,11 @@ from shoal_contract.limits import UNREAD_ENDED_BYTES_MIN, UNREAD_READ_BYTES
 from shoal_contract.own_memory import own_bytes
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters import mapped_memory, watchman, writers
+from shoal_slice_node.adapters import watchman, writers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import MEMORY_HIGH
+from shoal_slice_node.storage import mapped_memory
 from tests.contract.passed_over import FILLER, send_until_ended
 from tests.contract.resets import connect
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal_slice_node.core.memory_tables import MemoryTables
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
 
 
 def test_scan_takes_rows_of_the_prefix_from_start() -> None:

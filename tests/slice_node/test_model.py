@@ -14,13 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal_contract.errors import OutOfRange
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core import engine
-from shoal_slice_node.core.check import check_tables
-from shoal_slice_node.core.delta import Delta
+from shoal_slice_node.core.apply import engine
+from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.reading import describe_queue, peek
-from shoal_slice_node.core.records import ChangeHead
+from shoal_slice_node.core.invariants.walk import check_tables
+from shoal_slice_node.core.read.reading import describe_queue, peek
+from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, bind, bodies_of, declare, drop, publish, purge, unbind

@@ -10,7 +10,7 @@ from shoal_contract.chunk import encode_chunk, parse_chunk
 from shoal_contract.limits import CHUNK_MESSAGES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.limits import CUT_SHARE, DELIVERIES_FLOOR_BYTES
-from shoal_slice_node.core.reading import peek
+from shoal_slice_node.core.read.reading import peek
 from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, bind, bodies_of, declare, every_second, publish, with_done

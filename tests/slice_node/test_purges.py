@@ -9,11 +9,11 @@ import pytest
 
 from shoal_contract.errors import Malformed, NoSuchQueue, from_wire
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core import engine, purges
-from shoal_slice_node.core.binding_budget import BindingBudget
-from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.apply import engine, purges
+from shoal_slice_node.core.apply.binding_budget import BindingBudget
+from shoal_slice_node.core.checking.frames import parse_change
 from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED, PURGE_BINDINGS_MAX
-from shoal_slice_node.core.reading import describe_key, describe_queue
+from shoal_slice_node.core.read.reading import describe_key, describe_queue
 from shoal_slice_node.core.rows.detail_row import count_done
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, purge, unbind, with_done

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from shoal_slice_node.core.memory_tables import MemoryTables
-from shoal_slice_node.core.queues import Queue
+from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 from shoal_slice_node.core.rows.queue_cursor import move_cursor, read_cursor
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
 
 
 @pytest.mark.parametrize("seed", range(20))

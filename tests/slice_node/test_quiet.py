@@ -12,8 +12,8 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters.files import DiskFiles
-from shoal_slice_node.adapters.journal_reader import list_segments
+from shoal_slice_node.storage.files import DiskFiles
+from shoal_slice_node.storage.journal_reader import list_segments
 
 from .brokers import OPTIONS, connected, running
 from .raw_session import RawSession

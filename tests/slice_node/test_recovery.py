@@ -17,7 +17,7 @@ import pytest
 from shoal_contract.chunk import encode_chunk, parse_chunk
 from shoal_contract.errors import Conflict
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.offline import CheckReport, check_path
+from shoal_slice_node.storage.offline import CheckReport, check_path
 
 from .core_driver import bind, declare, unbind
 from .node_process import NodeProcess

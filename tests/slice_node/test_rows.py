@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_slice_node.core.memory_tables import MemoryTables
-from shoal_slice_node.core.queues import Queue
-from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.records import (
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.records import (
     Acked,
     ChangeHead,
     Trim,
@@ -17,6 +15,7 @@ from shoal_slice_node.core.records import (
     encode_reclaim,
     encode_trims,
 )
+from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, encode_detail
 from shoal_slice_node.core.rows.ids import key_id, partition_of_id, queue_id
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key, head_of
@@ -42,6 +41,7 @@ from shoal_slice_node.core.rows.small_rows import (
     encode_trims_held,
     idle_producer,
 )
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
 
 KEY = key_id(3, 7)
 CUT = AcksCut(9, 2, queue_id(1) + KEY, 4)

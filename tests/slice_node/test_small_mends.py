@@ -18,8 +18,8 @@ from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import bulk_service, slice_service
-from shoal_slice_node.adapters.archive import Archive
 from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
+from shoal_slice_node.storage.archive import Archive
 
 from .brokers import connected, running, served
 from .bulk_client import chunk, import_all, imports
@@ -84,7 +84,11 @@ def test_the_archive_of_another_life_is_not_taken_for_this_ones() -> None:
 
 def snapshots() -> list[psutil.Process]:
     """The processes that read for exports."""
-    return [child for child in psutil.Process().children() if "shoal_slice_node.snapshot_process" in child.cmdline()]
+    return [
+        child
+        for child in psutil.Process().children()
+        if "shoal_slice_node.processes.snapshot_process" in child.cmdline()
+    ]
 
 
 async def test_an_export_that_is_not_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

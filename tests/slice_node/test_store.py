@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from shoal_contract.errors import Conflict, Corrupt, Unavailable
-from shoal_slice_node.adapters.lmdb_layout import FORMAT_ROW, STORE, open_environment, open_table
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.adapters.store_inspection import inspect_store
+from shoal_slice_node.storage.lmdb_layout import FORMAT_ROW, STORE, open_environment, open_table
+from shoal_slice_node.storage.store_inspection import inspect_store
 
 from .tables_model import Driver
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core.delta import Delta
-from shoal_slice_node.core.memory_tables import MemoryTables
-from shoal_slice_node.core.tables import ROW_TABLES
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.tables.tables import ROW_TABLES
 
 from .memory_base import MemoryBase
 from .tables_model import Driver

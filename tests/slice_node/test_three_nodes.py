@@ -6,13 +6,13 @@ from random import Random
 
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.check import check_tables
-from shoal_slice_node.core.memory_tables import MemoryTables
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
+from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.node.replica import Replica
-from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
-from shoal_slice_node.core.tables import Tables
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.tables.tables import Tables
 
 from .core_driver import PARTITIONS, bodies_of, raises
 from .test_determinism import QUEUES, contents, step

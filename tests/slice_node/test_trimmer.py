@@ -9,7 +9,7 @@ import pytest
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import LOOK_MEMBERS_PER_TURN, LOWEST_NOTED_MEMBERS_MIN, TRIM_DELAY_MS
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.reading import describe_key
+from shoal_slice_node.core.read.reading import describe_key
 from tests.slice_node.core_driver import CoreDriver, bind, declare, drop, every_second, publish, unbind, with_done
 
 MEMBERS = 4 * LOWEST_NOTED_MEMBERS_MIN

@@ -14,11 +14,11 @@ from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.leadership import note_lsn
 from shoal_coordination.records import NodeRecord
-from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.adapters.joining import Joined, join
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
-from shoal_slice_node.adapters.lmdb_layout import open_environment
 from shoal_slice_node.adapters.recovery import Found, look, recover, standalone_identity
+from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.storage.lmdb_layout import open_environment
 
 ALONE = DataIdentity("", "s01", "n01", "a" * 32)
 

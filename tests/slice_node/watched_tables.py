@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from shoal_slice_node.core.memory_tables import MemoryTables
-from shoal_slice_node.core.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES
 from shoal_slice_node.core.turns import Work
 
 Item = TypeVar("Item")

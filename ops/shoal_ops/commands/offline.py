@@ -9,12 +9,12 @@ from shoal_contract.errors import BadCall, Conflict, Corrupt
 from shoal_ops import output
 from shoal_ops.commands.phases import shown_phases
 from shoal_ops.exits import DONE, FOUND
-from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
-from shoal_slice_node.adapters.journal_reader import inspect_journal
-from shoal_slice_node.adapters.journal_segment import SUFFIX
-from shoal_slice_node.adapters.lmdb_layout import DATA_FILE
-from shoal_slice_node.adapters.offline import CheckReport, check_path
-from shoal_slice_node.adapters.store_inspection import inspect_store
+from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.storage.journal_reader import inspect_journal
+from shoal_slice_node.storage.journal_segment import SUFFIX
+from shoal_slice_node.storage.lmdb_layout import DATA_FILE
+from shoal_slice_node.storage.offline import CheckReport, check_path
+from shoal_slice_node.storage.store_inspection import inspect_store
 
 WRONG = "something is wrong: keep the files as they are; docs/administration.md says what to do"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from shoal_ops import output
 from shoal_ops.exits import DONE, FOUND
-from shoal_slice_node.adapters.journal_repair import JournalRepair, Loss
-from shoal_slice_node.adapters.record_text import kind_name, record_text
-from shoal_slice_node.adapters.stopped_folder import stopped
+from shoal_slice_node.storage.journal_repair import JournalRepair, Loss
+from shoal_slice_node.storage.record_text import kind_name, record_text
+from shoal_slice_node.storage.stopped_folder import stopped
 
 
 def skip(path: Path, lsn: int, confirmed: bool) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from shoal_contract.errors import BadCall, Malformed
 from shoal_contract.journal_record import HEADER, STX
 from shoal_pipeline.limits import HEADS_AT_ONCE_MAX
-from shoal_slice_node.adapters.journal_segment import BATCH, HEAD, SUFFIX, first_lsn_of
+from shoal_slice_node.storage.journal_segment import BATCH, HEAD, SUFFIX, first_lsn_of
 
 _SEGMENT = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
 

@@ -16,9 +16,9 @@ from shoal_contract.errors import Corrupt
 from shoal_contract.journal_record import STX, Record, decode_record
 from shoal_pipeline.archive.folder import Span, by_slice
 from shoal_pipeline.limits import OWNERSHIP_LOOK_RECORDS
-from shoal_slice_node.adapters.files import DiskFiles
-from shoal_slice_node.adapters.journal_segment import SegmentScan, damaged
-from shoal_slice_node.core.records import Kind, decode_ownership
+from shoal_slice_node.core.apply.records import Kind, decode_ownership
+from shoal_slice_node.storage.files import DiskFiles
+from shoal_slice_node.storage.journal_segment import SegmentScan, damaged
 
 _STX = bytes((STX,))
 

@@ -15,7 +15,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import SET_ASIDE, Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_pipeline.archive.records import Damage
-from shoal_slice_node.core.records import (
+from shoal_slice_node.core.apply.records import (
     NO_PRODUCER,
     Kind,
     decode_acks,

@@ -1,7 +1,7 @@
 """Requests to changes: what joins, leaves, declares and drops really changed, queue by queue. Pure.
 
 The archive has requests as they were sent. What a slice made of one follows from the queue's own history there, since
-each rule needs nothing else (slice_node/core/binds, drops, imports):
+each rule needs nothing else (slice_node/core/apply/binds, drops, imports):
 - a request is all or nothing: one bad, reserved or foreign key refuses all of it;
 - a queue that was not declared, or was dropped, is bound to nothing;
 - binding what is bound and unbinding what is not changes nothing; a drop ends every binding.

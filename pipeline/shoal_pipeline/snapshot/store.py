@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal_contract.errors import BadCall, Conflict
-from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
-from shoal_slice_node.adapters.files import DiskFiles
-from shoal_slice_node.adapters.journal_reader import find_tail, list_segments
-from shoal_slice_node.adapters.lmdb_tables import LmdbBase
-from shoal_slice_node.core.delta import Delta
-from shoal_slice_node.core.tables import Tables
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.storage.files import DiskFiles
+from shoal_slice_node.storage.journal_reader import find_tail, list_segments
+from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 
 def find_nodes(path: Path) -> list[Path]:

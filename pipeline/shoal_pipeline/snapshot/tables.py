@@ -12,15 +12,15 @@ from itertools import takewhile
 
 from shoal_contract.names import text
 from shoal_pipeline.limits import KEY_NAMES_CACHED
-from shoal_slice_node.core.queues import Queue
-from shoal_slice_node.core.reading import describe_queue
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.apply.watch import Watch
+from shoal_slice_node.core.read.reading import describe_queue
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 from shoal_slice_node.core.rows.ids import queue_id
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
 from shoal_slice_node.core.rows.small_rows import NEXT_QUEUE
-from shoal_slice_node.core.state import State
-from shoal_slice_node.core.tables import Tables
-from shoal_slice_node.core.watch import Watch
+from shoal_slice_node.core.tables.tables import Tables
 
 Row = tuple[object, ...]
 

@@ -22,7 +22,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.limits import LIST_ITEMS_DEFAULT, LIST_TURN_MS, LISTS
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
-from shoal_slice_node.core.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
+from shoal_slice_node.core.read.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Item = TypeVar("Item")

@@ -15,10 +15,10 @@ from functools import partial
 from typing import TypeVar, cast
 
 from shoal_contract.errors import ResourceExhausted, Unavailable
-from shoal_slice_node.adapters.archive import Archive
 from shoal_slice_node.adapters.commit_loop import JournalThread
-from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.limits import ARCHIVE_RETRY_MS
+from shoal_slice_node.storage.archive import Archive
+from shoal_slice_node.storage.journal_files import Journal
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")

@@ -18,13 +18,11 @@ from shoal_contract.own_memory import own_bytes
 from shoal_contract.tasks import OnFailure, Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.answer_room import AnswerRoom
-from shoal_slice_node.adapters.archive import Archive
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks
 from shoal_slice_node.adapters.frame_room import FrameRoom
-from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_STOP_S,
     PUMP_SLICE_MS,
@@ -37,13 +35,15 @@ from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.adapters.watchman import Watchman
 from shoal_slice_node.adapters.writers import Writers
+from shoal_slice_node.core.apply.records import Kind, encode_ownership
+from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.memory import MemoryPlan
 from shoal_slice_node.core.node.commit import Item
-from shoal_slice_node.core.records import Kind, encode_ownership
-from shoal_slice_node.core.state import State
 from shoal_slice_node.core.turns import Done, Source, Work
+from shoal_slice_node.storage.archive import Archive
+from shoal_slice_node.storage.journal_files import Journal
 
 _log = logging.getLogger(__name__)
 

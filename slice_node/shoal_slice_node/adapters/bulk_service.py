@@ -29,8 +29,8 @@ from shoal_slice_node.adapters.limits import (
     VERIFICATIONS,
     VERIFY_TURN_S,
 )
-from shoal_slice_node.adapters.snapshot import Snapshot
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
+from shoal_slice_node.processes.snapshot import Snapshot
 
 SERVICE = "shoal.v1.BulkService"
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -12,20 +12,20 @@ from typing import Any
 from shoal_contract.errors import Corrupt, ShoalError
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.commit_loop import JournalThread
-from shoal_slice_node.adapters.journal_files import Journal
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
     DELTA_AGE_MS,
     DELTA_BYTES_MAX,
     DELTA_STALL_FACTOR,
     DELTA_TROUBLE_FACTOR,
-    IDLE_MS,
     IMPORT_STALL_FACTOR,
     TAIL_BYTES_MAX,
     TAIL_OPERATIONS_MAX,
 )
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core.state import State
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.processes.limits import IDLE_MS
+from shoal_slice_node.storage.journal_files import Journal
 
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from shoal_slice_node.adapters.archiving import ArchiveFigures
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import now_ms
 from shoal_slice_node.adapters.limits import FIGURES_KEPT_S
-from shoal_slice_node.adapters.mapped_memory import resident_bytes
-from shoal_slice_node.core.counters import Counters
+from shoal_slice_node.core.apply.counters import Counters
+from shoal_slice_node.storage.mapped_memory import resident_bytes
 
 
 class Figures:

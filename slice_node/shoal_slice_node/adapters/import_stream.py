@@ -1,7 +1,7 @@
 """One Import call: chunks in, journaled and applied among everybody's changes, answers out in order.
 
 A run is a producer and its chunks are numbered frames: a repeated chunk gets its first answer and changes nothing, over
-reconnects and restarts of either end. Not here: what an import does (core/imports).
+reconnects and restarts of either end. Not here: what an import does (core/apply/imports).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from shoal_slice_node.adapters.limits import (
     IMPORT_TURN_S,
 )
 from shoal_slice_node.adapters.unary import parse
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.frames import parse_import
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.producers import only_step
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
+from shoal_slice_node.core.checking.frames import parse_import
 from shoal_slice_node.core.node.commit import Item
-from shoal_slice_node.core.producers import only_step
-from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.rows.producer_row import decode_producer
 
 Context = grpc.aio.ServicerContext[Any, Any]

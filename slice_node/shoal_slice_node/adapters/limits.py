@@ -11,6 +11,7 @@ from shoal_slice_node.core.limits import (
     PARCEL_BYTES_MAX,
     PULL_BYTES_MAX,
 )
+from shoal_slice_node.storage.limits import APPEND_BYTES_MAX
 
 SESSION_BYTES_DEFAULT: Final = 2 << 20
 """Bytes of deliveries under way to one session (not yet taken by the transport): it lags above this."""
@@ -77,9 +78,6 @@ garbage."""
 IMPORT_TURN_S: Final = 60.0
 """How long an import may have its place while others wait. Who resumes it goes on where it was."""
 
-EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
-"""In one page of an export: about 200 KB, and 3 ms of the process that reads it."""
-
 EXPORTS: Final = PlacesLimits(places_max=2, places_each_max=1, waiting_max=100, waiting_each_max=25)
 VERIFICATIONS: Final = EXPORTS
 """Exports, and verifications, of one slice at a time: each is a process, and holds on to the pages of its snapshot.
@@ -87,9 +85,6 @@ Further ones wait for their turn: every executor of a cluster may ask at once, e
 
 VERIFY_TURN_S: Final = 600.0
 """How long a verification may have its place while others wait: one of a hundred million memberships takes less."""
-
-SNAPSHOT_END_S_MAX: Final = 5.0
-"""How long such a process may take to notice that nobody listens; then it is killed."""
 
 SNAPSHOT_STALL_S: Final = 60.0
 """How long the client of an export or a verification may read or send nothing: it holds one of few places meanwhile."""
@@ -100,43 +95,6 @@ SNAPSHOT_STALL_CROWDED_S: Final = 5.0
 SNAPSHOT_MESSAGE_S: Final = 0.25
 """What a client may take for each page or chunk, on average, while others wait, besides SNAPSHOT_STALL_CROWDED_S: at 6
 Mbit/s for a page. A million memberships take two minutes then, at most."""
-
-SNAPSHOT_NICENESS: Final = 5
-"""Of such a process: broker and checkpointer go first."""
-
-STORE_BYTES_MAX: Final = 256 << 30
-"""LMDB's map: address space, not disk. A store that outgrows it answers ResourceExhausted."""
-
-STORE_READERS_MAX: Final = 126
-"""Read transactions at a time, LMDB's own default: 13 of the broker, as many of each snapshot process."""
-
-STORE_MEMORY_SHARE: Final = 2
-"""A store below one such share of the machine's memory is read with its neighbours, and warmed after a start."""
-
-LOG_PART_BYTES_MAX: Final = 4000
-"""A log row is split above this: a value of one LMDB overflow page (4096 less its header, and some room) needs no
-search for pages in a row."""
-
-CHECKPOINTER_RESIDENT_BYTES_MAX: Final = 96 << 20
-"""A checkpointer that is at rest and larger than this starts itself anew."""
-
-CHECKPOINTER_ANSWER_S_MAX: Final = 300
-"""A checkpointer that has not committed by then counts as dead."""
-
-LOCK_WAIT_S_MAX: Final = 30
-"""How long a start waits for the checkpointer of a killed predecessor to finish its commit and let go of the folder."""
-
-LOCK_RETRY_S: Final = 0.02
-"""Between two looks whether it has."""
-
-SEGMENT_BYTES: Final = 64 << 20
-"""A journal segment: preallocated, so that an fdatasync writes no metadata."""
-
-APPEND_BYTES_MAX: Final = 32 << 20
-"""One append to the journal: fits a segment, above one record's bound."""
-
-ZERO_FILL_BYTES: Final = 256 << 10
-"""A segment is zeroed ahead in steps of so many bytes, each synced: it never queues much before an append's sync."""
 
 OPERATION_US: Final = 5
 """What applying one operation takes, about: a slice that it would make too long ends before it."""
@@ -315,9 +273,6 @@ ARCHIVE_EVERY_S_DEFAULT: Final = 0
 TICK_MS: Final = 20
 """How often maintenance looks for work: acks to journal, keys to trim, rows to reclaim, leases to end."""
 
-IDLE_MS: Final = 3_000
-"""After so long without a change the checkpoint's pages leave the resident memory."""
-
 SESSIONS_MAX: Final = 50_000
 """Open sessions and unary calls at a time: file descriptors, and about 50 KB each."""
 
@@ -333,9 +288,6 @@ CHECKPOINT_RETRY_MS: Final = 1_000
 
 ARCHIVE_RETRY_MS: Final = 5_000
 """Between attempts when the archive's volume is full or gone: the journal grows meanwhile, serving goes on."""
-
-ARCHIVE_COPY_BYTES: Final = 1 << 20
-"""Copied to the archive at one go, where a segment cannot be linked: the loop waits for no more than that."""
 
 LEASE_S: Final = 10
 """A node silent for so long is gone: long enough for a stall, short enough for a takeover."""
@@ -356,14 +308,9 @@ each sync, and everybody's answer waits for that. Python's own 5 ms made it 10 t
 CHECKPOINT_STOP_S: Final = 60
 """How long a clean stop waits for its checkpoint before it leaves the rest to the journal."""
 
-PROBLEMS_MAX: Final = 1_000
-"""Problems that an offline check lists for one pass: one cause makes many, and a report is read by a person."""
-
 assert ACK_FLUSH_MS >= TICK_MS
-assert APPEND_BYTES_MAX < SEGMENT_BYTES
 assert BATCH_BYTES_MAX + REQUEST_BYTES_MAX < APPEND_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < PENDING_BYTES_DEFAULT
-assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
 assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
 assert IMPORT_STALL_CROWDED_S < IMPORT_STALL_S
 assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR

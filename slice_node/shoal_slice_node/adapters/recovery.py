@@ -16,16 +16,16 @@ from uuid import uuid4
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Conflict
 from shoal_slice_node.adapters.checkpoints import Checkpoints
-from shoal_slice_node.adapters.data_folder import JOURNAL_FOLDER, STORE_FOLDER
-from shoal_slice_node.adapters.files import DiskFiles
-from shoal_slice_node.adapters.journal_files import Journal
-from shoal_slice_node.adapters.journal_reader import list_segments
-from shoal_slice_node.adapters.journal_segment import read_head
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, DELTA_STALL_FACTOR, LOOP_SLICE_MS
-from shoal_slice_node.adapters.lmdb_layout import DATA_FILE, is_made
-from shoal_slice_node.adapters.lmdb_tables import LmdbBase
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.node.replica import Replica
+from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.storage.files import DiskFiles
+from shoal_slice_node.storage.journal_files import Journal
+from shoal_slice_node.storage.journal_reader import list_segments
+from shoal_slice_node.storage.journal_segment import read_head
+from shoal_slice_node.storage.lmdb_layout import DATA_FILE, is_made
+from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 _log = logging.getLogger(__name__)
 

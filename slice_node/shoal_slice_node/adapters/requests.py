@@ -9,11 +9,11 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import DESCRIBED_BYTES_MAX, LARGE_ANSWER_BYTES
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.frames import Checked
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
+from shoal_slice_node.core.checking.frames import Checked
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.requests import as_shoal_error
-from shoal_slice_node.core.records import ChangeHead, Kind, encode_change
 from shoal_slice_node.core.turns import Source, Work
 
 Answered = Callable[[wire.Answer], None]

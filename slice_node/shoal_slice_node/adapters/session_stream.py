@@ -29,10 +29,10 @@ from shoal_slice_node.adapters.limits import (
     RESETS_PER_RESPONSE_MAX,
     RESPONSE_BYTES_MAX,
 )
-from shoal_slice_node.core.frames import parse_change
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
+from shoal_slice_node.core.checking.frames import parse_change
+from shoal_slice_node.core.checking.session_frames import parse_request
 from shoal_slice_node.core.node import requests as node_requests
-from shoal_slice_node.core.records import NO_PRODUCER, ChangeHead
-from shoal_slice_node.core.session_frames import parse_request
 from shoal_slice_node.core.turns import Source
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shoal_slice_node.adapters.checkpointer import Checkpointer
-from shoal_slice_node.adapters.folder_lock import lock_folder
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
-from shoal_slice_node.adapters.lmdb_layout import DATA_FILE
-from shoal_slice_node.adapters.lmdb_tables import LmdbBase
-from shoal_slice_node.core.delta import Delta
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.processes.checkpointer import Checkpointer
+from shoal_slice_node.storage.folder_lock import lock_folder
+from shoal_slice_node.storage.lmdb_layout import DATA_FILE
+from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 _log = logging.getLogger(__name__)
 

@@ -27,12 +27,12 @@ from shoal_slice_node.adapters.limits import (
     STEP_WATCH_MS,
     UNREAD_LOOK_MS,
 )
-from shoal_slice_node.adapters.mapped_memory import give_back
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.storage.mapped_memory import give_back
 
 _log = logging.getLogger(__name__)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.effects import Bound, Effects, Grown, Purged, Unbound
+from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
@@ -20,7 +22,6 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.effects import Bound, Effects, Grown, Purged, Unbound
 from shoal_slice_node.core.limits import (
     DISSOLVED_AT_ONCE_MAX,
     PUMP_TURN_BINDINGS,
@@ -28,7 +29,6 @@ from shoal_slice_node.core.limits import (
     PUMP_TURN_HANDLES,
     PUMP_TURN_ROWS,
 )
-from shoal_slice_node.core.state import State
 
 
 class Dispatcher:

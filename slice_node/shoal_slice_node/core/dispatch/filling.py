@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from shoal_slice_node.core.apply.log_rows import LogRows
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.streams import Returned, Stream
 from shoal_slice_node.core.limits import PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
-from shoal_slice_node.core.log_rows import LogRows
 from shoal_slice_node.core.rows.key_row import KeyRow
-from shoal_slice_node.core.state import State
-from shoal_slice_node.core.undone import Undone, undone
 
 
 class Piece(NamedTuple):

@@ -11,11 +11,11 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.filling import Piece
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Out, Stream
-from shoal_slice_node.core.effects import Grown
 from shoal_slice_node.core.limits import (
     DONE_RANGES_MAX,
     GIVEN_AT_ONCE_MAX,

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from itertools import islice
 
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN, DONE_RANGES_PER_COST, LOAD_DETAILS_PER_STEP
-from shoal_slice_node.core.queues import Queue
 from shoal_slice_node.core.rows.detail_row import KEY_ID, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import next_id
 from shoal_slice_node.core.rows.key_row import NAME
-from shoal_slice_node.core.state import State
 
 _RANGES_COST_PER_STEP = 2 * BUCKET_ENTRIES_MEAN
 """Where there are many done ranges, a bucket takes several steps: these count as much as two buckets."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
+from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.filling import Piece
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
@@ -21,7 +22,6 @@ from shoal_slice_node.core.limits import (
     PARCEL_OVERHEAD_BYTES,
     STREAM_BYTES,
 )
-from shoal_slice_node.core.state import State
 
 _LOOKS_FOR_A_PARCEL = 8
 """A stream that fits none of so many waiting parcels of its piece gets one of its own."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.records import Kind, encode_acks
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
-from shoal_slice_node.core.effects import Effects
 from shoal_slice_node.core.limits import ACK_COST_PER_RECORD, ACK_RECORDS_PER_TURN
 from shoal_slice_node.core.node.commit import Commit, Item
-from shoal_slice_node.core.records import Kind, encode_acks
 
 Tell = Callable[[ShoalError | None], None]
 

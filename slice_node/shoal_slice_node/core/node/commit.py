@@ -17,17 +17,17 @@ from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record, encode_record
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.engine import Engine
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.engine import Engine
+from shoal_slice_node.core.apply.prices import GrowingQueues, price
+from shoal_slice_node.core.checking.frames import Checked
 from shoal_slice_node.core.fair_queue import FairQueue
-from shoal_slice_node.core.frames import Checked
 from shoal_slice_node.core.limits import (
     APPLIED_WHOLE_MAX,
     BATCH_BYTES_MAX,
     BATCH_OPERATIONS_MAX,
     FAIR_BYTES_PER_OPERATION,
 )
-from shoal_slice_node.core.prices import GrowingQueues, price
 from shoal_slice_node.core.turns import Work, finish
 
 _log = logging.getLogger(__name__)

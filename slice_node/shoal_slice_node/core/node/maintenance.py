@@ -6,17 +6,17 @@ import logging
 from collections.abc import Callable, Sequence
 
 from shoal_contract.errors import ShoalError
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.records import Kind, encode_reclaim, encode_trims
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.background.idle_producers import IdleProducers
+from shoal_slice_node.core.background.key_walk import KeyWalk
+from shoal_slice_node.core.background.reclaim_list import ReclaimList
+from shoal_slice_node.core.background.trimmer import Trimmer
 from shoal_slice_node.core.dispatch.pulling import Puller
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.idle_producers import IdleProducers
-from shoal_slice_node.core.key_walk import KeyWalk
 from shoal_slice_node.core.limits import ACK_FLUSH_MS, LEASES_PER_TURN, PRODUCER_IDLE_MS, RECLAIM_COST_PER_TURN
 from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import Commit, Item
-from shoal_slice_node.core.reclaim_list import ReclaimList
-from shoal_slice_node.core.records import Kind, encode_reclaim, encode_trims
-from shoal_slice_node.core.state import State
-from shoal_slice_node.core.trimmer import Trimmer
 
 _log = logging.getLogger(__name__)
 

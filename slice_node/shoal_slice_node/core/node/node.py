@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.engine import Engine
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.background.reclaim_list import ReclaimList
+from shoal_slice_node.core.background.trimmer import Trimmer
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.pulling import Puller
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import NODE, Commit, Item
 from shoal_slice_node.core.node.maintenance import Maintenance
-from shoal_slice_node.core.reclaim_list import ReclaimList
-from shoal_slice_node.core.state import State
-from shoal_slice_node.core.trimmer import Trimmer
 from shoal_slice_node.core.turns import Done, Source, Turns, Work
 
 

@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Callable
 
 from shoal_contract.journal_record import Record
-from shoal_slice_node.core.counters import Counters
+from shoal_slice_node.core.apply.counters import Counters
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.engine import Engine
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.dispatch.shares import DispatchShares
-from shoal_slice_node.core.effects import Effects
-from shoal_slice_node.core.engine import Engine
 from shoal_slice_node.core.limits import RECOVERED_KEYS_MAX
 from shoal_slice_node.core.node.node import Node
-from shoal_slice_node.core.state import State
-from shoal_slice_node.core.tables import Tables
-from shoal_slice_node.core.watch import Watch
+from shoal_slice_node.core.tables.tables import Tables
 
 
 class Replica:

@@ -13,6 +13,13 @@ from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
 from shoal_contract.limits import WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX
 from shoal_contract.names import check_name, show
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.checking.session_frames import (
+    check_ack,
+    check_attach,
+    check_describe,
+    check_detach,
+    count_acks,
+)
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
@@ -25,10 +32,9 @@ from shoal_slice_node.core.limits import (
     WINDOW_BYTES_DEFAULT,
 )
 from shoal_slice_node.core.node.node import Node
-from shoal_slice_node.core.reading import describe as describe_work
-from shoal_slice_node.core.reading import peek
+from shoal_slice_node.core.read.reading import describe as describe_work
+from shoal_slice_node.core.read.reading import peek
 from shoal_slice_node.core.rows.key_row import ID
-from shoal_slice_node.core.session_frames import check_ack, check_attach, check_describe, check_detach, count_acks
 from shoal_slice_node.core.turns import Source, Work
 
 _Held = tuple[Attachment, int, int]

@@ -1,0 +1,314 @@
+"""Bind and unbind. Each request is all or nothing: everything is checked before anything changes.
+
+Names were checked with the frame (core/checking/frames). What the tables decide is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.effects import Bound, Unbound
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import (
+    APPLIED_PER_STEP,
+    AWAY_RANGES_MAX,
+    BINDINGS_PER_QUEUE_MAX,
+    DONE_RANGES_PER_APPLIED,
+)
+from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail, detail_key, encode_detail
+from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of
+from shoal_slice_node.core.turns import Work
+
+
+def existing_queue(state: State, name: bytes) -> Queue:
+    """Raises NoSuchQueue."""
+    queue = state.load_queue(name)
+    if queue is None:
+        shown = state.refusals.shown(name)
+        raise NoSuchQueue(f"queue {shown} is not declared on this slice", subject=shown)
+    return queue
+
+
+def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> Work[list[int]]:
+    """The offset for each key from which messages will be seen; the same again for what was bound before.
+
+    Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
+    """
+    queue = existing_queue(state, name)
+    full_names = state.owned_names(keys)
+    if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and _fits_step(state, queue, full_names):
+        _check_bind(state, queue, full_names, start, start_value)
+        return bind_resolved(state, queue, full_names, start, start_value)
+    yield from check_binding_count(state, queue, full_names)
+    for names in _pieces(state, queue, full_names):
+        _check_bind(state, queue, names, start, start_value)
+        queue.forget_buckets()
+        yield
+    offsets: list[int] = []
+    for names in _pieces(state, queue, full_names):
+        offsets += bind_resolved(state, queue, names, start, start_value)
+        queue.forget_buckets()
+        yield
+    return offsets
+
+
+def _fits_step(state: State, queue: Queue, names: list[bytes]) -> bool:
+    if len(names) > APPLIED_PER_STEP:
+        return False
+    return not queue.details or sum(_cost(state, queue, name) for name in names) <= APPLIED_PER_STEP
+
+
+def _pieces(state: State, queue: Queue, names: list[bytes]) -> Iterator[list[bytes]]:
+    """For a step each: one name, or several that cost at most APPLIED_PER_STEP."""
+    if not queue.details:
+        for position in range(0, len(names), APPLIED_PER_STEP):
+            yield names[position : position + APPLIED_PER_STEP]
+        return
+    piece: list[bytes] = []
+    left = APPLIED_PER_STEP
+    for name in names:
+        cost = _cost(state, queue, name)
+        if piece and cost > left:
+            yield piece
+            piece, left = [], APPLIED_PER_STEP
+        piece.append(name)
+        left -= cost
+    if piece:
+        yield piece
+
+
+def _cost(state: State, queue: Queue, full_name: bytes) -> int:
+    """In keys without done ranges."""
+    row = state.tables.key.get(full_name)
+    detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
+    return 1 if detail_row is None else 1 + count_done(detail_row) // DONE_RANGES_PER_APPLIED
+
+
+def _check_bind(state: State, queue: Queue, full_names: list[bytes], start: int, start_value: int) -> None:
+    """Raises ResourceExhausted, OutOfRange."""
+    if queue.details:
+        check_done_ranges(state, queue, full_names)
+    if start == wire.START_OFFSET:
+        check_offsets(state, queue, full_names, start_value)
+
+
+def bind_resolved(
+    state: State, queue: Queue, full_names: list[bytes], start: int = wire.START_UNSPECIFIED, start_value: int = 0
+) -> list[int]:
+    """As `bind`, everything checked."""
+    key_get, add, queue_id = state.tables.key.get, state.add_member, queue.id
+    watched = queue_id in state.watch.queues
+    plain = start == wire.START_UNSPECIFIED
+    offsets: list[int] = []
+    added = 0
+    for full_name in full_names:
+        row = key_get(full_name)
+        if row is None:
+            row = state.create_key(full_name)
+        key_id = row[ID]
+        bucket = queue.bucket(key_id)
+        offset = bucket.starts.get(key_id)
+        if offset is None:
+            offset = head_of(row) if plain else _start(row, start, start_value)
+            bucket.starts[key_id] = offset
+            if queue.details:
+                _rebind(state, queue, key_id, offset)
+            cursor, head = bucket.cursor(key_id), head_of(row)
+            if cursor < head:
+                state.bind_backs.note(state.lsn, queue_id, key_id, offset, cursor, head)
+            add(key_id, queue_id)
+            added += 1
+            if watched:
+                state.effects.bound.add(key_id)
+                state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
+        offsets.append(offset)
+    if added:
+        queue.bindings += added
+        queue.save()
+    return offsets
+
+
+def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> Work[None]:
+    """Keys that are bound already count once. Raises ResourceExhausted."""
+    value, limit = queue.bindings + len(full_names), BINDINGS_PER_QUEUE_MAX
+    if value > limit:
+        new: set[bytes] = set()
+        for names in _pieces(state, queue, full_names):
+            new.update(name for name in names if not is_bound(state, queue, name))
+            queue.forget_buckets()
+            yield
+        value = queue.bindings + len(new)
+    if value > limit:
+        raise ResourceExhausted(
+            f"queue {state.refusals.shown(queue.name)} would have {value} bindings on this slice; the limit is {limit}",
+            subject="bindings per queue",
+            limit=limit,
+            value=value,
+        )
+
+
+def is_bound(state: State, queue: Queue, full_name: bytes) -> bool:
+    row = state.tables.key.get(full_name)
+    return row is not None and row[ID] in queue.bucket(row[ID]).starts
+
+
+def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> None:
+    """Each time away becomes a done range of what a binding still has to get: their number is bounded. What is bound
+    already stays as it is.
+
+    Raises ResourceExhausted.
+    """
+    for full_name in full_names:
+        row = state.tables.key.get(full_name)
+        detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
+        if detail_row is None or count_done(detail_row) < AWAY_RANGES_MAX or is_bound(state, queue, full_name):
+            continue
+        name, key = state.refusals.shown(queue.name), state.refusals.shown(full_name[NAME])
+        raise ResourceExhausted(
+            f"what queue {name} still has to get of key {key} is in {AWAY_RANGES_MAX} stretches, as"
+            " many as may be: consume some of it, purge the queue, or unbind the key with discard",
+            subject="done ranges of a binding",
+            limit=AWAY_RANGES_MAX,
+            value=AWAY_RANGES_MAX + 1,
+        )
+
+
+def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int) -> None:
+    """What is bound already stays as it is, whatever the key still keeps. Raises OutOfRange."""
+    for full_name in full_names:
+        row = state.tables.key.get(full_name)
+        key = None if row is None else decode_key(row)
+        if key and key.id in queue.bucket(key.id).starts:
+            continue
+        low, head = (key.low, key.head) if key else (0, 0)
+        if key is None or not low <= offset <= head:
+            kept = f"{low} to {head}" if key else "none: the key has no messages"
+            shown = state.refusals.shown(full_name[NAME])
+            raise OutOfRange(
+                f"key {shown}: offset {offset} asked for; there are {kept}",
+                subject=shown,
+                limit=head if offset > head else low,
+                value=offset,
+            )
+
+
+def _start(row: bytes, start: int, value: int) -> int:
+    key = decode_key(row)
+    if start == wire.START_EARLIEST:
+        return key.low
+    if start == wire.START_LAST:
+        return max(key.low, key.head - value)
+    return value
+
+
+def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
+    """Live again, from `start`, besides what it still had to get below it: the time away is a done range. From `start`
+    on all is seen, whatever was done of it before."""
+    row = state.tables.detail.get(detail_key(queue.id, key_id))
+    if row is None:
+        return
+    detail = decode_detail(row)
+    assert detail.ended, "a binding that is not in its bucket has ended"
+    state.tables.ended.remove(key_id, queue.id)
+    cursor = min(detail.cursor, start)
+    detail.done.cut_above(start)
+    if start >= detail.end:
+        detail.done.add(detail.end, start)
+    queue.bucket(key_id).put(key_id, start, cursor)
+    save_detail(state, queue, key_id, Detail(start, cursor, 0, detail.done))
+
+
+def save_detail(state: State, queue: Queue, key_id: bytes, detail: Detail) -> None:
+    """Writes a detail row that exists, or deletes it where a live binding needs none. The caller saves the queue."""
+    if detail.ended or detail.done:
+        state.tables.detail.put(detail_key(queue.id, key_id), encode_detail(detail))
+    else:
+        state.tables.detail.delete(detail_key(queue.id, key_id))
+        queue.details -= 1
+
+
+def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> Work[list[int]]:
+    """For each key the first offset that will not be seen; 0 if it was not bound.
+
+    Raises NoSuchQueue, NotOwner.
+    """
+    queue = existing_queue(state, name)
+    full_names = state.owned_names(keys)
+    if _fits_step(state, queue, full_names):
+        return _unbind(state, queue, full_names, discard)
+    offsets: list[int] = []
+    for names in _pieces(state, queue, full_names):
+        offsets += _unbind(state, queue, names, discard)
+        queue.forget_buckets()
+        yield
+    return offsets
+
+
+def _unbind(state: State, queue: Queue, full_names: list[bytes], discard: bool) -> list[int]:
+    key_get = state.tables.key.get
+    offsets: list[int] = []
+    removed, details = 0, queue.details
+    for full_name in full_names:
+        row = key_get(full_name)
+        if row is None:
+            offsets.append(0)
+            continue
+        key_id = row[ID]
+        if key_id in queue.bucket(key_id).starts:
+            offsets.append(end_binding(state, queue, key_id, row, discard))
+            removed += 1
+        else:
+            offsets.append(0)
+            if discard and queue.details:
+                discard_ended(state, queue, key_id)
+    if removed or details != queue.details:
+        queue.bindings -= removed
+        queue.save()
+    return offsets
+
+
+def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, discard: bool) -> int:
+    """Takes one binding out of its bucket; keeps its backlog as an ended one. Returns its end. The caller saves."""
+    bucket = queue.bucket(key_id)
+    start, cursor, head = bucket.starts[key_id], bucket.cursor(key_id), head_of(key_row)
+    bucket.pop(key_id)
+    state.remove_member(key_id, queue.id)
+    detail = None
+    if queue.details:
+        row = state.tables.detail.get(detail_key(queue.id, key_id))
+        detail = None if row is None else decode_detail(row)
+    keeps = cursor < head and not discard
+    if keeps:
+        if detail is None:
+            detail = Detail(start, cursor)
+            queue.details += 1
+        detail.start, detail.cursor, detail.end = start, cursor, head
+        save_detail(state, queue, key_id, detail)
+        state.tables.ended.add(key_id, queue.id)
+    elif detail is not None:
+        _delete_detail(state, queue, key_id)
+    if cursor < head:
+        state.effects.moved.append(key_id)
+    if queue.id in state.watch.queues:
+        state.effects.events.append(Unbound(queue.id, key_id, head if keeps else 0))
+    return head
+
+
+def _delete_detail(state: State, queue: Queue, key_id: bytes) -> None:
+    state.tables.detail.delete(detail_key(queue.id, key_id))
+    queue.details -= 1
+
+
+def discard_ended(state: State, queue: Queue, key_id: bytes) -> None:
+    """Drops the backlog of an ended binding, if there is one."""
+    row = state.tables.detail.get(detail_key(queue.id, key_id))
+    if row is None:
+        return
+    _delete_detail(state, queue, key_id)
+    state.remove_ended(key_id, queue.id)
+    state.effects.moved.append(key_id)
+    if queue.id in state.watch.queues:
+        state.effects.events.append(Unbound(queue.id, key_id, 0))

@@ -1,0 +1,64 @@
+"""Declare: makes a queue at its home, and its parts elsewhere.
+
+A queue that is dropped and declared again is another one. Its home gives each life an incarnation, which grows; a part
+on another slice is declared with it. So a declare that was under way while the queue was dropped brings nothing back
+where a newer life is known, and what it leaves elsewhere can be told from it and swept.
+"""
+
+from __future__ import annotations
+
+from shoal_contract.errors import Conflict, NoSuchQueue
+from shoal_slice_node.core.apply.binding_budget import BindingBudget
+from shoal_slice_node.core.apply.drops import drop
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.state import State
+
+
+def declare(state: State, name: bytes, expires_after_s: int, incarnation: int, dropping: BindingBudget) -> int:
+    """Makes a queue, or its part on this slice, unless it is there. Returns its incarnation.
+
+    `incarnation`: the one that the queue's home gave it, 0 at the home. A part of an older one is dropped and made
+    anew. Raises Conflict if the queue exists with other options, NoSuchQueue for an incarnation that is over.
+    """
+    queue = state.load_queue(name)
+    if incarnation:
+        queue = _of_incarnation(state, name, queue, incarnation, dropping)
+    if queue is None:
+        return state.create_queue(name, expires_after_s, incarnation or state.new_incarnation(name)).incarnation
+    if queue.expires_after_s != expires_after_s:
+        shown = state.refusals.shown(name)
+        raise Conflict(
+            f"queue {shown} exists with expires_after_s={queue.expires_after_s}, not {expires_after_s}",
+            subject=shown,
+            limit=queue.expires_after_s,
+            value=expires_after_s,
+        )
+    if incarnation and not queue.incarnation:
+        queue.incarnation = incarnation
+        queue.save()
+    return queue.incarnation
+
+
+def _of_incarnation(
+    state: State, name: bytes, queue: Queue | None, incarnation: int, dropping: BindingBudget
+) -> Queue | None:
+    """Returns the part of this incarnation, or of one not known; None if it is yet to be made. Raises NoSuchQueue."""
+    if queue is None:
+        if state.is_home(name):
+            raise _over(state, name, incarnation)
+        return None
+    if queue.incarnation > incarnation:
+        raise _over(state, name, incarnation)
+    if 0 < queue.incarnation < incarnation:
+        drop(state, name, 0, dropping)
+        return None
+    return queue
+
+
+def _over(state: State, name: bytes, incarnation: int) -> NoSuchQueue:
+    shown = state.refusals.shown(name)
+    return NoSuchQueue(
+        f"queue {shown} of incarnation {incarnation} was dropped; what has its name now, if anything, is another",
+        subject=shown,
+        value=incarnation,
+    )

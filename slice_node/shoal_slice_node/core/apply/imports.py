@@ -1,0 +1,111 @@
+"""Imports, the step of a bulk load: queues that are not there are made and bound at once; others are bound.
+
+Each queue's part of a step is all or nothing. Applied twice it changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from shoal_contract.errors import OutOfRange, ShoalError
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.binds import bind_resolved, check_binding_count, check_done_ranges, check_offsets
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.records import ChangeHead
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.rows.key_row import ID, head_of
+from shoal_slice_node.core.rows.producer_row import decode_producer
+from shoal_slice_node.core.rows.small_rows import decode_partition
+from shoal_slice_node.core.turns import Work, finish
+
+Refuse = Callable[[int, ShoalError], wire.Refusal]
+
+
+def check_next_chunk(state: State, head: ChangeHead) -> None:
+    """Raises OutOfRange where chunks before this one are missing: they were not written, the disk being full."""
+    row = state.tables.producer.get(head.producer)
+    last = 0 if row is None else decode_producer(row).last
+    if head.sequence != last + 1:
+        raise OutOfRange(
+            f"chunk {head.sequence} of the run may not come yet: the last was {last}",
+            subject="chunk",
+            limit=last + 1,
+            value=head.sequence,
+        )
+
+
+def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> Work[wire.StepOutcome]:
+    """Counts what was made. `refuse(number of the queue, error)` gives the refusal to report."""
+    keys, starts = list(step.keys), list(step.starts)
+    outcome = wire.StepOutcome()
+    queues_made = bindings_made = position = 0
+    for number, (name, count) in enumerate(zip(step.queues, step.key_counts, strict=True)):
+        end = position + count
+        try:
+            made, bound = _import_queue(state, name, keys[position:end], starts[position:end])
+            queues_made += made
+            bindings_made += bound
+        except ShoalError as error:
+            outcome.refusals.append(refuse(number, error))
+        position = end
+        yield
+    outcome.queues_made = queues_made
+    outcome.bindings_made = bindings_made
+    return outcome
+
+
+def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence[int]) -> tuple[bool, int]:
+    """Whether the queue was made; how many bindings. Raises NotOwner, OutOfRange, ResourceExhausted."""
+    full_names = state.owned_names(keys)
+    found = state.load_queue(name)
+    queue = found or Queue(state.tables, b"", name, 0, state.new_incarnation(name))
+    finish(check_binding_count(state, queue, full_names))
+    if queue.details:
+        check_done_ranges(state, queue, full_names)
+    by_start = _by_start(full_names, starts)
+    for start, names in by_start:
+        if start:
+            check_offsets(state, queue, _old_or_elsewhere(state, names, start), start)
+    if found is None:
+        state.place_queue(queue)
+    before = queue.bindings
+    for start, names in by_start:
+        if found is None and not start:
+            _bind_new(state, queue, names)
+        else:
+            bind_resolved(state, queue, names, wire.START_OFFSET if start else wire.START_UNSPECIFIED, start)
+    if found is None:
+        queue.save()
+    return found is None, queue.bindings - before
+
+
+def _old_or_elsewhere(state: State, full_names: list[bytes], start: int) -> list[bytes]:
+    """Without those keys that are not there and would begin at `start` anyhow."""
+    tables = state.tables
+
+    def would_begin(full_name: bytes) -> bool:
+        return decode_partition(tables.partition.get(full_name[:2])).floor + 1 == start
+
+    return [name for name in full_names if tables.key.get(name) is not None or not would_begin(name)]
+
+
+def _bind_new(state: State, queue: Queue, full_names: list[bytes]) -> None:
+    """As `bind_resolved` from now, for a queue that was placed just now and has no row yet: nobody watches it, it has
+    one bucket and no details. The hot path of imports. The caller saves."""
+    key_get, add, queue_id = state.tables.key.get, state.tables.binding.add, queue.id
+    starts = queue.first_bucket.starts
+    for full_name in full_names:
+        row = key_get(full_name) or state.create_key(full_name)
+        key_id = row[ID]
+        if key_id not in starts:
+            starts[key_id] = head_of(row)
+            add(key_id, queue_id)
+    queue.bindings = len(starts)
+
+
+def _by_start(full_names: list[bytes], starts: Sequence[int]) -> list[tuple[int, list[bytes]]]:
+    if not any(starts):
+        return [(0, full_names)] if full_names else []
+    pairs = sorted(zip(starts, full_names, strict=True))
+    return [(start, [name for _, name in run]) for start, run in groupby(pairs, lambda pair: pair[0])]

@@ -1,0 +1,53 @@
+"""What the slice's logs keep, summed up: plain additions with each publish and each trim, saved with each checkpoint.
+
+Not part of what records do: a store without the row (made before there was one) is counted once, when it is opened.
+"""
+
+from __future__ import annotations
+
+from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, is_kept
+from shoal_slice_node.core.rows.log_row import decode_log
+from shoal_slice_node.core.rows.small_rows import KEPT, decode_kept, encode_kept
+from shoal_slice_node.core.tables.tables import Tables
+
+
+class Kept:
+    """Invariant: over all keys, `messages` is the sum of head - low, `body_bytes` that of the bodies in between."""
+
+    __slots__ = ("_tables", "body_bytes", "messages")
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.messages = 0
+        self.body_bytes = 0
+        row = tables.meta.get(KEPT)
+        if row is not None:
+            self.messages, self.body_bytes = decode_kept(row)
+        else:
+            self._count()
+
+    def _count(self) -> None:
+        for _, row in self._tables.key.scan():
+            if is_kept(row):
+                key = decode_key(row)
+                self.messages += key.head - key.low
+                self.body_bytes += key.body_bytes - self._bytes_before(key, key.low)
+
+    def trimmed(self, key: KeyRow, new_low: int) -> None:
+        """`key`: its row before; its log still has what goes. `new_low`: the first offset of a row, or the head."""
+        self.messages -= new_low - key.low
+        self.body_bytes -= self._bytes_before(key, new_low) - self._bytes_before(key, key.low)
+
+    def _bytes_before(self, key: KeyRow, offset: int) -> int:
+        if offset >= key.head:
+            return key.body_bytes
+        found = next(self._tables.log.read(key.id, key.low, offset), None)
+        if found is None:  # A damaged log: the check's business, not that of a sum.
+            return key.body_bytes
+        return decode_log(found[1]).body_bytes_before
+
+    def save(self) -> None:
+        """To be called before each freeze of the tables."""
+        row = encode_kept(self.messages, self.body_bytes)
+        if self._tables.meta.get(KEPT) != row:
+            self._tables.meta.put(KEPT, row)

@@ -1,0 +1,124 @@
+"""A key's log rows by their offsets, for one step of work: neighbours share what was read.
+
+Belongs here: which rows are read, passed by or taken apart, and what that costs. Not here: what is done of them
+(undone), what they measure (backlog).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from shoal_contract.chunk import cut_chunk, read_stored_chunk
+from shoal_contract.wire.common_pb2 import Chunk
+from shoal_slice_node.core.limits import (
+    CUT_CHUNK_BYTES_MIN,
+    CUT_MESSAGES_PER_COST,
+    CUT_SHARE,
+    LOG_BYTES_PASSED_MAX,
+    LOG_BYTES_PER_COST,
+    LOG_ROWS_PASSED_MAX,
+)
+from shoal_slice_node.core.rows.key_row import KeyRow
+from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
+from shoal_slice_node.core.tables.tables import Logs
+
+
+class StoredChunk:
+    """One log row: the chunk with the messages first <= o < end. Rows never change, so it may be kept."""
+
+    __slots__ = ("_chunk", "_opened", "_row", "end", "first", "header")
+
+    def __init__(self, first: int, row: bytes) -> None:
+        self._row = row
+        self._chunk: bytes | None = None
+        self._opened: Chunk | None = None
+        self.first = first
+        self.header = decode_log(row)
+        self.end = first + self.header.messages
+
+    @property
+    def chunk(self) -> bytes:
+        """As it was published."""
+        if self._chunk is None:
+            self._chunk = chunk_of(self._row)
+        return self._chunk
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    def opened(self) -> Chunk:
+        """The same, taken apart once."""
+        if self._opened is None:
+            self._opened = read_stored_chunk(self.chunk)
+        return self._opened
+
+
+class Part(NamedTuple):
+    """A chunk in which some messages travel, and the offset of its first."""
+
+    first: int
+    chunk: bytes
+
+
+class LogRows:
+    """Of one key. Offsets that ascend read each row once; rows on the way to a later one are passed by where they are
+    few, else the later one is sought.
+
+    `cost`: counts up, in small rows, what was passed by, was large or was taken apart. `pause` before others may change
+    the log.
+    """
+
+    __slots__ = ("_found", "_from", "_key", "_logs", "_rows", "cost")
+
+    def __init__(self, logs: Logs, key: KeyRow) -> None:
+        self._logs = logs
+        self._key = key
+        self._rows: Iterator[tuple[int, bytes]] = iter(())
+        """Rows behind the one that was found last."""
+        self._found: StoredChunk | None = None
+        self._from = 0
+        """Offsets from here to the end of `_found` are answered by it."""
+        self.cost = 0
+
+    def pause(self) -> None:
+        """The log may change before the next question: rows are looked for anew."""
+        self._rows = iter(())
+
+    def at(self, offset: int) -> StoredChunk | None:
+        """The row that holds `offset`, else the next there is; None at the head."""
+        found = self._found
+        if offset >= self._key.head:
+            return None
+        if found is not None and self._from <= offset < found.end:
+            return found
+        found = self._next(offset, LOG_ROWS_PASSED_MAX) if found is not None and offset >= found.end else None
+        if found is None:
+            self._rows = self._logs.read(self._key.id, self._key.low, offset)
+            found = self._next(offset, 2)
+        if found is None or found.first >= self._key.head:  # Trimmed since the key was read, and others published.
+            return None
+        self._found, self._from = found, min(offset, found.first)
+        return found
+
+    def part(self, stored: StoredChunk, low: int, to: int) -> Part:
+        """What the messages low <= o < to of a chunk travel in: the whole, or without the rest if that is much more."""
+        chunk = stored.chunk
+        if (to - low) * CUT_SHARE >= stored.header.messages or len(chunk) < CUT_CHUNK_BYTES_MIN:
+            return Part(stored.first, chunk)
+        if not stored.is_open:
+            self.cost += len(chunk) // LOG_BYTES_PER_COST + stored.header.messages // CUT_MESSAGES_PER_COST
+        return Part(low, cut_chunk(stored.opened(), low - stored.first, to - stored.first))
+
+    def _next(self, offset: int, rows_max: int) -> StoredChunk | None:
+        for first, row in islice(self._rows, rows_max):
+            self.cost += len(row) // LOG_BYTES_PER_COST
+            found = StoredChunk(first, row)
+            if found.end > offset:
+                return found
+            self.cost += 1
+            if len(row) > LOG_BYTES_PASSED_MAX:
+                return None  # The next ones may be as large.
+        return None

@@ -1,0 +1,56 @@
+"""Publish: one row in the key's log, however many queues are bound."""
+
+from __future__ import annotations
+
+from shoal_contract.errors import Unroutable
+from shoal_contract.names import DIRECT_PREFIX
+from shoal_slice_node.core.apply.binds import bind_resolved
+from shoal_slice_node.core.apply.effects import Grown
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.rows.key_row import ID, NAME, grown
+from shoal_slice_node.core.rows.log_row import encode_log
+
+
+def publish(
+    state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mandatory: bool, time_ms: int
+) -> tuple[int, int]:
+    """Returns (first offset, queues it was routed to); (0, 0) where nothing is bound, and then nothing is kept.
+
+    `measure`: (messages, body bytes) of the chunk, which was checked with its frame. Raises NotOwner; Unroutable if
+    mandatory and nothing is bound.
+    """
+    full_name = state.owned_name(key)
+    messages, body_bytes = measure
+    row = state.tables.key.get(full_name)
+    queues = 0 if row is None else state.tables.binding.count(row[ID])
+    if not queues and key[:1] == DIRECT_PREFIX:
+        queues = _bind_direct(state, full_name)
+        row = state.tables.key.get(full_name)
+    if row is None or not queues:
+        if mandatory:
+            shown = state.refusals.shown(key)
+            raise Unroutable(f"key {shown} has no bindings and the publish was mandatory", subject=shown)
+        state.effects.published.append(None)
+        state.counters.publishes += messages  # those that are kept are counted by step
+        return 0, 0
+    first, before, row = grown(row, messages, body_bytes)
+    key_id = row[ID]
+    state.tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))
+    state.tables.key.put(full_name, row)
+    kept = state.kept
+    kept.messages += messages
+    kept.body_bytes += body_bytes
+    effects = state.effects
+    effects.published.append((key_id, queues))
+    if key_id in state.watch.keys or key_id in effects.bound:
+        effects.events.append(Grown(key_id, full_name[NAME], first, messages, body_bytes, time_ms, chunk))
+    return first, queues
+
+
+def _bind_direct(state: State, full_name: bytes) -> int:
+    """A queue is bound to its direct key when that is first used. Returns how many bindings that made."""
+    queue = state.load_queue(full_name[3:])
+    if queue is None:
+        return 0
+    bind_resolved(state, queue, [full_name])
+    return 1

@@ -1,0 +1,122 @@
+"""Purge: a queue's backlog goes at once, and it stays bound. Deterministic, and in bounded parts.
+
+A part takes buckets of live bindings, lowest first, then ended bindings. A bucket with many done ranges takes several
+parts: each begins it anew, and passes by what has no backlog. Between two parts the queue may gain or lose buckets: one
+that splits moves entries up, to be met again; where buckets were joined, the purge begins anew.
+Bindings that have done ranges come in the last part, live or ended: some may have got them, or be bound again, since
+their bucket's turn.
+
+    position   u32 buckets that the queue had then (never 0) | u32 the bucket to go on with; equal: the last part
+"""
+
+from __future__ import annotations
+
+from shoal_slice_node.core.apply.binding_budget import BindingBudget
+from shoal_slice_node.core.apply.binds import discard_ended, existing_queue
+from shoal_slice_node.core.apply.effects import Purged
+from shoal_slice_node.core.apply.lookups import bound_key
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED
+from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done, count_done_offsets, cursor_and_end, detail_key
+from shoal_slice_node.core.rows.key_row import head_of
+from shoal_slice_node.core.rows.queue_row import Bucket
+
+
+def purge(state: State, name: bytes, position: int, budget: BindingBudget) -> tuple[int, int]:
+    """(messages dropped, position of what is left to purge; 0: nothing). Without budget nothing is done.
+
+    Raises NoSuchQueue.
+    """
+    queue = existing_queue(state, name)
+    buckets = queue.extra_buckets + 1
+    seen_buckets, number = position >> 32, position & 0xFFFFFFFF
+    if seen_buckets > buckets or number > seen_buckets:
+        number = 0
+    if budget.left <= 0:
+        return 0, buckets << 32 | min(number, buckets)
+    dropped = 0
+    while number < buckets and budget.left > 0:
+        messages, is_whole = _purge_bucket(state, queue, number, budget)
+        dropped += messages
+        number += is_whole
+    done = False
+    if number >= buckets and budget.left > 0:
+        dropped += _purge_details(state, queue, budget)
+        done = budget.left > 0
+    queue.save()
+    buckets = queue.extra_buckets + 1
+    return dropped, 0 if done else buckets << 32 | min(number, buckets)
+
+
+def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget) -> tuple[int, bool]:
+    """(messages dropped, whether this was all of it). One binding that has done ranges is purged whatever it costs."""
+    bucket = queue.numbered_bucket(number)
+    budget.left -= len(bucket.starts) + 1
+    dropped, met = 0, False
+    for key_id in bucket.starts:
+        head = head_of(bound_key(state.tables, key_id)[1])
+        if bucket.cursor(key_id) >= head:
+            continue
+        row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
+        if row is not None:
+            if met and budget.left <= 0:
+                return dropped, False
+            budget.left -= _ranges_cost(row)
+            met = True
+        dropped += _purge_live(state, queue, bucket, key_id, head, row)
+    return dropped, True
+
+
+def _ranges_cost(row: bytes) -> int:
+    return count_done(row) // DONE_RANGES_PER_APPLIED
+
+
+def _purge_live(state: State, queue: Queue, bucket: Bucket, key_id: bytes, head: int, row: bytes | None) -> int:
+    """Of a binding with a backlog. `row`: its detail, if it has one; nothing above its cursor is left to remember."""
+    messages = head - bucket.cursor(key_id)
+    if row is not None:
+        messages -= count_done_offsets(row)
+        state.tables.detail.delete(detail_key(queue.id, key_id))
+        queue.details -= 1
+    bucket.put(key_id, bucket.starts[key_id], head)
+    _tell(state, queue, key_id, head)
+    return messages
+
+
+def _purge_details(state: State, queue: Queue, budget: BindingBudget) -> int:
+    """Ended bindings hold nothing but their backlog: they go."""
+    dropped = 0
+    for key_id, row in _some_details(state, queue, budget):
+        cursor, end = cursor_and_end(row)
+        if end:
+            dropped += end - cursor - count_done_offsets(row)
+            discard_ended(state, queue, key_id)
+            continue
+        bucket = queue.bucket(key_id)
+        head = head_of(bound_key(state.tables, key_id)[1])
+        if bucket.cursor(key_id) < head:
+            dropped += _purge_live(state, queue, bucket, key_id, head, row)
+    return dropped
+
+
+def _some_details(state: State, queue: Queue, budget: BindingBudget) -> list[tuple[bytes, bytes]]:
+    """(key id, row) of as many as the budget has room for, and at least one, if any are left."""
+    found: list[tuple[bytes, bytes]] = []
+    if not queue.details:
+        return found
+    for row_key, row in state.tables.detail.scan(queue.id):
+        key_id = row_key[KEY_ID]
+        found.append((key_id, row))
+        budget.left -= 1 + _ranges_cost(row)
+        if not cursor_and_end(row)[1]:
+            budget.left -= len(queue.bucket(key_id).starts)
+        if budget.left <= 0:
+            break
+    return found
+
+
+def _tell(state: State, queue: Queue, key_id: bytes, head: int) -> None:
+    state.effects.moved.append(key_id)
+    if queue.id in state.watch.queues:
+        state.effects.events.append(Purged(queue.id, key_id, head))

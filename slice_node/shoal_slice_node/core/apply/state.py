@@ -1,0 +1,204 @@
+"""One slice's state: the tables, and the few values of `meta` that are read with every request. No decisions here."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from shoal_contract.errors import NotOwner, ShoalError
+from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_MAX
+from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key
+from shoal_slice_node.core.apply.bind_backs import BindBacks
+from shoal_slice_node.core.apply.counters import Counters
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.kept import Kept
+from shoal_slice_node.core.apply.lookups import key_by_id
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.refusals import Refusals
+from shoal_slice_node.core.apply.watch import Watch
+from shoal_slice_node.core.rows import ids
+from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
+from shoal_slice_node.core.rows.small_rows import (
+    CANDIDATE,
+    EPOCH,
+    NEXT_QUEUE,
+    OWNED,
+    RECLAIM_KEY,
+    PartitionRow,
+    decode_owned,
+    decode_partition,
+    encode_owned,
+    encode_partition,
+)
+from shoal_slice_node.core.tables.tables import Tables
+
+PREFIXES = tuple(partition.to_bytes(2, "big") for partition in range(PARTITIONS_MAX))
+_AT = DIRECT_PREFIX[0]
+_INCARNATION_QUEUE_BITS = 40
+"""10^12 queues that a slice makes, and 16 million leaders."""
+
+
+class State:
+    """`effects` is where the record being applied reports; `lsn`, `epoch` and `time_ms` are the record's. The engine
+    sets them for each record.
+
+    `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
+    """
+
+    def __init__(self, tables: Tables, watch: Watch) -> None:
+        self.tables = tables
+        self.watch = watch
+        self.kept = Kept(tables)
+        self.bind_backs = BindBacks(tables)
+        self.counters = Counters()
+        self.refusals = Refusals()
+        self.effects = Effects()
+        self.lsn = 0
+        self.epoch = int.from_bytes(tables.meta.get(EPOCH) or b"", "big")
+        self.time_ms = 0
+        self.map_version = 0
+        self.owned = b"\x00"
+        self.partitions = 1
+        row = tables.meta.get(OWNED)
+        if row is not None:
+            self._take_owned(*decode_owned(row))
+
+    def _take_owned(self, map_version: int, owned: bytes) -> None:
+        self.map_version = map_version
+        self.owned = owned
+        self.partitions = len(owned)
+
+    def set_owned(self, map_version: int, owned: bytes) -> None:
+        self.tables.meta.put(OWNED, encode_owned(map_version, owned))
+        self._take_owned(map_version, owned)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The first record of a new leader."""
+        self.tables.meta.put(EPOCH, epoch.to_bytes(8, "big"))
+        self.epoch = epoch
+
+    # Keys.
+
+    def full_name(self, key: bytes) -> bytes:
+        """partition | name, of any key that this slice owns. Raises InvalidName, NotOwner."""
+        if not 0 < len(key) <= NAME_BYTES_MAX or key[0] == _AT:
+            check_key(key)
+        return self.owned_name(key)
+
+    def owned_name(self, key: bytes) -> bytes:
+        """As `full_name`, of a key whose name was checked. Raises NotOwner."""
+        partition = crc32(key) % self.partitions
+        if not self.owned[partition]:
+            raise self.not_owner(key)
+        return PREFIXES[partition] + key
+
+    def unchecked_name(self, key: bytes) -> bytes:
+        """As `full_name`, of a key that may be another slice's: then there is no row under it."""
+        return PREFIXES[crc32(key) % self.partitions] + key
+
+    def owned_names(self, keys: list[bytes]) -> list[bytes]:
+        """As `owned_name` for each: the hot path of binds, without a call for each key."""
+        partitions, owned, prefixes = self.partitions, self.owned, PREFIXES
+        names = []
+        for key in keys:
+            partition = crc32(key) % partitions
+            if not owned[partition]:
+                raise self.not_owner(key)
+            names.append(prefixes[partition] + key)
+        return names
+
+    def is_home(self, queue: bytes) -> bool:
+        """Whether this slice owns the queue's direct key."""
+        return bool(self.owned[crc32(direct_key(queue)) % self.partitions])
+
+    def not_owner(self, key: bytes) -> ShoalError:
+        version, shown = self.map_version, self.refusals.shown(key)
+        return NotOwner(
+            f"key {shown} is not owned by this slice at map version {version}", subject=shown, map_version=version
+        )
+
+    def create_key(self, full_name: bytes) -> bytes:
+        """The new key's row."""
+        tables = self.tables
+        prefix = full_name[:2]
+        number, floor = decode_partition(tables.partition.get(prefix))
+        key_id = ids.key_id(int.from_bytes(prefix, "big"), number)
+        row = encode_key(KeyRow(key_id, floor + 1, floor + 1, 0))
+        tables.partition.put(prefix, encode_partition(PartitionRow(number + 1, floor)))
+        tables.key.insert(full_name, row)
+        tables.key_name.insert(key_id, full_name)
+        return row
+
+    def key_by_id(self, key_id: bytes) -> tuple[bytes, KeyRow] | None:
+        """(full name, row), or None if it vanished."""
+        found = key_by_id(self.tables, key_id)
+        return None if found is None else (found[0], decode_key(found[1]))
+
+    def vanish_if_empty(self, full_name: bytes, key: KeyRow) -> bool:
+        """A key without bindings and backlog leaves only its partition's floor: nobody needs its log."""
+        tables = self.tables
+        if tables.binding.count(key.id) or tables.ended.count(key.id):
+            return False
+        if key.low < key.head:
+            self.kept.trimmed(key, key.head)
+            tables.log.trim(key.id, key.low, key.head)
+        tables.key.delete(full_name)
+        tables.key_name.delete(key.id)
+        self.bind_backs.key_vanished(key.id)
+        partition = decode_partition(tables.partition.get(full_name[:2]))
+        if key.head - 1 > partition.floor:
+            tables.partition.put(full_name[:2], encode_partition(partition._replace(floor=key.head - 1)))
+        return True
+
+    def add_member(self, key_id: bytes, queue_id: bytes) -> None:
+        self.tables.binding.add(key_id, queue_id)
+
+    def remove_member(self, key_id: bytes, queue_id: bytes) -> None:
+        if self.tables.binding.remove(key_id, queue_id):
+            self.put_reclaim(RECLAIM_KEY + key_id, CANDIDATE)
+
+    def remove_ended(self, key_id: bytes, queue_id: bytes) -> None:
+        tables = self.tables
+        tables.ended.remove(key_id, queue_id)
+        if not (tables.ended.count(key_id) or tables.binding.count(key_id)):
+            self.put_reclaim(RECLAIM_KEY + key_id, CANDIDATE)
+
+    def put_reclaim(self, row_key: bytes, row: bytes) -> None:
+        self.tables.reclaim.put(row_key, row)
+        self.effects.reclaim.append(row_key)
+
+    # Queues.
+
+    def load_queue(self, name: bytes) -> Queue | None:
+        queue_id = self.tables.queue_by_name.get(name)
+        return None if queue_id is None else self.load_queue_by_id(queue_id)
+
+    def load_queue_by_id(self, queue_id: bytes) -> Queue | None:
+        """None: dropped since."""
+        row = self.tables.queue.get(queue_id)
+        return None if row is None else Queue.decode(self.tables, queue_id, row)
+
+    def new_incarnation(self, name: bytes) -> int:
+        """For a queue that is being made: above all that its home gave this name before; 0 where this is not its home.
+
+        Epochs grow with each leader, also where a slice begins with empty data, and queues' numbers with each queue.
+        """
+        return self.epoch << _INCARNATION_QUEUE_BITS | self._next_queue() if self.is_home(name) else 0
+
+    def _next_queue(self) -> int:
+        row = self.tables.meta.get(NEXT_QUEUE)
+        return 1 if row is None else int.from_bytes(row, "big")
+
+    def create_queue(self, name: bytes, expires_after_s: int, incarnation: int) -> Queue:
+        queue = Queue(self.tables, b"", name, expires_after_s, incarnation)
+        self.place_queue(queue)
+        queue.save()
+        return queue
+
+    def place_queue(self, queue: Queue) -> None:
+        """Gives a new queue its id and its name's row; the caller saves it."""
+        number = self._next_queue()
+        self.tables.meta.put(NEXT_QUEUE, (number + 1).to_bytes(8, "big"))
+        queue.id = ids.queue_id(number)
+        self.tables.queue_by_name.insert(queue.name, queue.id)
+        if queue.name in self.watch.awaited:
+            self.effects.created.append((queue.name, queue.id))

@@ -1,0 +1,33 @@
+"""Trim: a key's log rows go when every binding has passed them.
+
+The leader looks for each key's lowest cursor (trimmer.py) and journals it; applying that is here, so replicas
+agree.
+"""
+
+from __future__ import annotations
+
+from shoal_slice_node.core.apply.lookups import row_start
+from shoal_slice_node.core.apply.records import decode_trims
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.rows.key_row import encode_key
+
+
+def apply_trims(state: State, payload: bytes) -> None:
+    """A trim below what is kept, or of a vanished key, changes nothing; what a binding was promised since it was sought
+    stays, and the key is looked at again."""
+    for key_id, low, looked_at_lsn in decode_trims(payload):
+        found = state.key_by_id(key_id)
+        if found is None:
+            continue
+        full_name, key = found
+        low = min(low, key.head)
+        promised = state.bind_backs.promised_since(key_id, looked_at_lsn)
+        if promised is not None:
+            state.effects.moved.append(key_id)
+            low = min(low, row_start(state.tables, key, promised))
+        if low > key.low:
+            state.kept.trimmed(key, low)
+            state.tables.log.trim(key_id, key.low, low)
+            key = key._replace(low=low)
+            state.tables.key.put(full_name, encode_key(key))
+        state.vanish_if_empty(full_name, key)

@@ -1,0 +1,50 @@
+"""The parts of a key's log that a binding has not done, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shoal_slice_node.core.apply.log_rows import LogRows, StoredChunk
+from shoal_slice_node.core.ranges import Ranges
+
+
+class Undone(NamedTuple):
+    """Offsets low <= o < to of a stored chunk."""
+
+    low: int
+    to: int
+    stored: StoredChunk
+
+
+def undone(rows: LogRows, low: int, end: int, done: Ranges | None) -> Iterator[Undone]:
+    """What of low <= o < end is kept and not done. Yields one at a time: a backlog may be of any size; and jumps over
+    what is done: from one to the next a few rows are read, however far that is. Not to be advanced in a later step.
+    """
+    position = _next_undone(done, low)
+    while position < end:
+        stored = rows.at(position)
+        if stored is None:
+            return
+        position = max(position, stored.first)
+        row_end = min(stored.end, end)
+        while position < row_end:
+            start, position = _next_stretch(done, position, row_end)
+            if start < position:
+                yield Undone(start, position, stored)
+        position = _next_undone(done, position)
+
+
+def _next_undone(done: Ranges | None, position: int) -> int:
+    return done.end_of(position) if done else position
+
+
+def _next_stretch(done: Ranges | None, position: int, end: int) -> tuple[int, int]:
+    """The next from `position` on that is not done; empty at `end` if there is none."""
+    if not done:
+        return position, end
+    start = done.end_of(position)
+    if start >= end:
+        return end, end
+    following = done.next_from(start)
+    return start, end if following is None else min(end, following)

@@ -1,0 +1,1 @@
+"""What a leader finds to do by itself: trims, reclaims, producers that are idle."""

@@ -1,0 +1,33 @@
+"""A slow walk over the keys after a start: which of them keep messages that every binding may have passed.
+
+Trims are found by what moves. What had moved before a crash, and was not trimmed yet, moves no more where its key is at
+rest: so every key of the checkpoint that keeps messages is looked at once. Changes since then are noted as they come.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import KEYS_WALKED_PER_TURN
+from shoal_slice_node.core.rows.key_row import ID, is_kept
+
+
+class KeyWalk:
+    """`done`: every key was looked at."""
+
+    def __init__(self, state: State) -> None:
+        self._rows = state.tables.key
+        self._position = b""
+        self.done = False
+
+    def turn(self) -> list[bytes]:
+        """Returns ids of keys that keep messages, of the next few rows."""
+        if self.done:
+            return []
+        rows = list(islice(self._rows.scan_below(start=self._position), KEYS_WALKED_PER_TURN))
+        if len(rows) < KEYS_WALKED_PER_TURN:
+            self.done = True
+        else:
+            self._position = rows[-1][0] + b"\x00"
+        return [row[ID] for _, row in rows if is_kept(row)]

@@ -1,0 +1,59 @@
+"""Which rows of `reclaim` the next turns should look at. Of the leader; what it forgets, a walk over the table finds.
+
+The table itself is walked only after a start, or when more came than fits here: rows that were dealt with stay in the
+checkpoint until the next one, and a walk would pass them all again and again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from shoal_slice_node.core.limits import RECLAIM_KEY_COST, RECLAIM_NOTED_MAX, RECLAIM_QUEUE_COST
+from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_QUEUE
+from shoal_slice_node.core.tables.tables import Rows
+
+
+class ReclaimList:
+    """`_walk`: keys of the table from here on are not known to be dealt with; None: all are noted or done."""
+
+    def __init__(self, table: Rows) -> None:
+        self._table = table
+        self._noted: deque[bytes] = deque()
+        self._walk: bytes | None = RECLAIM_KEY
+
+    def note(self, row_keys: Iterable[bytes]) -> None:
+        """Rows that were put just now."""
+        self._noted.extend(row_keys)
+        if len(self._noted) > RECLAIM_NOTED_MAX:
+            self._noted.clear()
+            self._walk = RECLAIM_KEY
+
+    def take(self, cost_max: int) -> list[bytes]:
+        """Keys of rows whose reclaim costs about so much; some may have been dealt with."""
+        taken: list[bytes] = []
+        while self._noted and cost_max > 0:
+            row_key = self._noted.popleft()
+            cost_max -= _cost(row_key)
+            taken.append(row_key)
+        if self._walk is not None and cost_max > 0:
+            taken += self._walked(cost_max)
+        return taken
+
+    def _walked(self, cost_max: int) -> list[bytes]:
+        assert self._walk is not None
+        found: list[bytes] = []
+        for row_key, _ in self._table.scan(start=self._walk):
+            self._walk = row_key + b"\x00"
+            cost_max -= _cost(row_key)
+            if row_key[:1] in (RECLAIM_KEY, RECLAIM_QUEUE):
+                found.append(row_key)
+            if cost_max <= 0:
+                return found
+        self._walk = None
+        return found
+
+
+def _cost(row_key: bytes) -> int:
+    """What reclaiming this row takes, in bindings."""
+    return RECLAIM_QUEUE_COST if row_key[:1] == RECLAIM_QUEUE else RECLAIM_KEY_COST

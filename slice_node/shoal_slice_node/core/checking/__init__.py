@@ -1,0 +1,1 @@
+"""What is decided by looking at a frame alone, before it is journaled or done."""

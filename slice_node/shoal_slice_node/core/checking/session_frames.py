@@ -1,0 +1,92 @@
+"""Checks frames that are not journaled, before anything is done: attach, detach, acks, pull, describe.
+
+A frame comes as bytes, so that what it would cost to parse is known first. What fails is refused whole and by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from shoal_contract.decode_error import DecodeError
+from shoal_contract.errors import Malformed, TooLarge, check_at_most
+from shoal_contract.limits import NAME_BYTES_MAX, PARSED_AT_ONCE_BYTES_MAX
+from shoal_contract.names import check_key, check_name
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire_count import Shape, count_fields
+from shoal_slice_node.core.limits import (
+    ACK_BYTES_PER_FRAME_MAX,
+    ACKED_CONSUMERS_PER_FRAME_MAX,
+    ACKS_PER_FRAME_MAX,
+    DESCRIBE_NAMES_MAX,
+    DETACH_HANDLES_MAX,
+    QUEUES_PER_ATTACH_MAX,
+)
+
+_SHAPE: Final[Shape] = {3: {}, 5: {2: None}, 6: {1: None}, 7: {1: {4: None}}, 8: {}, 9: {}}
+"""Of a SessionRequest: open, attach, detach, acks, pull, describe. A change is bytes, counted elsewhere."""
+
+_FIELDS_MAX: Final = 2 * ACKED_CONSUMERS_PER_FRAME_MAX
+
+
+def parse_request(data: bytes) -> wire.SessionRequest:
+    """Raises Malformed, TooLarge: the stream cannot go on, since which frame it was is not known."""
+    if len(data) > PARSED_AT_ONCE_BYTES_MAX and count_fields(data, _SHAPE, _FIELDS_MAX) > _FIELDS_MAX:
+        raise TooLarge(
+            f"frame of {len(data)} bytes has more than {_FIELDS_MAX} fields", subject="fields", limit=_FIELDS_MAX
+        )
+    try:
+        return wire.SessionRequest.FromString(data)
+    except DecodeError:
+        raise Malformed(f"frame of {len(data)} bytes cannot be read", subject="frame") from None
+
+
+def check_attach(request: wire.Attach) -> None:
+    """Raises Malformed, TooLarge, InvalidName."""
+    if len(request.queues) != len(request.handles):
+        raise Malformed(f"attach has {len(request.queues)} queues but {len(request.handles)} handles")
+    check_at_most("queues per attach", len(request.queues), QUEUES_PER_ATTACH_MAX)
+    check_queues(request.queues)
+    if len(set(request.handles)) < len(request.handles) or len(set(request.queues)) < len(request.queues):
+        raise Malformed("attach names a queue or a handle twice", subject="attach")
+
+
+def check_detach(request: wire.Detach) -> None:
+    """Raises TooLarge."""
+    check_at_most("handles per detach", len(request.handles), DETACH_HANDLES_MAX)
+
+
+def count_acks(acks: Sequence[wire.Ack]) -> int:
+    """Returns how many consumers they name, each counted for each ack. Raises TooLarge."""
+    check_at_most("acks per frame", len(acks), ACKS_PER_FRAME_MAX)
+    consumers = size_bytes = 0
+    for ack in acks:
+        consumers += len(ack.handles) + len(ack.queues)
+        size_bytes += ack.ByteSize()
+    check_at_most("handles and queues of the acks of a frame", consumers, ACKED_CONSUMERS_PER_FRAME_MAX)
+    check_at_most("bytes of the acks of a frame", size_bytes, ACK_BYTES_PER_FRAME_MAX)
+    return consumers
+
+
+def check_ack(ack: wire.Ack) -> int:
+    """Returns how many names were looked at besides the key's. Raises InvalidName."""
+    check_key(ack.key)
+    check_queues(ack.queues)
+    return len(ack.queues)
+
+
+def check_describe(request: wire.Describe) -> None:
+    """Raises TooLarge, InvalidName, Malformed."""
+    check_at_most("names per describe", len(request.queues) + len(request.keys), DESCRIBE_NAMES_MAX)
+    check_queues(request.queues)
+    for key in request.keys:
+        check_key(key)
+    if len(set(request.queues)) < len(request.queues) or len(set(request.keys)) < len(request.keys):
+        raise Malformed("describe names a queue or a key twice", subject="describe")
+
+
+def check_queues(names: Iterable[bytes]) -> None:
+    """Raises InvalidName."""
+    for name in names:
+        if not 0 < len(name) <= NAME_BYTES_MAX:
+            check_name(name, "queue")

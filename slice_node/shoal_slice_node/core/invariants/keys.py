@@ -1,0 +1,89 @@
+"""Invariants of keys, their logs and partitions. Part of `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+
+from shoal_contract.chunk import parse_chunk
+from shoal_contract.errors import ShoalError
+from shoal_contract.limits import FIRST_OFFSET
+from shoal_slice_node.core.apply.lookups import key_by_id
+from shoal_slice_node.core.invariants.problem import Problem
+from shoal_slice_node.core.rows.ids import number_of_id, partition_of_id
+from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
+from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
+from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, decode_partition
+from shoal_slice_node.core.tables.tables import Tables
+
+
+def check_keys(tables: Tables, candidates_known: bool) -> Iterator[Problem]:
+    keys = with_log = 0
+    for full_name, row in tables.key.scan():
+        keys += 1
+        key = decode_key(row)
+        with_log += key.low < key.head
+        yield from _check_key(tables, full_name, key, candidates_known)
+    names = sum(1 for _ in tables.key_name.scan())
+    if names != keys:
+        yield Problem("key_name", "rows", f"{names} are there, for {keys} keys")
+    logs = 0
+    for key_id, rows in groupby(tables.log.scan(), itemgetter(0)):
+        logs += 1
+        yield from _check_log(tables, key_id, ((first, row) for _, first, row in rows))
+    if logs != with_log:
+        yield Problem("log", "keys", f"{logs} keys have a log, {with_log} should")
+
+
+def _check_key(tables: Tables, full_name: bytes, key: KeyRow, candidates_known: bool) -> Iterator[Problem]:
+    shown, number = repr(full_name[NAME]), number_of_id(key.id)
+    if full_name[:2] != key.id[:2]:
+        yield Problem("key", shown, f"its id is of partition {partition_of_id(key.id)}")
+    if tables.key_name.get(key.id) != full_name:
+        yield Problem("key", shown, "its id leads to another name")
+    next_number = decode_partition(tables.partition.get(full_name[:2])).next_number
+    if number >= next_number:
+        yield Problem("key", shown, f"its number {number} is not below the next, {next_number}")
+    if not FIRST_OFFSET <= key.low <= key.head:
+        yield Problem("key", shown, f"low {key.low}, head {key.head}")
+    members = tables.binding.count(key.id) + tables.ended.count(key.id)
+    if not members and candidates_known and tables.reclaim.get(RECLAIM_KEY + key.id) is None:
+        yield Problem("key", shown, "nothing is bound to it, and nobody will look")
+
+
+def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]]) -> Iterator[Problem]:
+    found = key_by_id(tables, key_id)
+    if found is None:
+        for first, _ in rows:
+            yield Problem("log", key_id.hex(), f"row {first} of a key that is not there")
+        return
+    key = decode_key(found[1])
+    shown, position = repr(found[0][NAME]), key.low
+    body_bytes: int | None = None
+    for first, log_row in rows:
+        header = decode_log(log_row)
+        if first != position:
+            yield Problem("log", shown, f"row {first} follows where {position} should")
+        if body_bytes not in (None, header.body_bytes_before):
+            yield Problem(
+                "log", shown, f"row {first}: {header.body_bytes_before} body bytes before it, not {body_bytes}"
+            )
+        yield from _check_chunk(shown, first, log_row)
+        position = first + header.messages
+        body_bytes = header.body_bytes_before + header.body_bytes
+    if position != key.head or body_bytes != key.body_bytes:
+        text = f"ends at {position} with {body_bytes} body bytes; the key says {key.head}, {key.body_bytes}"
+        yield Problem("log", shown, text)
+
+
+def _check_chunk(shown: str, first: int, row: bytes) -> Iterator[Problem]:
+    header = decode_log(row)
+    try:
+        bodies = parse_chunk(chunk_of(row)).bodies
+    except ShoalError as error:
+        yield Problem("log", shown, f"row {first}: {error}")
+        return
+    found = (len(bodies), sum(map(len, bodies)))
+    if found != (header.messages, header.body_bytes):
+        yield Problem("log", shown, f"row {first} has {found} messages and body bytes; its header says otherwise")

@@ -1,0 +1,68 @@
+"""Walks every invariant of one slice's tables, one row at a time: memory does not grow with the store.
+
+Both inverse structures are compared by looking up every binding of every queue among its key's members, and then by
+their totals: entries are distinct, so equal totals leave no member without a binding.
+
+Belongs here: the walk, and small tables. Not here: queues (check_queues), keys and logs (check_keys).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shoal_contract.limits import PRODUCER_BYTES
+from shoal_slice_node.core.invariants.keys import check_keys
+from shoal_slice_node.core.invariants.problem import Problem
+from shoal_slice_node.core.invariants.queues import check_queues
+from shoal_slice_node.core.rows.producer_row import answer_key, decode_producer
+from shoal_slice_node.core.rows.small_rows import ACKS_CUT, OWNED, RECLAIM_KEY, RECLAIM_QUEUE, TRIMS_HELD, decode_owned
+from shoal_slice_node.core.tables.tables import Tables
+
+
+def check_tables(tables: Tables, candidates_known: bool = True) -> Iterator[Problem]:
+    """Every problem found; the tables must not change meanwhile.
+
+    `candidates_known`: each key that lost its last binding has its row in `reclaim`: true of memory tables and of a
+    checkpoint, not of a delta (the checkpointer finds those keys).
+    """
+    yield from check_queues(tables)
+    yield from check_keys(tables, candidates_known)
+    yield from _check_producers(tables)
+    yield from _check_reclaim(tables)
+    yield from _check_meta(tables)
+
+
+def _check_producers(tables: Tables) -> Iterator[Problem]:
+    kept: tuple[int, ...] = ()
+    producer = b""
+    for row_key, row in tables.producer.scan():
+        shown = row_key.hex()
+        if len(row_key) == PRODUCER_BYTES:
+            producer, found = row_key, decode_producer(row)
+            kept = found.kept
+            if list(kept) != sorted(set(kept)) or kept[-1:] != (found.last,):
+                yield Problem("producer", shown, f"keeps answers {kept[:3]}..{kept[-3:]}, its last is {found.last}")
+            for sequence in kept:
+                if tables.producer.get(answer_key(row_key, sequence)) is None:
+                    yield Problem("producer", shown, f"its kept answer {sequence} is not there")
+        elif row_key[:PRODUCER_BYTES] != producer or int.from_bytes(row_key[PRODUCER_BYTES:], "big") not in kept:
+            yield Problem("producer", shown, "an answer that its producer does not keep")
+
+
+def _check_reclaim(tables: Tables) -> Iterator[Problem]:
+    for row_key, _ in tables.reclaim.scan():
+        kind, subject, shown = row_key[:1], row_key[1:], row_key.hex()
+        if kind == RECLAIM_QUEUE:
+            if tables.queue.get(subject) is not None:
+                yield Problem("reclaim", shown, "the queue was not dropped")
+        elif kind == TRIMS_HELD:
+            if tables.key_name.get(subject) is None:
+                yield Problem("reclaim", shown, "holds trims of a key that vanished")
+        elif kind not in (RECLAIM_KEY, ACKS_CUT):
+            yield Problem("reclaim", shown, "of no known kind")
+
+
+def _check_meta(tables: Tables) -> Iterator[Problem]:
+    row = tables.meta.get(OWNED)
+    if row is not None and not set(decode_owned(row)[1]) <= {0, 1}:
+        yield Problem("meta", OWNED.decode(), "holds other bytes than 0 and 1")

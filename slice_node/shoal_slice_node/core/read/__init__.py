@@ -1,0 +1,1 @@
+"""Answers from the tables: lists, describe and peek, walks; nothing is changed."""

@@ -1,0 +1,228 @@
+"""Describe and peek: answers from the tables alone, in bounded steps. Depth is exact and costs O(bindings +
+done ranges): subtractions, and a log row or two for each binding that has a backlog; rows that its done ranges begin or
+end in are read once each, in order.
+
+A queue of few bindings is read in one step, so its figures are of one moment; a larger one may change meanwhile, and
+what is told of each binding was true at some moment of the walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.backlog import LogMeasure
+from shoal_slice_node.core.apply.log_rows import LogRows
+from shoal_slice_node.core.apply.lookups import backlog_of
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.apply.undone import undone
+from shoal_slice_node.core.dispatch.sessions import Parcel
+from shoal_slice_node.core.limits import (
+    DESCRIBE_BINDINGS_MAX,
+    DESCRIBE_LISTED_MAX,
+    DESCRIBE_RANGES_PER_BINDING,
+    READ_ROWS_PER_STEP,
+)
+from shoal_slice_node.core.read.binding_walk import Binding, walk_bindings
+from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done, detail_key
+from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
+from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
+from shoal_slice_node.core.turns import Work, finish
+
+AttachedTo = Callable[[bytes], int]
+"""Queue id -> how many sessions consume it."""
+
+
+def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work[wire.Description]:
+    """Answers a Describe.
+
+    Raises InvalidName, NotOwner; ResourceExhausted if its queues have more than DESCRIBE_BINDINGS_MAX bindings, where
+    DESCRIBE_RANGES_PER_BINDING done ranges count as one.
+    """
+    yield from _check_cost(state, request.queues)
+    yield
+    description = wire.Description()
+    listed = 0
+    for number, name in enumerate(request.queues):
+        bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
+        found = yield from _describe_queue(state, name, attached, bindings_max)
+        listed += len(found.bindings)
+        description.queues.append(found)
+        if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
+            yield
+    for number, name in enumerate(request.keys):
+        description.keys.append(describe_key(state, name))
+        if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
+            yield
+    return description
+
+
+def _check_cost(state: State, names: Iterable[bytes]) -> Work[None]:
+    """First what the queues' rows say, then what their done ranges add."""
+    queues = [queue for name in names if (queue := state.load_queue(name)) is not None]
+    cost = sum(queue.bindings + queue.details for queue in queues)
+    _check_bindings(cost)
+    for queue in queues:
+        after = bytes(ID_BYTES)
+        rows = [(b"", b"")] if queue.details else []
+        while rows:
+            found = state.tables.detail.scan(queue.id, detail_key(queue.id, after))
+            rows = list(islice(found, READ_ROWS_PER_STEP))
+            cost += sum(count_done(row) // DESCRIBE_RANGES_PER_BINDING for _, row in rows)
+            _check_bindings(cost)
+            if len(rows) < READ_ROWS_PER_STEP:
+                break
+            after = next_id(rows[-1][0][KEY_ID])
+            yield
+
+
+def _check_bindings(bindings: int) -> None:
+    if bindings > DESCRIBE_BINDINGS_MAX:
+        raise ResourceExhausted(
+            f"the queues of one describe have at least {bindings} bindings here, {DESCRIBE_RANGES_PER_BINDING} done"
+            f" ranges counted as one; the limit is {DESCRIBE_BINDINGS_MAX}: ask for fewer queues at a time",
+            subject="bindings per describe",
+            limit=DESCRIBE_BINDINGS_MAX,
+            value=bindings,
+        )
+
+
+def describe_queue(state: State, name: bytes, attached_sessions: int, bindings_max: int) -> wire.QueueDescription:
+    """Describes one queue at one go: for tables that nothing else waits for."""
+    return finish(_describe_queue(state, name, lambda _: attached_sessions, bindings_max))
+
+
+def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_max: int) -> Work[wire.QueueDescription]:
+    """`bindings_max`: how many to list."""
+    queue = state.load_queue(name)
+    if queue is None:
+        return wire.QueueDescription(queue=name)
+    described = wire.QueueDescription(
+        queue=name,
+        exists=True,
+        binding_count=queue.bindings,
+        attached_sessions=attached(queue.id),
+        incarnation=queue.incarnation,
+    )
+    described.options.expires_after_s = queue.expires_after_s
+    cost = 0
+    for batch in walk_bindings(state, queue.id):
+        for binding in batch:
+            if cost >= READ_ROWS_PER_STEP:
+                cost = 0
+                yield
+            found = state.key_by_id(binding.key_id)
+            if found is None:
+                continue  # Unbound since its batch was read.
+            messages, cost = yield from _add_backlog(state, found[1], binding, described, cost + 1)
+            if len(described.bindings) < bindings_max:
+                described.bindings.append(_listed(found[0][NAME], binding, messages))
+    return described
+
+
+def _add_backlog(
+    state: State, key: KeyRow, binding: Binding, described: wire.QueueDescription, cost: int
+) -> Work[tuple[int, int]]:
+    """Adds what a binding still has to get. Returns its messages, and what this step has cost: `cost` so far."""
+    upper = binding.end or key.head
+    messages = backlog_of(binding.cursor, upper, binding.done)
+    if not messages:
+        return 0, cost
+    measure = LogMeasure(state, key)
+    body_bytes = -measure.bytes_below(binding.cursor)
+    oldest_ms = measure.time_of(binding.done.end_of(binding.cursor))
+    for low, high in binding.done.pairs():
+        if cost + measure.cost >= READ_ROWS_PER_STEP:
+            cost = measure.cost = 0
+            measure.pause()
+            yield
+        body_bytes -= measure.bytes_between(low, high)
+        cost += 1
+    body_bytes += measure.bytes_below(upper)
+    described.messages += messages
+    described.body_bytes += body_bytes
+    if oldest_ms and (not described.oldest_ms or oldest_ms < described.oldest_ms):
+        described.oldest_ms = oldest_ms
+    return messages, cost + measure.cost
+
+
+def _listed(name: bytes, binding: Binding, messages: int) -> wire.BindingDescription:
+    return wire.BindingDescription(
+        key=name, start=binding.start, cursor=binding.cursor, end=binding.end, messages=messages
+    )
+
+
+def describe_key(state: State, name: bytes) -> wire.KeyDescription:
+    """Raises InvalidName, NotOwner."""
+    row = state.tables.key.get(state.full_name(name))
+    if row is None:
+        return wire.KeyDescription(key=name)
+    key = decode_key(row)
+    return wire.KeyDescription(
+        key=name,
+        exists=True,
+        head=key.head,
+        low=key.low,
+        queues=state.tables.binding.count(key.id),
+        body_bytes=LogMeasure(state, key).bytes_between(key.low, key.head),
+    )
+
+
+def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Work[list[wire.Delivery]]:
+    """The first messages of the backlog, taken by nothing, whatever has them out."""
+    peeking = _Peeking(state, messages_max, bytes_max)
+    for batch in walk_bindings(state, queue_id):
+        for binding in batch:
+            position = binding.cursor
+            while position:
+                position = peeking.take(binding, position)
+                if peeking.cost >= READ_ROWS_PER_STEP:
+                    peeking.cost = 0
+                    yield
+            if peeking.full:
+                return peeking.deliveries
+        yield
+    return peeking.deliveries
+
+
+class _Peeking:
+    """`cost`: of this step, in the units of READ_ROWS_PER_STEP, about."""
+
+    def __init__(self, state: State, messages_max: int, bytes_max: int) -> None:
+        self.deliveries: list[wire.Delivery] = []
+        self.cost = 0
+        self._state = state
+        self._messages_left = messages_max
+        self._bytes_left = bytes_max
+
+    @property
+    def full(self) -> bool:
+        return self._messages_left <= 0 or self._bytes_left <= 0
+
+    def take(self, binding: Binding, low: int) -> int:
+        """Takes what the binding still has to get from `low` on, as far as there is room and the step goes. Returns
+        from where on there may be more; 0: nowhere."""
+        self.cost += 1
+        there = self._state.key_by_id(binding.key_id)
+        if there is None:
+            return 0  # Unbound since its batch was read.
+        full_name, key = there
+        rows = LogRows(self._state.tables.log, key)
+        for found in undone(rows, low, binding.end or key.head, binding.done):
+            if self.full:
+                return 0
+            to = min(found.to, found.low + self._messages_left)
+            first, chunk = rows.part(found.stored, found.low, to)
+            parcel = Parcel(full_name[NAME], first, found.low, to, chunk, found.stored.header.time_ms, 0)
+            delivery = parcel.to_wire()
+            self._messages_left -= to - found.low
+            self._bytes_left -= delivery.ByteSize()
+            self.deliveries.append(delivery)
+            self.cost += 1
+            if self.cost + rows.cost >= READ_ROWS_PER_STEP:
+                self.cost += rows.cost
+                return to
+        self.cost += rows.cost
+        return 0

@@ -1,0 +1,88 @@
+"""The delta: all tables over a base. Reads see the active delta, the frozen delta, the base, in that order.
+
+Life of a delta: active -> freeze() -> pieces() to whoever writes them into the base -> the base is renewed and
+drop_frozen() called in one step -> free() in turns until it says False.
+
+Belongs here: the set of tables and their common life. Not here: the shapes (delta_rows, delta_groups, delta_logs), when
+to freeze, who writes. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from shoal_slice_node.core.limits import PIECE_BYTES_MAX, PIECE_ROWS_MAX
+from shoal_slice_node.core.tables.delta_groups import BaseGroups, DeltaGroups
+from shoal_slice_node.core.tables.delta_logs import BaseLogs, DeltaLogs
+from shoal_slice_node.core.tables.delta_piece import Piece
+from shoal_slice_node.core.tables.delta_rows import BaseRows, DeltaRows
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES, Groups, Logs, Rows
+
+DETAIL_PREFIX_BYTES = 8
+"""Details are scanned by queue id."""
+
+
+class Base(Protocol):
+    """The layers below, by table name."""
+
+    def rows(self, table: str) -> BaseRows: ...
+
+    def groups(self, table: str) -> BaseGroups: ...
+
+    def logs(self, table: str) -> BaseLogs: ...
+
+
+class Delta:
+    """See tables.Tables."""
+
+    def __init__(self, base: Base) -> None:
+        self.key: Rows = DeltaRows(base.rows("key"))
+        self.key_name: Rows = DeltaRows(base.rows("key_name"))
+        self.queue_by_name: Rows = DeltaRows(base.rows("queue_by_name"))
+        self.queue: Rows = DeltaRows(base.rows("queue"))
+        self.membership: Rows = DeltaRows(base.rows("membership"))
+        self.detail: Rows = DeltaRows(base.rows("detail"), DETAIL_PREFIX_BYTES)
+        self.producer: Rows = DeltaRows(base.rows("producer"), ordered=True)
+        self.reclaim: Rows = DeltaRows(base.rows("reclaim"), ordered=True)
+        self.partition: Rows = DeltaRows(base.rows("partition"))
+        self.meta: Rows = DeltaRows(base.rows("meta"))
+        self.binding: Groups = DeltaGroups(base.groups("binding"))
+        self.ended: Groups = DeltaGroups(base.groups("ended"))
+        self.log: Logs = DeltaLogs(base.logs(LOG_TABLE))
+        rows: list[tuple[str, DeltaRows]] = [(name, getattr(self, name)) for name in ROW_TABLES]
+        groups: list[tuple[str, DeltaGroups]] = [(name, getattr(self, name)) for name in GROUP_TABLES]
+        logs: DeltaLogs = getattr(self, LOG_TABLE)
+        self._all: list[tuple[str, DeltaRows | DeltaGroups | DeltaLogs]] = [*rows, *groups, (LOG_TABLE, logs)]
+
+    @property
+    def rows_active(self) -> int:
+        """Rows, members and trims changed since the last freeze."""
+        return sum(table.rows for _, table in self._all)
+
+    @property
+    def bytes_active(self) -> int:
+        """Memory of them, about."""
+        return sum(table.bytes_about for _, table in self._all)
+
+    def freeze(self) -> None:
+        """O(1). The delta frozen before must have been dropped and freed."""
+        for _, table in self._all:
+            table.freeze()
+
+    def pieces(self) -> Iterator[Piece]:
+        """The frozen delta; each step takes under a millisecond. May be called again, from its start."""
+        for name, table in self._all:
+            if isinstance(table, DeltaLogs):
+                yield from table.pieces(name, PIECE_ROWS_MAX, PIECE_BYTES_MAX)
+            else:
+                yield from table.pieces(name, PIECE_ROWS_MAX)
+
+    def drop_frozen(self) -> None:
+        """O(1). The base now has it: call together with the base's renewal."""
+        for _, table in self._all:
+            table.drop_frozen()
+
+    def free(self) -> bool:
+        """Frees a bounded part of what was dropped; False when nothing is left."""
+        return any(table.free(PIECE_ROWS_MAX) for _, table in self._all)

@@ -1,0 +1,255 @@
+"""Groups over a base: members that came or went since the last checkpoint. Reads: base + frozen + active.
+
+A layer holds for each group it touches:
+
+    member (8 bytes)           one op: the layers below lack the member, here it is
+    member + b"-" (9 bytes)    one op: the layers below have the member, here it is gone
+    _Ops                       two ops or more
+
+The caller knows what is there (tables.Groups), so an opposite op on the same member undoes the entry and leaves
+nothing: a binding dropped before it was checkpointed never reaches the disk. Most groups touched have one op, so most
+cost one dict slot and no object of their own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Protocol, TypeAlias
+
+from shoal_slice_node.core.limits import PAGE_MEMBERS_MIN
+from shoal_slice_node.core.tables.delta_piece import ID_BYTES, OVERHEAD_BYTES, Piece
+
+
+class BaseGroups(Protocol):
+    """What a delta of groups needs below it."""
+
+    def count(self, group: bytes) -> int: ...
+
+    def entries(self) -> int: ...
+
+    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]: ...
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class _Ops:
+    """Two ops or more on one group."""
+
+    __slots__ = ("net", "ordered", "present")
+
+    def __init__(self, first: bytes) -> None:
+        came = len(first) == ID_BYTES
+        self.present: dict[bytes, bool] = {first[:ID_BYTES]: came}  # member -> came (True) or went
+        self.net = 1 if came else -1  # came less went
+        self.ordered: list[bytes] | None = None  # members that came, ascending; None after a change
+
+
+_Entry: TypeAlias = bytes | _Ops
+
+
+class DeltaGroups:
+    """See tables.Groups."""
+
+    def __init__(self, base: BaseGroups) -> None:
+        self._base = base
+        self._active: dict[bytes, _Entry] = {}
+        self._frozen: dict[bytes, _Entry] = {}
+        self._garbage: dict[bytes, _Entry] = {}
+        # Members of the active layer that came, and that went; the same of the frozen one, came less went.
+        self._came = 0
+        self._went = 0
+        self._frozen_net = 0
+
+    def add(self, group: bytes, member: bytes) -> None:
+        active = self._active
+        entry = active.get(group)
+        if entry is None:
+            active[group] = member
+            self._came += 1
+        elif type(entry) is bytes:
+            if entry[:ID_BYTES] == member:  # it went in this layer: undone
+                assert len(entry) > ID_BYTES, "added twice"
+                del active[group]
+                self._went -= 1
+            else:
+                active[group] = entry = _Ops(entry)
+                self._note(group, entry, member, True)
+        else:
+            self._note(group, entry, member, True)  # type: ignore[arg-type]
+
+    def remove(self, group: bytes, member: bytes) -> bool:
+        active = self._active
+        entry = active.get(group)
+        if entry is None:
+            active[group] = member + b"-"
+            self._went += 1
+            return False
+        if type(entry) is bytes:
+            if entry == member:  # it came in this layer: undone
+                del active[group]
+                self._came -= 1
+                return True
+            assert entry[:ID_BYTES] != member, "removed twice"
+            active[group] = entry = _Ops(entry)
+        return self._note(group, entry, member, False)  # type: ignore[arg-type]
+
+    def _note(self, group: bytes, ops: _Ops, member: bytes, came: bool) -> bool:
+        """One more op on a group of several. True: it undid one."""
+        ops.net += 1 if came else -1
+        ops.ordered = None
+        before = ops.present.pop(member, None)
+        if before is None:
+            ops.present[member] = came
+            if came:
+                self._came += 1
+            else:
+                self._went += 1
+            return False
+        assert before is not came, "added or removed twice"
+        if came:
+            self._went -= 1
+        else:
+            self._came -= 1
+        if not ops.present:
+            del self._active[group]
+        return True
+
+    def count(self, group: bytes) -> int:
+        return self._base.count(group) + _net(self._frozen.get(group)) + _net(self._active.get(group))
+
+    def entries(self) -> int:
+        return self._base.entries() + self._frozen_net + self._came - self._went
+
+    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
+        active, frozen = self._active.get(group), self._frozen.get(group)
+        if active is None and frozen is None:
+            return self._base.members(group, after, limit)
+        found: list[bytes] = []
+        page_members = max(limit, PAGE_MEMBERS_MIN)
+        while len(found) < limit:
+            page = self._base.members(group, after, page_members)
+            last = page[-1] if len(page) == page_members else None  # what lies above it waits for the next page
+            page = _overlay(frozen, page, after, last, page_members)
+            if len(page) > page_members:
+                del page[page_members:]
+                last = page[-1]
+            found += _overlay(active, page, after, last, limit)
+            if last is None:
+                break
+            after = last
+        return found[:limit]
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        touched = iter(sorted({**self._frozen, **self._active}))
+        group = next(touched, None)
+        for below, member in self._base.scan():
+            while group is not None and group < below:
+                yield from self._pairs(group)
+                group = next(touched, None)
+            if group == below:
+                yield from self._pairs(group)
+                group = next(touched, None)
+            elif below not in self._active and below not in self._frozen:
+                yield below, member
+        while group is not None:
+            yield from self._pairs(group)
+            group = next(touched, None)
+
+    def _pairs(self, group: bytes) -> Iterator[tuple[bytes, bytes]]:
+        after = b""
+        while page := self.members(group, after):
+            for member in page:
+                yield group, member
+            after = page[-1]
+
+    @property
+    def rows(self) -> int:
+        """Ops in the active layer."""
+        return self._came + self._went
+
+    @property
+    def bytes_about(self) -> int:
+        """Memory of the active layer, about."""
+        return self.rows * (2 * ID_BYTES + OVERHEAD_BYTES)
+
+    def freeze(self) -> None:
+        assert not self._frozen and not self._garbage, "the last frozen delta is not dropped yet"
+        self._frozen, self._active = self._active, {}
+        self._frozen_net = self._came - self._went
+        self._came = self._went = 0
+
+    def pieces(self, table: str, rows_max: int) -> Iterator[Piece]:
+        """The frozen layer in pieces of about rows_max ops."""
+        ops: tuple[list[bytes], list[bytes]] = ([], [])  # went, came
+        for group, entry in self._frozen.items():
+            if isinstance(entry, bytes):
+                ops[len(entry) == ID_BYTES].append(group + entry[:ID_BYTES])
+            else:
+                for member, came in entry.present.items():
+                    ops[came].append(group + member)
+                    if len(ops[came]) >= rows_max:
+                        yield _piece(table, came, ops)
+            for came in (False, True):
+                if len(ops[came]) >= rows_max:
+                    yield _piece(table, came, ops)
+        for came in (False, True):
+            if ops[came]:
+                yield _piece(table, came, ops)
+
+    def drop_frozen(self) -> None:
+        """The base now has it. Call together with the base's renewal, then `free` until False."""
+        self._garbage, self._frozen = self._frozen, {}
+        self._frozen_net = 0
+
+    def free(self, rows_max: int) -> bool:
+        """Frees about rows_max ops of what was dropped; False when nothing is left."""
+        garbage = self._garbage
+        left = rows_max
+        while garbage and left > 0:
+            group, entry = garbage.popitem()
+            left -= 1
+            if isinstance(entry, _Ops):
+                entry.ordered = None
+                take = min(left, len(entry.present))
+                for _ in range(take):
+                    entry.present.popitem()
+                left -= take
+                if entry.present:
+                    garbage[group] = entry
+        return bool(garbage)
+
+
+def _piece(table: str, came: bool, ops: tuple[list[bytes], list[bytes]]) -> Piece:
+    piece = ("add" if came else "remove", table, ops[came].copy())
+    ops[came].clear()
+    return piece
+
+
+def _net(entry: _Entry | None) -> int:
+    if entry is None:
+        return 0
+    if isinstance(entry, bytes):
+        return 1 if len(entry) == ID_BYTES else -1
+    return entry.net
+
+
+def _overlay(entry: _Entry | None, page: list[bytes], after: bytes, last: bytes | None, limit: int) -> list[bytes]:
+    """`page` (ascending members of the layers below) with the entry's ops in (after, last] applied; of those that came,
+    the first limit + 1 at most: more than `limit` in all means that there may be more still."""
+    if entry is None:
+        return page
+    if isinstance(entry, bytes):
+        member = entry[:ID_BYTES]
+        if len(entry) != ID_BYTES:
+            return [below for below in page if below != member]
+        return sorted((*page, member)) if after < member and (last is None or member <= last) else page
+    present = entry.present
+    if entry.ordered is None:
+        entry.ordered = sorted(member for member, came in present.items() if came)
+    begin = bisect_right(entry.ordered, after)
+    end = len(entry.ordered) if last is None else bisect_right(entry.ordered, last)
+    kept = [below for below in page if below not in present]
+    kept += entry.ordered[begin : min(end, begin + limit + 1)]
+    kept.sort()
+    return kept

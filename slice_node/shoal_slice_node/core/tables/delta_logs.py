@@ -1,0 +1,173 @@
+"""Logs over a base: rows appended and ranges trimmed since the last checkpoint.
+
+    _rows   key id -> (first, row)  or  [(first, row), ...]   offsets only grow, so base + frozen + active is the log
+    _trims  key id -> (low, new low)                          rows of the layers below in there are gone
+
+Rows trimmed before they were checkpointed leave nothing. A trim is noted only if a layer below may have a row in it.
+Reads need no trims: the caller says its low. A key that vanished comes back under a new id, so ids never meet again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+from typing import Protocol, TypeAlias
+
+from shoal_slice_node.core.tables.delta_piece import OVERHEAD_BYTES, Piece
+
+_Row: TypeAlias = tuple[int, bytes]
+_FIRST = itemgetter(0)
+
+
+class BaseLogs(Protocol):
+    """What a delta of logs needs below it."""
+
+    def read(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]: ...
+
+    def scan(self) -> Iterator[tuple[bytes, int, bytes]]: ...
+
+
+class _Layer:
+    __slots__ = ("bytes_about", "count", "rows", "trims")
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, _Row | list[_Row]] = {}
+        self.trims: dict[bytes, tuple[int, int]] = {}
+        self.count = 0  # rows
+        self.bytes_about = 0
+
+    def of(self, key_id: bytes) -> list[_Row]:
+        entry = self.rows.get(key_id)
+        if entry is None:
+            return []
+        return [entry] if isinstance(entry, tuple) else entry
+
+
+class DeltaLogs:
+    """See tables.Logs."""
+
+    def __init__(self, base: BaseLogs) -> None:
+        self._base = base
+        self._layer = _Layer()
+        self._frozen = _Layer()
+        self._garbage = _Layer()
+
+    def append(self, key_id: bytes, first: int, row: bytes) -> None:
+        layer = self._layer
+        entry = layer.rows.get(key_id)
+        if entry is None:
+            layer.rows[key_id] = (first, row)
+        elif type(entry) is list:
+            entry.append((first, row))
+        else:
+            layer.rows[key_id] = [entry, (first, row)]  # type: ignore[list-item]
+        layer.count += 1
+        layer.bytes_about += len(row) + OVERHEAD_BYTES
+
+    def read(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]:
+        active = self._layer.of(key_id)
+        begin = max(bisect_right(active, offset, key=_FIRST) - 1, bisect_left(active, low, key=_FIRST))
+        if not (active and active[0][0] <= max(offset, low)):
+            yield from self._read_frozen(key_id, low, offset)
+        yield from islice(active, begin, None)
+
+    def _read_frozen(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]:
+        frozen = self._frozen.of(key_id)
+        begin = max(bisect_right(frozen, offset, key=_FIRST) - 1, bisect_left(frozen, low, key=_FIRST))
+        if not (frozen and frozen[0][0] <= max(offset, low)):
+            yield from self._base.read(key_id, low, offset)
+        yield from islice(frozen, begin, None)
+
+    def trim(self, key_id: bytes, low: int, new_low: int) -> None:
+        if new_low <= low:
+            return
+        layer = self._layer
+        mine = layer.of(key_id)
+        if not mine or low < mine[0][0]:
+            below = layer.trims.get(key_id)
+            layer.trims[key_id] = (low if below is None else min(low, below[0]), new_low)
+        end = bisect_left(mine, new_low, key=_FIRST)
+        if end == 0:
+            return
+        layer.count -= end
+        layer.bytes_about -= sum(len(row) + OVERHEAD_BYTES for _, row in islice(mine, end))
+        if end == len(mine):
+            del layer.rows[key_id]
+        else:
+            del mine[:end]  # of two rows or more, so it is the layer's own list
+
+    def scan(self) -> Iterator[tuple[bytes, int, bytes]]:
+        below = _untrimmed(self._base.scan(), self._frozen)
+        older = _untrimmed(merge(below, _all(self._frozen)), self._layer)
+        return merge(older, _all(self._layer))
+
+    @property
+    def rows(self) -> int:
+        """Rows and trims in the active layer."""
+        return self._layer.count + len(self._layer.trims)
+
+    @property
+    def bytes_about(self) -> int:
+        """Memory of the active layer, about."""
+        return self._layer.bytes_about + len(self._layer.trims) * OVERHEAD_BYTES
+
+    def freeze(self) -> None:
+        assert not self._frozen.rows and not self._garbage.rows, "the last frozen delta is not dropped yet"
+        self._frozen, self._layer = self._layer, _Layer()
+
+    def pieces(self, table: str, rows_max: int, bytes_max: int = 1 << 20) -> Iterator[Piece]:
+        """The frozen layer in pieces of up to rows_max rows and about bytes_max bytes."""
+        trims = iter(self._frozen.trims.items())
+        while batch := list(islice(trims, rows_max)):
+            yield "trim", table, [field for key_id, (low, new_low) in batch for field in (key_id, low, new_low)]
+        flat: list[bytes | int] = []
+        flat_bytes = 0
+        for key_id, entry in self._frozen.rows.items():
+            for first, row in (entry,) if isinstance(entry, tuple) else entry:
+                flat += (key_id, first, row)
+                flat_bytes += len(row)
+                if len(flat) >= 3 * rows_max or flat_bytes >= bytes_max:
+                    yield "append", table, flat
+                    flat, flat_bytes = [], 0
+        if flat:
+            yield "append", table, flat
+
+    def drop_frozen(self) -> None:
+        """The base now has it. Call together with the base's renewal, then `free` until False."""
+        self._garbage, self._frozen = self._frozen, _Layer()
+
+    def free(self, rows_max: int) -> bool:
+        """Frees about rows_max rows of what was dropped; False when nothing is left."""
+        garbage = self._garbage
+        left = rows_max
+        while garbage.rows and left > 0:
+            key_id, entry = garbage.rows.popitem()
+            left -= 1
+            if isinstance(entry, list):
+                left -= len(entry[-left - 1 :])
+                del entry[-left - 1 :]
+                if entry:
+                    garbage.rows[key_id] = entry
+        while garbage.trims and left > 0:
+            garbage.trims.popitem()
+            left -= 1
+        return bool(garbage.rows or garbage.trims)
+
+
+def _all(layer: _Layer) -> Iterator[tuple[bytes, int, bytes]]:
+    for key_id in sorted(layer.rows):
+        for first, row in layer.of(key_id):
+            yield key_id, first, row
+
+
+def _untrimmed(rows: Iterator[tuple[bytes, int, bytes]], layer: _Layer) -> Iterator[tuple[bytes, int, bytes]]:
+    if not layer.trims:
+        return rows
+    return (item for item in rows if not _in(layer.trims.get(item[0]), item[1]))
+
+
+def _in(trim: tuple[int, int] | None, first: int) -> bool:
+    return trim is not None and trim[0] <= first < trim[1]

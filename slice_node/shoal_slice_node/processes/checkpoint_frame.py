@@ -1,0 +1,41 @@
+"""How broker and checkpointer talk: `marshal` in frames (child_frame) over one socket pair, request and answer.
+
+    broker -> checkpointer    (shape, table, list)           a piece
+                              ("commit", "", [lsn])          the end of the delta
+    checkpointer -> broker    ("ready", 0, {})               at its start
+                              ("done", lsn, figures)         the delta is on disk
+                              ("failed", error class, text)  nothing of it is
+
+`marshal` is as fast as it gets for lists of bytes; both ends are the same interpreter and one is the other's child.
+"""
+
+from __future__ import annotations
+
+import marshal
+from asyncio import StreamReader
+from socket import socket
+from typing import Any, Final
+
+from shoal_slice_node.processes import child_frame
+
+COMMIT: Final = "commit"
+READY: Final = "ready"
+DONE: Final = "done"
+FAILED: Final = "failed"
+
+
+def encode_frame(value: tuple[Any, ...]) -> bytes:
+    return child_frame.encode_frame(child_frame.DATA, marshal.dumps(value))
+
+
+async def read_frame(reader: StreamReader) -> tuple[Any, ...]:
+    """Raises IncompleteReadError when the other end is gone."""
+    _, data = await child_frame.read_frame(reader)
+    frame: tuple[Any, ...] = marshal.loads(data)
+    return frame
+
+
+def receive_frame(connection: socket) -> tuple[Any, ...] | None:
+    """The blocking form; None when the other end is gone."""
+    found = child_frame.receive_frame(connection)
+    return None if found is None else marshal.loads(found[1])

@@ -1,0 +1,104 @@
+"""The broker's end of the checkpointer process: starts it, sends it a frozen delta, learns how it went.
+
+Belongs here: the process and its socket. Not here: what it does (checkpointer_process), when (store).
+Started with exec, never by fork alone: a forked broker would share its threads' locks and its memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import Process
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shoal_contract import errors
+from shoal_contract.errors import ShoalError, Unavailable
+from shoal_slice_node.core.tables.delta_piece import Piece
+from shoal_slice_node.processes.checkpoint_frame import COMMIT, FAILED, encode_frame, read_frame
+from shoal_slice_node.processes.child import CHILD_SOCKET, start_child
+from shoal_slice_node.processes.limits import CHECKPOINTER_ANSWER_S_MAX
+
+
+class Checkpointer:
+    """A running checkpointer of one folder. After an Unavailable it is dead: start another, send the delta again."""
+
+    def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def start(cls, folder: Path, lock_fd: int, identity: bytes = b"") -> Checkpointer:
+        """Makes a store of this identity in `folder` if there is none. Raises Conflict, Corrupt, ResourceExhausted,
+        Unavailable."""
+        arguments = [str(folder), CHILD_SOCKET, str(lock_fd), "greet", identity.decode()]
+        process, ours = await start_child("shoal_slice_node.processes.checkpointer_process", arguments, (lock_fd,))
+        reader, writer = await asyncio.open_connection(sock=ours)
+        checkpointer = cls(process, reader, writer)
+        try:
+            await checkpointer._answer()
+        except BaseException:
+            await checkpointer.close()
+            raise
+        return checkpointer
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def dead(self) -> bool:
+        return self._process.returncode is not None or self._reader.at_eof()
+
+    @property
+    def ending(self) -> str:
+        """How it ended, as the end of a sentence."""
+        code = self._process.returncode
+        if code is None:
+            return f"process {self.pid} does not answer"
+        return f"process {self.pid} ended " + (f"by signal {-code}" if code < 0 else f"with status {code}")
+
+    async def write(self, pieces: Iterator[Piece], lsn: int) -> dict[str, Any]:
+        """Sends all pieces, waits for the commit; figures. The loop gets its turn after each piece, and none is made
+        before the one before it is on its way. Raises Unavailable (it died), ResourceExhausted, Corrupt."""
+        try:
+            for piece in pieces:
+                self._writer.write(encode_frame(piece))
+                await self._writer.drain()
+                await asyncio.sleep(0)
+            self._writer.write(encode_frame((COMMIT, "", [lsn])))
+            await self._writer.drain()
+        except ConnectionError:
+            raise await self._death() from None
+        _, done_lsn, figures = await self._answer()
+        assert done_lsn == lsn
+        return dict(figures)
+
+    async def _answer(self) -> tuple[Any, ...]:
+        try:
+            answer = await asyncio.wait_for(read_frame(self._reader), CHECKPOINTER_ANSWER_S_MAX)
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
+            raise await self._death() from None
+        if answer[0] == FAILED:
+            error: type[ShoalError] = getattr(errors, answer[1])
+            raise error(answer[2], subject="checkpoint")
+        return answer
+
+    async def _death(self) -> Unavailable:
+        await self.kill()
+        return Unavailable(f"the checkpointer {self.ending}", subject="checkpointer")
+
+    async def kill(self) -> None:
+        """At once; a commit under way counts as a crash, which LMDB outlives."""
+        if self._process.returncode is None:
+            try:
+                self._process.kill()
+            except ProcessLookupError:
+                pass
+        await self.close()
+
+    async def close(self) -> None:
+        """It ends by itself when its socket closes. Waits for it."""
+        self._writer.close()
+        await self._process.wait()

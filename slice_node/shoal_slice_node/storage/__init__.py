@@ -1,0 +1,1 @@
+"""Files of a slice: journal, store, archive; and what is done with them while no node runs."""

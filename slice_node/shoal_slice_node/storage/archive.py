@@ -1,0 +1,96 @@
+"""The archive: a folder, on any file system, that closed journal segments go to before the journal lets go of them.
+
+    <archive>/<slice>/<node>/<first lsn, 16 hex digits>.journal      whole segments, as they were in the journal
+                             <the same>.journal.partial              under way, or left by a crash: read by nobody
+
+Why it survives a crash at any point: a segment is complete and synced under its other name before a rename gives it its
+own, and the journal releases it only after that and the folder's sync. Repeating a step is doing it once: a closed
+segment never changes, and one that is there is known by its size. The last segment of a clean stop is copied, since a
+crash before its release would have the next start write on in it; it is then archived again, longer.
+
+Belongs here: one segment's way. Not here: when, and what follows a failure (archiving).
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
+from shoal_slice_node.storage.files import DiskFiles, Files
+from shoal_slice_node.storage.journal_segment import read_head
+from shoal_slice_node.storage.limits import ARCHIVE_COPY_BYTES
+
+PARTIAL = ".partial"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class Archive:
+    """`folder`: of one node. Blocks: use it in one thread, not the loop's."""
+
+    def __init__(self, folder: Path, files: Files | None = None) -> None:
+        self.folder = folder
+        self._files = files or DiskFiles()
+
+    def put(self, path: Path, sound_bytes: int | None = None) -> None:
+        """A closed segment: on disk in the archive when this returns, by a link where that can be. `sound_bytes`: copy
+        only so much, of a segment that the journal may yet write on in.
+
+        Raises ResourceExhausted (no space there), Unavailable (gone, not writable, ...): nothing has changed then.
+        """
+        try:
+            self._put(path, sound_bytes)
+        except OSError as error:
+            raise _typed(error, self.folder) from error
+
+    def _put(self, path: Path, sound_bytes: int | None) -> None:
+        files, to, partial = self._files, self.folder / path.name, self.folder / (path.name + PARTIAL)
+        files.make_folder(self.folder)
+        names = files.names(self.folder)
+        data = files.read(path)
+        if to.name in names:
+            there = files.read(to)
+            self._check_same_life(data, there, to)
+            if sound_bytes is None and len(there) == len(data):
+                files.sync_folder(self.folder)  # A crash may have come before this.
+                return
+        if partial.name in names:
+            files.remove(partial)
+        if sound_bytes is not None or not self._linked(path, partial):
+            self._copy(data if sound_bytes is None else data[:sound_bytes], partial)
+        files.rename(partial, to)
+        files.sync_folder(self.folder)
+
+    @staticmethod
+    def _check_same_life(data: bytes, there: bytes, path: Path) -> None:
+        """A segment's head is its own: another one of the same name is of another life of the slice. Raises OSError."""
+        ours, theirs = read_head(data), read_head(there)
+        if ours is not None and theirs is not None and ours.nonce != theirs.nonce:
+            raise FileExistsError(
+                f"{path} is another life's journal: move the archive's folder of this node away, it is not overwritten"
+            )
+
+    def _linked(self, path: Path, partial: Path) -> bool:
+        try:
+            self._files.link(path, partial)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return False
+        return True
+
+    def _copy(self, data: bytes, partial: Path) -> None:
+        file = self._files.create(partial)
+        try:
+            for position in range(0, len(data), ARCHIVE_COPY_BYTES):
+                file.write_at(position, data[position : position + ARCHIVE_COPY_BYTES])
+            file.sync()
+        finally:
+            file.close()
+
+
+def _typed(error: OSError, folder: Path) -> ShoalError:
+    if error.errno in _FULL:
+        return ResourceExhausted(f"no space in the archive {folder}: {error.strerror}", subject="archive bytes")
+    return Unavailable(f"archive {folder}: {error}", subject=str(folder))

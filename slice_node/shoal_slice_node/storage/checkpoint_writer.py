@@ -1,0 +1,156 @@
+"""Writes one frozen delta into LMDB: all tables in key order, in one transaction together with its LSN.
+
+Why a crash at any point is harmless: LMDB commits by writing new pages, syncing, then one meta page, syncing. Before
+that the store is the previous checkpoint, after it the new one, each with its own LSN; the journal has the rest.
+Writing the same delta twice is writing it once: puts and deletes say what is, not what changes.
+
+Belongs here: pieces to rows on disk. Not here: how pieces travel (checkpointer_process).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from shoal_slice_node.core.rows.small_rows import CANDIDATE, RECLAIM_KEY
+from shoal_slice_node.core.tables.delta_piece import ID_BYTES, Piece
+from shoal_slice_node.core.tables.tables import LOG_TABLE
+from shoal_slice_node.storage.limits import LOG_PART_BYTES_MAX
+from shoal_slice_node.storage.lmdb_layout import (
+    FORMAT,
+    FORMAT_ROW,
+    IDENTITY_ROW,
+    LOG_KEY,
+    LOG_START,
+    LSN_ROW,
+    STORE,
+    TABLES,
+    check_format,
+    errors_translated,
+    open_environment,
+    open_table,
+    read_format,
+)
+
+CANDIDATES_OF = "binding"
+CANDIDATES = "reclaim"
+
+
+class CheckpointWriter:
+    """The owner of the write environment of `folder`; makes a store of this identity where there is none. Raises
+    Conflict, Corrupt."""
+
+    def __init__(self, folder: Path, identity: bytes = b"") -> None:
+        self._folder = folder
+        self._environment = environment = open_environment(folder, readonly=False)
+        try:
+            with errors_translated(folder):
+                environment.reader_check()  # a killed reader would hold on to its old pages for good
+                with environment.begin(write=True) as transaction:
+                    self._tables = self._open(transaction, identity)
+        except BaseException:
+            environment.close()
+            raise
+
+    def _open(self, transaction: Any, identity: bytes) -> dict[str, Any]:
+        """All tables. A store that has to be made is made as a whole: a kill before the commit leaves nothing."""
+        found = read_format(self._environment, transaction, self._folder)
+        if found is not None:
+            check_format(found, self._folder)
+        tables = {table: open_table(self._environment, table, True, transaction) for table in TABLES}
+        if found is None:
+            rows = {FORMAT_ROW: FORMAT, LSN_ROW: bytes(8), IDENTITY_ROW: identity}
+            for row_key, row in rows.items():
+                if row:
+                    transaction.put(row_key, row, db=tables[STORE])
+        return tables
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def write(self, pieces: Iterable[Piece], lsn: int) -> dict[str, Any]:
+        """All of `pieces`, or nothing. Returns figures: rows, seconds of writing and of the commit, and `emptied`:
+        rows put into `reclaim` for groups that lost their last member.
+        Raises ResourceExhausted, Corrupt."""
+        started = perf_counter()
+        gathered: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        for shape, table, flat in pieces:
+            gathered[shape, table] += flat
+        rows = sum(len(flat) for flat in gathered.values())
+        with errors_translated(self._folder):
+            transaction = self._environment.begin(write=True)
+            try:
+                emptied = self._write(transaction, gathered)
+                transaction.put(LSN_ROW, lsn.to_bytes(8, "big"), db=self._tables[STORE])
+                written = perf_counter()
+                transaction.commit()
+            except BaseException:
+                transaction.abort()
+                raise
+        commit_s = perf_counter() - written
+        return {"fields": rows, "write_s": written - started, "commit_s": commit_s, "emptied": emptied}
+
+    def _write(self, transaction: Any, gathered: dict[tuple[str, str], list[Any]]) -> list[bytes]:
+        emptied: list[bytes] = []
+        for (shape, table), flat in gathered.items():
+            if shape == "rows":
+                self._write_rows(transaction.cursor(self._tables[table]), flat)
+        for table in sorted({table for shape, table in gathered if shape in ("add", "remove")}):
+            came, went = gathered.get(("add", table), []), gathered.get(("remove", table), [])
+            emptied += self._write_groups(transaction, table, came, went)
+        cursor = transaction.cursor(self._tables[LOG_TABLE])
+        _trim(cursor, gathered.get(("trim", LOG_TABLE), []))
+        _append(cursor, gathered.get(("append", LOG_TABLE), []))
+        return emptied
+
+    def _write_rows(self, cursor: Any, flat: list[bytes]) -> None:
+        items = sorted(zip(flat[::2], flat[1::2], strict=True))
+        for key, value in items:
+            if not value and cursor.set_key(key):
+                cursor.delete()
+        _put_sorted(cursor, [item for item in items if item[1]])
+
+    def _write_groups(self, transaction: Any, table: str, came: list[bytes], went: list[bytes]) -> list[bytes]:
+        cursor = transaction.cursor(self._tables[table])
+        went.sort()
+        for pair in went:
+            if cursor.set_key_dup(pair[:ID_BYTES], pair[ID_BYTES:]):
+                cursor.delete()
+        came.sort()
+        cursor.putmulti([(pair[:ID_BYTES], pair[ID_BYTES:]) for pair in came])
+        if table != CANDIDATES_OF:
+            return []
+        lost = (group for group, _ in groupby(went, lambda pair: pair[:ID_BYTES]))
+        empty = [RECLAIM_KEY + group for group in lost if not cursor.set_key(group)]
+        transaction.cursor(self._tables[CANDIDATES]).putmulti([(key, CANDIDATE) for key in empty])
+        return empty
+
+
+def _put_sorted(cursor: Any, items: list[tuple[bytes, bytes]]) -> None:
+    """What lies beyond the table's end is appended: that fills pages, where splits would leave them half empty."""
+    end = bisect_right(items, cursor.key(), key=itemgetter(0)) if cursor.last() else 0
+    cursor.putmulti(items[:end])
+    cursor.putmulti(items[end:], append=True)
+
+
+def _trim(cursor: Any, flat: list[Any]) -> None:
+    for key_id, low, new_low in sorted(zip(flat[::3], flat[1::3], flat[2::3], strict=True)):
+        end = LOG_START.pack(key_id, new_low)
+        found = cursor.set_range(LOG_START.pack(key_id, low))
+        while found and cursor.key() < end:
+            cursor.delete()
+            found = bool(cursor.key())
+
+
+def _append(cursor: Any, flat: list[Any]) -> None:
+    items: list[tuple[bytes, bytes]] = []
+    for key_id, first, row in sorted(zip(flat[::3], flat[1::3], flat[2::3], strict=True)):
+        for part, begin in enumerate(range(0, len(row), LOG_PART_BYTES_MAX)):
+            items.append((LOG_KEY.pack(key_id, first, part), row[begin : begin + LOG_PART_BYTES_MAX]))
+    cursor.putmulti(items)

@@ -1,0 +1,318 @@
+"""The journal of a slice: append, replay, release. Every change is here before it is anywhere else.
+
+Why it survives a crash at any point:
+- append: a batch is acknowledged after its fdatasync. Torn by a power loss, it is cut at start-up, whole or in part.
+- rotation: the next segment is made ahead under another name, zeroed and synced; a rename and a folder sync put it in
+  its place before its first batch. Until then the journal ends in the old one.
+- start-up: what follows the tail is zeroed and synced before anything is appended, so that no old record can ever
+  be taken for a new one. What a killed process wrote but did not sync is synced before it is believed.
+- release: oldest first, so that what is left is always without a gap.
+- a failed fdatasync: the kernel may have dropped the pages and calls them clean, so trying again proves nothing
+  (Rebello et al., Can Applications Recover from fsync Failures?, USENIX ATC 2020). The journal stops. A restart writes
+  the last batch again before it syncs: what was only in the page cache is then on disk, or the sync fails.
+
+Belongs here: writing, and one thread's use of it. Not here: reading (journal_reader), bytes (journal_segment), batching
+and threads of its callers. `append`, `release` and `close` block: call them from one thread at a time, not the loop's.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+
+from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError, TooLarge
+from shoal_contract.journal_record import Record
+from shoal_slice_node.storage.files import DiskFiles, File, Files
+from shoal_slice_node.storage.journal_reader import Segment, find_tail, list_segments, read_records
+from shoal_slice_node.storage.journal_segment import (
+    MARK_BYTES,
+    NONCE_BYTES,
+    Skipped,
+    batch_mark,
+    encode_head,
+    segment_name,
+)
+from shoal_slice_node.storage.limits import APPEND_BYTES_MAX, SEGMENT_BYTES, ZERO_FILL_BYTES
+
+PREPARED = "next.prepared"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+
+_log = logging.getLogger(__name__)
+
+
+class Journal:
+    """`next_lsn`: of the next record; everything below it is on disk. `identity`: of the data, as the journal's heads
+    have it, b"" if they have none."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        segments: list[Segment],
+        segment_bytes: int,
+        background: Executor,
+        identity: bytes,
+    ) -> None:
+        self.identity = identity
+        self._head_bytes = len(encode_head(bytes(NONCE_BYTES), identity))
+        self._files = files
+        self._folder = folder
+        self._segments = segments
+        self._segment_bytes = segment_bytes
+        self._background = background
+        self._prepared: Future[bytes] | None = None
+        """The next segment's nonce, from an eighth of this one on."""
+        self._nonce = b""
+        self._failed: ShoalError | None = None
+        self._file: File
+        self._position = 0
+        self.next_lsn = 0
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        checkpoint_lsn: int = 0,
+        files: Files | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        background: Executor | None = None,
+        identity: bytes = b"",
+    ) -> Journal:
+        """Makes an empty journal if there is none and the checkpoint needs none; cuts a torn tail. `identity`: for new
+        segments, where the journal has none yet. Raises Corrupt for damage, and when it does not reach the checkpoint
+        without a gap; ResourceExhausted."""
+        files = files or DiskFiles()
+        background = background or ThreadPoolExecutor(1, "journal-next-segment")
+        try:
+            files.make_folder(folder)
+            journal = cls(files, folder, list_segments(files, folder), segment_bytes, background, identity)
+            if journal._segments:
+                journal._recover(checkpoint_lsn)
+            elif checkpoint_lsn:
+                raise journal._gap("has no segments", checkpoint_lsn)
+            else:
+                journal.next_lsn = 1
+                journal._begin_segment()
+        except OSError as error:
+            raise _typed(error, folder) from error
+        return journal
+
+    def _recover(self, checkpoint_lsn: int) -> None:
+        first = self._segments[0].first_lsn
+        if first > checkpoint_lsn + 1:
+            raise self._gap(f"begins at LSN {first}", checkpoint_lsn)
+        tail = find_tail(self._files, self._segments, checkpoint_lsn, self._say_skipped)
+        if tail.next_lsn <= checkpoint_lsn:
+            raise self._gap(f"ends at LSN {tail.next_lsn - 1}", checkpoint_lsn)
+        for segment in self._segments[: tail.segment_index : -1]:
+            self._files.remove(segment.path)
+        del self._segments[tail.segment_index + 1 :]
+        self._file = self._files.open(self._segments[-1].path)
+        self._position, self.next_lsn, self._nonce = tail.position, tail.next_lsn, tail.nonce
+        self.identity = tail.identity or self.identity
+        self._head_bytes = len(encode_head(tail.nonce, self.identity))
+        if tail.last_mark < tail.position:
+            data = self._files.read(self._segments[-1].path)
+            self._file.write_at(tail.last_mark, bytes(data[tail.last_mark : tail.position]))
+        if not tail.clean:
+            self._zero(self._file, tail.position)
+        self._file.sync()
+        self._files.sync_folder(self._folder)
+
+    @staticmethod
+    def _say_skipped(path: Path, skipped: Skipped) -> None:
+        _log.warning(
+            "journal records %d to %d are damaged: %s, byte %d. The checkpoint has them: nothing is lost, but check the"
+            " disk, and an archive of this segment",
+            skipped.first_lsn, skipped.end_lsn - 1, path, skipped.position,
+        )  # fmt: skip
+
+    def _gap(self, what: str, checkpoint_lsn: int) -> Corrupt:
+        text = (
+            f"journal {self._folder} {what}, but the checkpoint is at {checkpoint_lsn}: a part of this node's data is"
+            " missing. Is a volume not mounted, or a folder from elsewhere?"
+        )
+        return Corrupt(text, subject=str(self._folder), value=checkpoint_lsn)
+
+    @property
+    def first_lsn(self) -> int:
+        """Of the oldest segment kept."""
+        return self._segments[0].first_lsn
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def written_bytes(self) -> int:
+        """Of the segments kept; the last one is allocated beyond."""
+        return (len(self._segments) - 1) * self._segment_bytes + self._position
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Of the segments kept, and of the one made ahead."""
+        return (len(self._segments) + (self._prepared is not None)) * self._segment_bytes
+
+    def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
+        """Whole records, first_lsn to last_lsn; on disk when this returns. Raises ResourceExhausted (no disk space:
+        nothing is appended, try again later), TooLarge, Corrupt (the disk failed: for good)."""
+        if self._failed is not None:
+            raise self._failed
+        assert first_lsn == self.next_lsn <= last_lsn, f"LSN {first_lsn}-{last_lsn}; expected {self.next_lsn}"
+        size, limit = MARK_BYTES + len(data), min(APPEND_BYTES_MAX, self._segment_bytes - self._head_bytes)
+        if size > limit:
+            raise TooLarge(f"batch of {size} bytes; the limit is {limit}", limit=limit, value=size)
+        if self._position + size > self._segment_bytes:
+            self._rotate()
+        self._write(batch_mark(first_lsn, first_lsn - 1, self._nonce) + data)
+        self.next_lsn = last_lsn + 1
+        if self._prepared is None and self._position > self._segment_bytes // 8:
+            self._prepared = self._background.submit(self._prepare)
+
+    def _write(self, batch: bytes) -> None:
+        try:
+            self._file.write_at(self._position, batch)
+        except OSError as error:
+            self._unwrite(error, len(batch))
+        try:
+            self._file.sync()
+        except OSError as error:
+            self._failed = _typed(error, self._segments[-1].path, self._position)
+            raise self._failed from error
+        self._position += len(batch)
+
+    def _unwrite(self, error: OSError, batch_bytes: int) -> None:
+        """Part of a batch may be there: zeros over it, or the journal stops."""
+        failure = _typed(error, self._segments[-1].path, self._position)
+        try:
+            if not isinstance(failure, ResourceExhausted):
+                raise error
+            self._file.write_at(self._position, bytes(batch_bytes))
+        except OSError:
+            self._failed = failure = Corrupt(failure.message, subject=failure.subject, position=self._position)
+        raise failure from error
+
+    def _rotate(self) -> None:
+        """The next batch goes into a new segment. All before it has been synced."""
+        nonce = self._made_ahead()
+        try:
+            old = self._file
+            self._begin_segment(nonce)
+            old.close()
+        except OSError as error:
+            failure = _typed(error, self._folder)
+            if isinstance(failure, Corrupt):
+                self._failed = failure
+            raise failure from error
+
+    def _made_ahead(self) -> bytes:
+        """The nonce of the segment that was made ahead; b"": there is none, or making it failed. There may be room for
+        it by now, so that is tried again."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            return b""
+        try:
+            return prepared.result()
+        except OSError as error:
+            _log.info("the next journal segment was not made ahead: %s", error)
+            return b""
+
+    def _begin_segment(self, nonce: bytes = b"") -> None:
+        """`nonce`: of the segment that was made ahead."""
+        nonce = nonce or self._prepare()
+        path = self._folder / segment_name(self.next_lsn)
+        self._files.rename(self._folder / PREPARED, path)
+        self._files.sync_folder(self._folder)
+        self._file = self._files.open(path)
+        self._position = self._head_bytes
+        self._nonce = nonce
+        self._segments.append(Segment(self.next_lsn, path))
+
+    def _prepare(self) -> bytes:
+        """A head and zeros, on disk, under a name that no start-up reads. Returns its nonce."""
+        nonce = os.urandom(NONCE_BYTES)
+        path = self._folder / PREPARED
+        if PREPARED in self._files.names(self._folder):
+            self._files.remove(path)
+        file = self._files.create(path)
+        try:
+            file.allocate(self._segment_bytes)
+            self._zero(file, 0)
+            file.write_at(0, encode_head(nonce, self.identity))
+            file.sync()
+        except OSError:
+            self._files.remove(path)
+            raise
+        finally:
+            file.close()
+        return nonce
+
+    def _zero(self, file: File, position: int) -> None:
+        while position < self._segment_bytes:
+            step = min(ZERO_FILL_BYTES, self._segment_bytes - position)
+            file.write_at(position, bytes(step))
+            file.sync()
+            position += step
+
+    def records(self, from_lsn: int) -> Iterator[Record]:
+        """Everything from from_lsn on, up to what is there now. Raises OutOfRange if that is released, Corrupt."""
+        return read_records(self._files, tuple(self._segments), from_lsn, self.next_lsn)
+
+    def closed(self, below_lsn: int) -> list[tuple[Segment, int]]:
+        """Segments that have only records below `below_lsn`, each with its end LSN, and that nothing will be written to
+        again, not even after a crash: a later segment has a record."""
+        pairs = zip(self._segments, self._segments[1:], strict=False)
+        return [(one, later.first_lsn) for one, later in pairs if later.first_lsn <= min(below_lsn, self.next_lsn - 1)]
+
+    def seal(self) -> tuple[Path, int] | None:
+        """Ends the segment being written, with a mark that all of it was synced; an empty one follows. Its path and how
+        much of it is sound; None: it has no records. A start that finds nothing in the new one writes on in the old.
+        Raises as `append`."""
+        segment = self._segments[-1]
+        if segment.first_lsn == self.next_lsn:
+            return None
+        self._mark_end()
+        sound_bytes = self._position
+        self._rotate()
+        return segment.path, sound_bytes
+
+    def release(self, below_lsn: int) -> int:
+        """Segments that have only records below `below_lsn` go. The one being written stays. Returns how many went.
+        Raises ResourceExhausted, Corrupt."""
+        released = 0
+        try:
+            while len(self._segments) > 1 and self._segments[1].first_lsn <= below_lsn:
+                self._files.remove(self._segments[0].path)
+                del self._segments[0]
+                released += 1
+            if released:
+                self._files.sync_folder(self._folder)
+        except OSError as error:
+            raise _typed(error, self._folder) from error
+        return released
+
+    def close(self) -> None:
+        """Ends with a mark that all of it was synced: from now on a bad last record is known for damage."""
+        self._background.shutdown()
+        self._mark_end()
+        self._file.close()
+
+    def _mark_end(self) -> None:
+        mark = batch_mark(self.next_lsn, self.next_lsn - 1, self._nonce)
+        if self._failed is None and self._position + len(mark) <= self._segment_bytes:
+            self._write(mark)
+
+
+def _typed(error: OSError, path: Path, position: int = 0) -> ShoalError:
+    if error.errno in _FULL:
+        return ResourceExhausted(f"no disk space for {path}: {error.strerror}", subject="disk bytes")
+    if error.errno in _OUT_OF_FILES:
+        return ResourceExhausted(
+            f"no file can be opened for {path}: {error.strerror}; raise the limit of open files", subject="open files"
+        )
+    return Corrupt(f"{path}, byte {position}: {error}", subject=str(path), position=position)

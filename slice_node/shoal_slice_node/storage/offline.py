@@ -1,0 +1,195 @@
+"""Checks a stopped node's folder: journal, checkpoint, and what a start would make of both. Changes nothing.
+
+Damage does not end a check: what can still be read is looked at all the same.
+Belongs here: opening both read-only and replaying in memory. Not here: the invariants (core/invariants), the command
+line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from shoal_contract.data_identity import DataIdentity
+from shoal_contract.errors import Corrupt, Malformed
+from shoal_contract.journal_record import Record
+from shoal_slice_node.core.apply.engine import Engine
+from shoal_slice_node.core.invariants.problem import Problem
+from shoal_slice_node.core.invariants.walk import check_tables
+from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.storage.checksum import checksum_of
+from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER
+from shoal_slice_node.storage.files import DiskFiles
+from shoal_slice_node.storage.journal_reader import Segment, find_tail, list_segments
+from shoal_slice_node.storage.journal_segment import SegmentScan, damaged
+from shoal_slice_node.storage.limits import PROBLEMS_MAX
+from shoal_slice_node.storage.lmdb_layout import errors_translated
+from shoal_slice_node.storage.lmdb_tables import LmdbBase
+from shoal_slice_node.storage.stopped_folder import stopped
+from shoal_slice_node.storage.walked_base import PROGRESS_EVERY, Progress, WalkedBase
+
+_COUNTED = ("queue", "key", "binding", "log", "producer")
+
+
+def _tell_nobody(phase: str, done: int, total: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """`identity`: whose data it says it is. `rows`: after replay, by table. `set_aside`: LSNs of records that an
+    operator set aside. `checksum`: of all rows after replay, "" if it was not asked for. `problems`: at most
+    PROBLEMS_MAX of each pass."""
+
+    identity: str
+    checkpoint_lsn: int
+    first_lsn: int
+    last_lsn: int
+    replayed: int
+    set_aside: tuple[int, ...]
+    rows: dict[str, int]
+    checksum: str
+    problems: tuple[Problem, ...]
+
+    @property
+    def sound(self) -> bool:
+        return not self.problems
+
+
+def check_path(path: Path, progress: Progress = _tell_nobody, checksum: bool = False) -> CheckReport:
+    """`path`: a node's data folder. Walks the checkpoint, then the same with the journal's tail over it.
+
+    `progress(phase, done, total)` hears now and then how far a phase is, in rows or records; the total is a guess.
+
+    Raises Conflict if a node has it open or it has another format, Corrupt if there is no store that can be opened.
+    """
+    with stopped(path) as folder:
+        base = LmdbBase(folder)
+        try:
+            return _Check(path, folder, base, progress).run(checksum)
+        finally:
+            base.close()
+
+
+class _Check:
+    def __init__(self, node: Path, folder: Path, base: LmdbBase, progress: Progress) -> None:
+        self._journal = node / JOURNAL_FOLDER
+        self._folder = folder
+        self._base = base
+        self._progress = progress
+        self._walked = WalkedBase(base, progress)
+        self._files = DiskFiles()
+        self._problems: list[Problem] = []
+
+    def run(self, checksum: bool) -> CheckReport:
+        walked, tables = self._walked, Delta(self._walked)
+        walked.begin("checkpoint")
+        self._walk(tables, candidates_known=True)
+        segments = list_segments(self._files, self._journal) if self._journal.is_dir() else []
+        identity = self._identity(segments)
+        end_lsn = self._end_lsn(segments)
+        replayed, set_aside = self._replay(tables, segments, end_lsn)
+        if replayed:
+            walked.begin("both together")
+            self._walk(tables, candidates_known=False)
+        walked.begin("counting")
+        rows = {table: sum(1 for _ in getattr(tables, table).scan()) for table in _COUNTED}
+        found = ""
+        if checksum:
+            walked.begin("checksum")
+            found = checksum_of(tables)
+        first_lsn = segments[0].first_lsn if segments else 0
+        return CheckReport(
+            identity,
+            self._base.lsn,
+            first_lsn,
+            end_lsn - 1,
+            replayed,
+            tuple(set_aside),
+            rows,
+            found,
+            tuple(self._problems),
+        )
+
+    def _problem(self, subject: Path, text: str) -> None:
+        self._problems.append(Problem("journal", str(subject), text))
+
+    def _walk(self, tables: Tables, candidates_known: bool) -> None:
+        """A page of the checkpoint that LMDB cannot read ends the walk."""
+        try:
+            with errors_translated(self._folder):
+                self._problems += islice(check_tables(tables, candidates_known), PROBLEMS_MAX)
+        except Corrupt as error:
+            self._problems.append(Problem("store", str(error.subject), error.message))
+
+    def _identity(self, segments: list[Segment]) -> str:
+        """Also what segments of other data may lie here."""
+        mine = self._base.identity
+        for segment in segments:
+            head = SegmentScan(self._files.read(segment.path), segment.first_lsn).head
+            if head is not None and head.identity != mine:
+                self._problem(segment.path, f"it is of {_shown(head.identity)}, the store of {_shown(mine)}")
+        return _shown(mine)
+
+    def _end_lsn(self, segments: list[Segment]) -> int:
+        """Where what can be replayed ends."""
+        lsn = self._base.lsn
+        if not segments:
+            self._problem(self._journal, "has no segments")
+            return lsn + 1
+        try:
+            end_lsn = find_tail(self._files, segments, lsn).next_lsn
+        except Corrupt as error:
+            self._problem(Path(error.subject), error.message)
+            end_lsn = int(error.value or 0)
+        if not segments[0].first_lsn - 1 <= lsn < end_lsn:
+            text = f"checkpoint {lsn} is not within the journal, {segments[0].first_lsn} to {end_lsn - 1}"
+            self._problem(self._journal, text)
+        return end_lsn
+
+    def _replay(self, tables: Tables, segments: list[Segment], end_lsn: int) -> tuple[int, list[int]]:
+        """Returns how many records were applied, and which were set aside."""
+        engine, lsn = Engine(tables), self._base.lsn
+        replayed, set_aside = 0, []
+        expected = lsn + 1
+        try:
+            for record in self._records(segments, end_lsn):
+                if record.lsn % PROGRESS_EVERY == 0:
+                    self._progress("journal", record.lsn - segments[0].first_lsn, end_lsn - segments[0].first_lsn)
+                if record.lsn != expected:
+                    continue  # Below the checkpoint; or above a gap, of which was told.
+                expected += 1
+                replayed += 1
+                if engine.apply(record).set_aside:
+                    set_aside.append(record.lsn)
+        except Corrupt as error:
+            self._problem(self._journal, error.message)
+        return replayed, set_aside
+
+    def _records(self, segments: list[Segment], end_lsn: int) -> Iterator[Record]:
+        lsn = self._base.lsn
+        ends = [*(segment.first_lsn for segment in segments[1:]), end_lsn]
+        for segment, end in zip(segments, ends, strict=False):
+            scan = SegmentScan(self._files.read(segment.path), segment.first_lsn, lsn + 1)
+            for record in scan:
+                if record.lsn >= end:
+                    break
+                yield record
+            for one in scan.skipped:
+                self._problem(
+                    segment.path,
+                    f"records {one.first_lsn} to {one.end_lsn - 1} are damaged, byte {one.position}; the checkpoint"
+                    " has them, so nothing is lost: check the disk",
+                )
+            if scan.expected_lsn < end:
+                self._problem(segment.path, damaged(segment.path, scan.position, scan.expected_lsn).message)
+
+
+def _shown(identity: bytes) -> str:
+    try:
+        return str(DataIdentity.decode(identity)) if identity else "no one that it names"
+    except Malformed as error:
+        return error.message

@@ -1,0 +1,52 @@
+"""Says what a journal record asked for, in one line for operators."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from shoal_contract.decode_error import DecodeError
+from shoal_contract.journal_record import Record
+from shoal_contract.names import show
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.records import Kind, decode_change
+
+_NAMES_SHOWN = 5
+
+
+def kind_name(kind: int) -> str:
+    try:
+        return Kind(kind).name
+    except ValueError:
+        return f"kind {kind}"
+
+
+def record_text(record: Record) -> str:
+    """Kind, epoch, time, and for a change its steps with the first few names in them."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.time_ms / 1000))
+    text = f"{kind_name(record.kind)} of epoch {record.epoch}, {at}, {len(record.payload)} bytes"
+    return f"{text}: {_change_text(record.payload)}" if record.kind == Kind.CHANGE else text
+
+
+def _change_text(payload: bytes) -> str:
+    try:
+        change = wire.Change.FromString(decode_change(payload)[1])
+    except (DecodeError, ValueError, IndexError):
+        return "a change that cannot be read"
+    kinds: Counter[str] = Counter()
+    names: dict[str, None] = {}
+    for step in change.steps:
+        kind = step.WhichOneof("step") or "unknown"
+        found = getattr(step, kind, None)
+        kinds[kind] += max(1, len(getattr(found, "keys", ())), len(getattr(found, "queues", ())))
+        for column in ("queues", "keys"):
+            names |= dict.fromkeys(show(name) for name in getattr(found, column, ()))
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return f"{counted}; names: {_few(names)}" if names else counted
+
+
+def _few(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = f" and {len(shown) - _NAMES_SHOWN} more" if len(shown) > _NAMES_SHOWN else ""
+    return ", ".join(shown[:_NAMES_SHOWN]) + more
