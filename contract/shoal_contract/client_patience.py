@@ -34,12 +34,12 @@ class ClientPatience:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
-            async with self.places.patience(self.most_s, self.crowded_s - spent_s):
+            async with self.places.patience(peer, self.most_s, self.crowded_s - spent_s):
                 yield
             self.places.praise(peer)
         except TimeoutError:
-            self.places.blame(peer)
             waited_s = loop.time() - began_s
+            self.places.blame(peer, waited_s >= self.crowded_s - spent_s)
             what = "too little, by" if spent_s > 0 else "nothing for"
             text = f"the client {does} {what} {spent_s + waited_s:.1f} s"
             ends = f"its {self.call} ends, {self.retry}"

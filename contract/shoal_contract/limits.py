@@ -52,18 +52,37 @@ SERVED_MAX: Final = 20_000
 UNREAD_LOOKS: Final = 3
 """What a connection has unread counts as far as it was there at so many looks: a frame that just comes is none."""
 
-CONNECTIONS_ENDED_PER_LOOK: Final = 256
+UNREAD_LOOK_S: Final = 5.0
+MEMORY_LOOK_S: Final = 0.05
+"""Between two looks at what is unread: while there is memory, and while it is short. In the second clients of one
+network send 50 MB."""
+
+FILES_PER_STEP: Final = 256
+"""Open files that are looked at in one go, about 2 ms: then others may have Python's lock."""
+
+CONNECTIONS_ENDED_PER_LOOK: Final = 4_096
 UNREAD_ENDED_BYTES_MIN: Final = 256 << 10
 UNREAD_ENDED_BYTES_LEAST: Final = 16 << 10
+UNREAD_ENDED_AT_ONCE_BYTES: Final = 16 << 20
 """Connections hung up on in one look where a process holds far too much: those with most that came and is not read, and
 so much at least. Less of it is what a few calls have under way; but thousands of connections hold too much with less
-each, and then the second counts."""
+each, and then the second counts. Of the third one look is enough: all calls that one may have hold less while they
+wait."""
 
-UNREAD_READ_BYTES: Final = 256
-UNREAD_FREE_SENT_BYTES: Final = 64
-UNREAD_FREE_BYTES_PER_S: Final = 1 << 10
-"""What may come on a connection besides messages: so much with each (headers), one byte for so many that were sent to
-it (windows), and so much per second (pings)."""
+UNREAD_GOING_S: Final = 2.0
+"""What a connection held that was hung up on is free after about so long: until then nobody else ends for it."""
+
+GIVE_BACK_S: Final = 1.0
+"""Between two times that the C library is asked for what is free, while memory is short."""
+
+UNREAD_READ_BYTES: Final = 16
+UNREAD_CALL_BYTES: Final = 64
+UNREAD_WROTE_BYTES: Final = 32
+UNREAD_FREE_SENT_BYTES: Final = 256
+UNREAD_FREE_BYTES_PER_S: Final = 64
+"""What may come on a connection besides messages: with each message (heads of it and of its frame), with each call
+(headers: 44 bytes measured), with each message that is sent to it (window updates: 26), one byte for so many that are
+sent (the same, of large ones), and in a second (pings)."""
 
 ABORT_S: Final = 5.0
 """How long the client of a call that a server ends may take to read what was written before. Then it is hung up on."""

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 _TURNS: Final = 5
-_TURN_S: Final = 0.001
+_TURN_S: Final = 0.002
 """Turns of the loop after the time is over: in each other threads, as gRPC's, may run and tell what came."""
 
 

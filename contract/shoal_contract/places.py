@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import inf
@@ -24,13 +24,14 @@ from shoal_contract.patience import Patience, patience_until
 @dataclass(frozen=True, slots=True)
 class PlacesLimits:
     """`each`: of one connection. `line_s`: a connection that waits should have its turn within so long: with many in
-    line each place has less time."""
+    line each place has less time. `served_times`: one that was served has so many times as long as others."""
 
     places_max: int
     places_each_max: int
     waiting_max: int
     waiting_each_max: int
     line_s: float = inf
+    served_times: float = 1.0
 
     def __post_init__(self) -> None:
         assert self.places_each_max < self.places_max
@@ -70,13 +71,15 @@ _Lines = OrderedDict[str, _Line]
 class _Holder:
     """One that has a place. When the patience with it ends, in seconds of the loop's clock."""
 
+    blamed: bool
+    served: bool
     began_s: float
     crowded_s: float
     most_at_s: float
 
-    def crowded_at(self, turn_s: float) -> float:
-        """If others wait for it, and so many that it has no longer than `turn_s`."""
-        return self.began_s + min(self.crowded_s, turn_s)
+    def crowded_at(self, turns_s: Mapping[bool, float]) -> float:
+        """If others wait for it, and so many that those that were served, and those that were not, have no longer."""
+        return self.began_s + min(self.crowded_s, turns_s[self.served])
 
 
 class Places:
@@ -96,7 +99,7 @@ class Places:
         """Those that wait. The first two in turn; `_last`: of those that were blamed, after all others."""
         self._served_next = True
         self._blamed = Blamed()
-        self._served: OrderedDict[str, None] = OrderedDict()
+        self._served: OrderedDict[str, bool] = OrderedDict()
         """The latest that kept nobody waiting."""
         self._holders: dict[Patience, _Holder] = {}
         self._hurried = False
@@ -141,12 +144,14 @@ class Places:
                 self._hurry()
 
     @asynccontextmanager
-    async def patience(self, most_s: float, crowded_s: float) -> AsyncIterator[None]:
+    async def patience(self, peer: str, most_s: float, crowded_s: float) -> AsyncIterator[None]:
         """Bounds what one that has a place waits for. Raises TimeoutError after `most_s`, or where others wait after
-        `crowded_s`: see `blame`."""
+        `crowded_s`, sooner where very many do: see `blame`."""
         now_s = asyncio.get_running_loop().time()
         async with patience_until(now_s + most_s) as patience:
-            self._holders[patience] = _Holder(now_s, crowded_s, now_s + most_s)
+            served = peer in self._served
+            crowded_s *= self._limits.served_times if served else 1
+            self._holders[patience] = _Holder(peer in self._blamed, served, now_s, crowded_s, now_s + most_s)
             self._hurry()
             try:
                 yield
@@ -154,27 +159,36 @@ class Places:
                 del self._holders[patience]
                 self._hurry()
 
-    def blame(self, peer: str) -> None:
-        """It let its time pass."""
-        self._blamed.add(peer)
-        self._served.pop(peer, None)
-        for lines in (self._lines, self._served_lines):
-            if peer in lines:
-                self._last[peer] = lines.pop(peer)
+    def blame(self, peer: str, in_full: bool = True) -> None:
+        """It let its time pass. One that was served before is from now on as one of which nobody has heard; one that
+        had all its time (`in_full`) comes last."""
+        if self._served.pop(peer, False):
+            self._move(peer, self._served_lines, self._lines)
+        elif in_full:
+            self._blamed.add(peer)
+            self._move(peer, self._lines, self._last)
 
     def praise(self, peer: str) -> None:
         """It used its place in time."""
-        if peer not in self._blamed:
-            self._served[peer] = None
-            self._served.move_to_end(peer)
-            if len(self._served) > SERVED_MAX:
-                self._served.popitem(last=False)
+        if peer in self._blamed:
+            return
+        self._served[peer] = True
+        self._served.move_to_end(peer)
+        self._move(peer, self._lines, self._served_lines)
+        if len(self._served) > SERVED_MAX:
+            oldest, _ = self._served.popitem(last=False)
+            self._move(oldest, self._served_lines, self._lines)
+
+    @staticmethod
+    def _move(peer: str, lines: _Lines, to: _Lines) -> None:
+        """At the end, if it waits."""
+        if peer in lines:
+            to[peer] = lines.pop(peer)
 
     def give(self) -> None:
         """Gives what is free to those that wait."""
         for peer in self._blamed.over():
-            if peer in self._last:
-                self._lines[peer] = self._last.pop(peer)
+            self._move(peer, self._last, self._lines)
         while self._free and (found := self._next()) is not None:
             lines, peer = found
             self._served_next = lines is not self._served_lines
@@ -190,28 +204,41 @@ class Places:
         self._hurry()
 
     def _hurry(self) -> None:
-        """As many of those that have places have less time as wait for them: those first whose time ends first."""
-        wanted = self._wanted() if self._holders else 0
-        if not wanted and not self._hurried:
+        """As many of those that have places have less time as wait for them: those first whose time ends first. Those
+        that were blamed and wait are a matter of those that were blamed alone."""
+        wanted, wanted_last = (0, 0) if not self._holders else self._wanted()
+        if not wanted + wanted_last and not self._hurried:
             return
-        self._hurried = wanted > 0
+        self._hurried = wanted + wanted_last > 0
         now_s = asyncio.get_running_loop().time()
-        turn_s = max(PATIENCE_S_MIN, self._limits.line_s * self._limits.places_max / max(1, self._connections))
-        holders = sorted(self._holders.items(), key=lambda holder: holder[1].crowded_at(turn_s))
-        for number, (patience, holder) in enumerate(holders):
-            crowded_at_s = max(holder.crowded_at(turn_s), now_s)
-            if number >= wanted:
-                if patience.when() != holder.most_at_s:
-                    patience.reschedule(holder.most_at_s)
-            elif patience.when() > crowded_at_s:  # What is over already ends, however often this is asked.
-                patience.reschedule(crowded_at_s)
+        turns_s = {True: self._turn_s(self._served_lines), False: self._turn_s(self._lines)}
 
-    def _wanted(self) -> int:
-        """How many wait only for places that others have; no more are counted than have some."""
+        def order(item: tuple[Patience, _Holder]) -> tuple[bool, float]:
+            return not item[1].blamed, item[1].crowded_at(turns_s)
+
+        for patience, holder in sorted(self._holders.items(), key=order):
+            due_s = max(holder.crowded_at(turns_s), now_s)
+            if wanted_last and holder.blamed:
+                wanted_last -= 1
+            elif wanted:
+                wanted -= 1
+            else:
+                due_s = holder.most_at_s
+                if patience.when() != due_s:
+                    patience.reschedule(due_s)
+            if patience.when() > due_s:  # What is over already ends, however often this is asked.
+                patience.reschedule(due_s)
+
+    def _wanted(self) -> tuple[int, int]:
+        """How many wait only for places that others have; no more are counted than have some. The second: of those that
+        were blamed."""
         if self._free:
-            return 0
+            return 0, 0
+        return self._wanting(self._lines, self._served_lines), self._wanting(self._last)
+
+    def _wanting(self, *some: _Lines) -> int:
         wanted, most = 0, self._limits.places_each_max
-        for lines in self._in_turn():
+        for lines in some:
             for peer, line in lines.items():
                 if self._may_have(peer):
                     wanted += min(len(line), most - self._held[peer])
@@ -219,10 +246,9 @@ class Places:
                         return wanted
         return wanted
 
-    @property
-    def _connections(self) -> int:
-        """That wait, without those that were blamed."""
-        return len(self._lines) + len(self._served_lines)
+    def _turn_s(self, lines: _Lines) -> float:
+        """How long each may have for these to have their turns in time."""
+        return max(PATIENCE_S_MIN, self._limits.line_s * self._limits.places_max / max(1, len(lines)))
 
     def _in_turn(self) -> tuple[_Lines, _Lines, _Lines]:
         if self._served_next:

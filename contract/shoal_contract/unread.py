@@ -2,59 +2,70 @@
 
 HTTP/2's windows count the payload of DATA frames. gRPC keeps the whole buffer that a payload came in, so a client that
 sends 24 bytes of it, 64 KiB of frames that are passed over, and so on, makes a server hold 64 KiB for each 24 bytes. So
-the kernel is asked what came (tcp(7), TCP_INFO; struct tcp_info of linux/tcp.h), and what handlers read is taken off.
+the kernel is asked what came, and what handlers read is taken off, with what HTTP/2 puts around it. Each byte that is
+taken off and did not come hides one that nobody reads: so little more is taken off than clients need.
 Linux only; elsewhere nothing is found.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import socket
-import struct
-import termios
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from shoal_contract.hang_up import Address, address_of, sockets
+from shoal_contract.connections import Address, Connection, Connections
+from shoal_contract.hang_up import address_of
 from shoal_contract.limits import (
+    UNREAD_CALL_BYTES,
     UNREAD_FREE_BYTES_PER_S,
     UNREAD_FREE_SENT_BYTES,
     UNREAD_LOOKS,
     UNREAD_READ_BYTES,
+    UNREAD_WROTE_BYTES,
 )
 
-_TCP_INFO_BYTES = 136
-_ACKED_AND_RECEIVED = 120
-"""Offset of tcpi_bytes_acked, then tcpi_bytes_received: u64 of this machine's byte order."""
+_FRAME_BYTES = 1 << 14
+_FRAME_HEAD_BYTES = 9
+"""A message comes in DATA frames of so much, each with such a head (RFC 9113, 4.1 and 6.5.2)."""
 
 
 @dataclass(slots=True)
-class _Client:
-    """One address and port of clients: nearly always one connection. `totals`: bytes that the kernel received and the
-    client acknowledged, of each of its sockets, by inode, at the last look. `unread`: bytes, at the last looks."""
+class Client:
+    """One address and port of clients: nearly always one connection. `connections`: at the last look, by cookie.
+    `read`: what was taken off by then. `unread`: bytes, at the last looks."""
 
-    totals: dict[int, tuple[int, int]] = field(default_factory=dict)
+    address: Address
+    connections: dict[int, Connection] = field(default_factory=dict)
     read: int = 0
     unread: deque[int] = field(default_factory=lambda: deque([0], UNREAD_LOOKS))
 
+    @property
+    def standing(self) -> int:
+        """What was there at each of the last looks."""
+        return min(self.unread) if len(self.unread) == UNREAD_LOOKS else 0
+
 
 class Unread:
-    """Handlers tell of what they `read`; `look` asks the kernel, and is called from a thread; then `standing` says who
-    has most. What a connection's frames take besides messages (headers, windows, pings) is let go of over time."""
+    """Handlers tell of what they `read` and `wrote`; `look` asks the kernel, and is called from a thread; `clients` are
+    what it found. What else a connection brings (pings, frames of no use) is let go of over time."""
 
     def __init__(self) -> None:
         self._read: Counter[str] = Counter()
-        self._clients: dict[Address, _Client] = {}
+        self.clients: dict[Address, Client] = {}
+        self._connections = Connections()
         self._looked_s = time.monotonic()
         self._looking = threading.Lock()
 
-    def read(self, peer: str, size_bytes: int) -> None:
-        """A handler has a message of this connection, named as gRPC names its client."""
-        self._read[peer] += size_bytes + UNREAD_READ_BYTES
+    def read(self, peer: str, size_bytes: int, first: bool = False) -> None:
+        """A handler has a message of this connection, named as gRPC names its client. `first`: of its call."""
+        came = size_bytes + UNREAD_READ_BYTES + size_bytes // _FRAME_BYTES * _FRAME_HEAD_BYTES
+        self._read[peer] += came + UNREAD_CALL_BYTES if first else came
+
+    def wrote(self, peer: str) -> None:
+        """A handler has given the connection a message: its client answers that it has room again."""
+        self._read[peer] += UNREAD_WROTE_BYTES
 
     def look(self) -> None:
         """10 us for each open file of the process."""
@@ -62,49 +73,46 @@ class Unread:
             now_s = time.monotonic()
             free_bytes = int((now_s - self._looked_s) * UNREAD_FREE_BYTES_PER_S)
             self._looked_s = now_s
-            read = {address_of(peer): (peer, size_bytes) for peer, size_bytes in list(self._read.items())}
-            sockets_of: dict[Address, dict[int, tuple[int, int]]] = {}
-            for address, inode, received, acked in _received():
-                sockets_of.setdefault(address, {})[inode] = received, acked
-            found: dict[Address, _Client] = {}
-            for address, totals in sockets_of.items():
-                one = found[address] = self._clients.get(address) or _Client()
-                read_bytes = read.pop(address, ("", 0))[1]
-                came = one.read - read_bytes
+            peers = {address_of(peer): peer for peer in list(self._read)}
+            known = {cookie: one.address for one in self.clients.values() for cookie in one.connections}
+            connections: dict[Address, dict[int, Connection]] = {}
+            read: dict[Address, int] = {}
+            for found in self._connections.look(known):
+                connections.setdefault(found.address, {})[found.cookie] = found
+                # Of the same moment: a look takes long, and what comes and is read meanwhile is not unread.
+                read[found.address] = self._read.get(peers.get(found.address, ""), 0)
+            clients: dict[Address, Client] = {}
+            for address, ones in connections.items():
+                client = clients[address] = self._client(address, ones)
+                came = client.read - read[address]
                 free = free_bytes
-                for inode, (received, acked) in totals.items():
-                    before = one.totals.get(inode, (0, 0))
-                    came += received - before[0]
-                    free += (acked - before[1]) // UNREAD_FREE_SENT_BYTES
-                one.unread.append(max(0, one.unread[-1] + came - free))
-                one.totals, one.read = totals, read_bytes
-            self._clients = found
-            for peer, _ in read.values():  # Their connections are gone.
-                del self._read[peer]
+                for cookie, one in ones.items():
+                    before = client.connections.get(cookie)
+                    came += one.taken_bytes - (before.taken_bytes if before else 0)
+                    free += (one.acked_bytes - (before.acked_bytes if before else 0)) // UNREAD_FREE_SENT_BYTES
+                client.unread.append(max(0, client.unread[-1] + came - free))
+                client.connections, client.read = ones, read[address]
+            self.clients = clients
+            for address in peers.keys() - clients.keys():  # Their connections are gone.
+                del self._read[peers[address]]
+
+    def _client(self, address: Address, connections: dict[int, Connection]) -> Client:
+        """Of the last look, or a new one: its port may have been another connection's."""
+        before = self.clients.get(address)
+        if before is not None and before.connections.keys() & connections.keys():
+            return before
+        return Client(address, read=before.read if before else 0)
 
     def standing(self, least_bytes: int) -> list[tuple[int, Address]]:
         """Clients of which at least so much was unread at each of the last looks, most first."""
-        ready = [
-            (min(one.unread), address) for address, one in self._clients.items() if len(one.unread) == UNREAD_LOOKS
-        ]
-        return sorted((one for one in ready if one[0] >= least_bytes), reverse=True)
+        found = [(one.standing, address) for address, one in self.clients.items()]
+        return sorted((one for one in found if one[0] >= max(1, least_bytes)), reverse=True)
 
-    @property
-    def clients(self) -> int:
-        """How many there were at the last look."""
-        return len(self._clients)
+    def shut_doors(self, shut: bool, ports: Collection[int]) -> bool:
+        """As Connections.shut_doors."""
+        return self._connections.shut_doors(shut, ports)
 
-
-def _received() -> Iterator[tuple[Address, int, int, int]]:
-    """Of each connection its inode, and the bytes that the process has taken from the kernel and the client has
-    acknowledged."""
-    for address, found in sockets():
-        try:
-            info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-            (waiting,) = struct.unpack("i", fcntl.ioctl(found.fileno(), termios.FIONREAD, bytes(4)))
-            inode = os.fstat(found.fileno()).st_ino
-        except OSError:
-            continue
-        if len(info) == _TCP_INFO_BYTES:
-            acked, received = struct.unpack_from("=QQ", info, _ACKED_AND_RECEIVED)
-            yield address, inode, received - waiting, acked
+    def hang_up(self, client: Client) -> None:
+        """On all its connections of the last look; those that have ended since are let be."""
+        for one in client.connections.values():
+            self._connections.shut_down(one)

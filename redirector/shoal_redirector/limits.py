@@ -75,14 +75,10 @@ HTTP_IDLE_S: Final = 30
 STOP_S: Final = 1.0
 """What runs at SIGTERM may take so long; watchers are then cut off, and go to another redirector."""
 
-MEMORY_HIGH: Final = 0.75
-"""Above such a part of --memory-mib connections end that sent much which nobody reads."""
-
-MEMORY_LOOK_S: Final = 0.1
-"""How often the process looks how much it holds: 0.1 ms each time."""
-
-UNREAD_LOOK_S: Final = 5.0
-"""How often what is unread is looked at while there is room: 10 us for each connection, in a thread."""
+MEMORY_FULL: Final = 0.75
+MEMORY_HIGH: Final = 0.8
+"""Parts of --memory-mib. Above the second connections end that sent much which nobody reads, until the process holds
+the first; no new ones come meanwhile."""
 
 REWATCH_S: Final = 2.0
 """Before the cluster is watched again after a failure that waiting alone does not mend: a damaged record, no rights."""

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from shoal_contract import grpc_server, server_process
 from shoal_contract.errors import ShoalError
 from shoal_contract.http.guard import guarded
 from shoal_contract.http.server import HttpServer
-from shoal_contract.own_memory import end_unread, own_bytes
+from shoal_contract.memory_guard import MemoryGuard
 from shoal_contract.stopping import Stopping
 from shoal_contract.tasks import Tasks
 from shoal_contract.unread import Unread
@@ -64,16 +63,20 @@ async def serve(settings: Settings, stop: Stopping) -> None:
     http = HttpServer(settings.http, limits.HTTP)
     application = new_application(board, tally, lambda: stop.asked)
     guard = guarded(application, settings.http, limits.HTTP, lambda: stop.asked)
+    budget_mib, high_mib = limits.MEMORY_FULL * settings.memory_mib, limits.MEMORY_HIGH * settings.memory_mib
+    memory = MemoryGuard(unread, int(budget_mib) << 20, int(high_mib) << 20)
+    memory.ports = {int(grpc_address.rpartition(":")[2])}
     async with EtcdClient(settings.etcd) as client, Tasks("redirector", lambda name, error: stop.set()) as tasks:
         tasks.start("etcd", follow(client, settings.cluster, board))
         serving = tasks.start("http", http.run_until_stopped(guard))
         await server.start()
-        tasks.start("memory", _guard_memory(unread, settings.memory_mib))
+        memory.start()
         tasks.start("ready", _say_ready(board, grpc_address, http))
         await stop.wait()
         http.stop()
         await server.stop(limits.STOP_S)
         await asyncio.wait([serving], timeout=2 * limits.STOP_S)
+        memory.stop()
 
 
 def _grpc_options(watchers_max: int) -> grpc_server.Options:
@@ -85,19 +88,6 @@ def _grpc_options(watchers_max: int) -> grpc_server.Options:
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", limits.UNREAD_BYTES),
     )
-
-
-async def _guard_memory(unread: Unread, memory_mib: int) -> None:
-    """Until cancelled. Connections end that hold what nobody reads, once the process holds most of what it may."""
-    most_bytes = int(limits.MEMORY_HIGH * memory_mib * (1 << 20))
-    looked_s = time.monotonic()
-    while True:
-        await asyncio.sleep(limits.MEMORY_LOOK_S)
-        if own_bytes() > most_bytes or time.monotonic() - looked_s > limits.UNREAD_LOOK_S:
-            looked_s = time.monotonic()
-            ended = await end_unread(unread, lambda: own_bytes() - most_bytes)
-            if ended:
-                _log.warning("memory is short: %d connections end whose clients send what is not read", ended)
 
 
 async def _say_ready(board: Board, grpc_address: str, http: HttpServer) -> None:

@@ -91,7 +91,7 @@ async def test_who_has_a_place_has_less_time_once_others_wait() -> None:
     async def hold() -> None:
         async with crowd.places.place("slow"):
             with pytest.raises(TimeoutError):
-                async with crowd.places.patience(3600, 0.01):
+                async with crowd.places.patience("slow", 3600, 0.01):
                     await asyncio.Event().wait()
         ended.set()
 
@@ -111,9 +111,9 @@ async def test_alone_it_has_all_its_time() -> None:
     places = Places("tries", LIMITS)
     async with places.place("a"):
         with pytest.raises(TimeoutError):
-            async with places.patience(0.01, 0.0):
+            async with places.patience("a", 0.01, 0.0):
                 await asyncio.Event().wait()
-        async with places.patience(3600, 0.0):
+        async with places.patience("a", 3600, 0.0):
             await asyncio.sleep(0.01)
 
 
@@ -149,7 +149,7 @@ async def test_as_many_are_hurried_as_wait_and_none_once_nobody_does() -> None:
     async def hold(peer: str) -> None:
         async with places.place(peer):
             try:
-                async with places.patience(3600, 0.05):
+                async with places.patience(peer, 3600, 0.05):
                     await asyncio.Event().wait()
             except TimeoutError:
                 ended.append(peer)
@@ -181,7 +181,7 @@ async def test_with_many_in_line_each_has_less_time() -> None:
     async def hold(peer: str) -> None:
         async with places.place(peer):
             try:
-                async with places.patience(3600, 1.0):
+                async with places.patience(peer, 3600, 1.0):
                     await asyncio.Event().wait()
             except TimeoutError:
                 refused.append(peer)
@@ -209,17 +209,77 @@ async def test_one_that_was_served_has_every_other_turn() -> None:
     await crowd.end()
 
 
-async def test_one_that_was_served_and_let_its_time_pass_comes_last() -> None:
+async def test_one_that_was_served_and_let_its_time_pass_twice_comes_last() -> None:
     crowd = Crowd()
     crowd.places.praise("once")
     await crowd.come(*"abcd", "once", "e")
-    crowd.places.blame("once")
+    for _ in range(2):
+        crowd.places.blame("once")
     crowd.places.praise("once")
     await crowd.come("once")
     crowd.release.set()
     await asyncio.gather(*crowd.tasks)
     assert crowd.order[4:] == ["e", "once", "once"]
     await crowd.end()
+
+
+async def test_one_that_is_served_while_it_waits_has_every_other_turn_from_then_on() -> None:
+    """One that always had a few calls in line stayed among those of which nobody had heard."""
+    crowd = Crowd()
+    await crowd.come(*"abcd", "busy", "busy", "e", "f")
+    crowd.places.praise("busy")
+    await crowd.come("busy")
+    crowd.release.set()
+    await asyncio.gather(*crowd.tasks)
+    assert crowd.order[4:] == ["busy", "e", "busy", "f", "busy"]
+    await crowd.end()
+
+
+async def test_one_that_was_served_is_not_blamed_the_first_time() -> None:
+    """A busy node cut off a client that had always been quick; all its calls then came last for two minutes."""
+    crowd = Crowd()
+    crowd.places.praise("quick")
+    crowd.places.blame("quick")
+    await crowd.come(*"abcd", "quick", "e")
+    crowd.release.set()
+    await asyncio.gather(*crowd.tasks)
+    assert crowd.order[4:] == ["quick", "e"]
+    await crowd.end()
+
+
+async def test_one_that_had_less_than_its_time_is_not_blamed() -> None:
+    crowd = Crowd()
+    crowd.places.blame("hurried", in_full=False)
+    await crowd.come(*"abcd", "hurried", "e")
+    crowd.release.set()
+    await asyncio.gather(*crowd.tasks)
+    assert crowd.order[4:] == ["hurried", "e"]
+    await crowd.end()
+
+
+async def test_those_that_were_blamed_and_wait_hurry_no_others() -> None:
+    """Six connections that had been blamed, and still waited, kept all others hurried."""
+    places = Places("tries", PlacesLimits(places_max=2, places_each_max=1, waiting_max=6, waiting_each_max=5))
+    ended: list[str] = []
+
+    async def hold(peer: str) -> None:
+        async with places.place(peer):
+            try:
+                async with places.patience(peer, 3600, 0.05):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                ended.append(peer)
+
+    for peer in ("blamed", "other blamed"):
+        places.blame(peer)
+    holding = [asyncio.create_task(hold(peer)) for peer in ("honest", "blamed", "other blamed")]
+    await until(lambda: bool(ended))
+    assert ended == ["blamed"]
+    honest, *_ = places._holders
+    assert honest.when() == places._holders[honest].most_at_s
+    for task in holding:
+        task.cancel()
+    await asyncio.gather(*holding, return_exceptions=True)
 
 
 async def test_of_a_full_line_those_that_were_served_give_way_as_others() -> None:
@@ -237,7 +297,7 @@ async def test_time_that_is_over_is_over_however_many_come() -> None:
     places = Places("tries", PlacesLimits(places_max=2, places_each_max=1, waiting_max=6, waiting_each_max=5))
 
     async def hold(peer: str, crowded_s: float) -> None:
-        async with places.place(peer), places.patience(3600, crowded_s):
+        async with places.place(peer), places.patience(peer, 3600, crowded_s):
             await asyncio.Event().wait()
 
     slow, other = asyncio.create_task(hold("slow", 0.0)), asyncio.create_task(hold("other", 3600))

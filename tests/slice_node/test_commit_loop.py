@@ -114,7 +114,8 @@ async def test_a_full_disk_refuses_the_batch_and_the_next_one_has_the_same_lsn()
 async def test_a_failing_disk_stops_the_loop_and_nothing_more_is_acknowledged() -> None:
     async with looped() as (node, task):
         node.disk.failure = Corrupt("fdatasync failed", subject="journal")
-        assert isinstance(await node.change(declare("q")), Corrupt)
+        told = await node.change(declare("q"))
+        assert isinstance(told, Unavailable) and "the outcome is unknown: fdatasync failed" in told.message
         with pytest.raises(Corrupt):
             await task
         assert isinstance(await node.change(declare("q")), Unavailable)
@@ -149,7 +150,7 @@ async def test_a_record_that_cannot_be_applied_stops_the_loop_with_its_lsn() -> 
         )
         assert isinstance(good, Effects) and good.refused is None
         for found in (bad, after):
-            assert isinstance(found, Corrupt) and found.value == lsn + 1
+            assert isinstance(found, Unavailable) and f"journal record {lsn + 1} " in found.message
         with pytest.raises(Corrupt, match=f"journal record {lsn + 1} .*kind 99"):
             await task
 
@@ -363,3 +364,18 @@ async def test_acks_are_taken_when_their_record_is_written(monkeypatch: pytest.M
         await written
         assert await settled is None
         assert len(taken_at) == 1 and not core.dispatcher.acks.waiting
+
+
+async def test_a_batch_that_cannot_be_gathered_is_answered_all_the_same() -> None:
+    """What it had taken already was forgotten: it heard neither good nor bad."""
+
+    def fails() -> bytes:
+        raise RuntimeError("a table cannot be read")
+
+    async with looped() as (node, task):
+        told: list[ShoalError] = []
+        for make in (None, fails):
+            node.loop.submit(Item(Kind.ACKS, None, lambda effects: None, told.append, make=make))
+        with pytest.raises(RuntimeError):
+            await task
+        assert [type(error) for error in told] == [Unavailable, Unavailable]

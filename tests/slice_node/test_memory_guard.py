@@ -16,7 +16,7 @@ import pytest
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import UNREAD_ENDED_BYTES_MIN, UNREAD_READ_BYTES
-from shoal_contract.own_memory import own_bytes
+from shoal_contract.memory_guard import give_back, own_bytes
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import watchman, writers
@@ -163,7 +163,7 @@ async def test_who_opened_last_ends_first(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_memory_of_its_own_is_known_and_what_was_freed_is_given_back() -> None:
     assert 1 << 20 < own_bytes() <= mapped_memory.resident_bytes()
-    mapped_memory.give_back()
+    give_back()
 
 
 async def test_far_above_its_budget_connections_end_that_hold_what_nobody_reads(tmp_path: Path) -> None:

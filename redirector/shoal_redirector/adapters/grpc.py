@@ -85,6 +85,7 @@ class RedirectorService:
                     directory = await self._board.after(sent)
                     self._tally.map_responses += 1
                     await context.write(self._steps.encoded(sent, directory, self._board.age_ms))
+                    self._unread.wrote(context.peer())
                     sent = directory
         except ShoalError as error:
             await abort(context, error, limits.REFUSED_S)
@@ -95,5 +96,5 @@ class RedirectorService:
             request = await context.read()
         if not isinstance(request, bytes):
             raise Malformed("the call ended without a request", subject="request")
-        self._unread.read(context.peer(), len(request))
+        self._unread.read(context.peer(), len(request), first=True)
         return request

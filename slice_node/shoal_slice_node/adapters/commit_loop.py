@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.errors import Corrupt, Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.adapters.clock import now_ms
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.limits import (
@@ -125,6 +125,9 @@ class CommitLoop:
                 sync = self._write(batch) if batch.data else None
                 await self._apply()
                 await self._synced(sync)
+        except Corrupt as error:
+            self._end(Unavailable(f"the slice stops, and the outcome is unknown: {error.message}", subject="slice"))
+            raise
         except ShoalError as error:
             self._end(error)
             raise

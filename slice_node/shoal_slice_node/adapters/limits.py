@@ -119,7 +119,9 @@ DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
 """Deliveries handed to the transport at one go: what a session that stops reading leaves there, besides its window. A
 larger single chunk goes alone."""
 
-UNARY: Final = PlacesLimits(places_max=16, places_each_max=4, waiting_max=2_000, waiting_each_max=256, line_s=1.0)
+UNARY: Final = PlacesLimits(
+    places_max=16, places_each_max=4, waiting_max=2_000, waiting_each_max=256, line_s=1.0, served_times=5
+)
 """Unary calls that are read at a time, in all and of one connection: a request is up to 2.25 MiB, twice while it is
 taken from the transport. Further ones wait, unread: about 20 KB each. Of one connection ten times what a busy client of
 this interface has: for more there are sessions."""
@@ -174,7 +176,7 @@ SESSION_OPEN_CROWDED_S: Final = 1.0
 at once writes it much later, and comes back at once if it is turned away."""
 
 SESSIONS_OPENING: Final = PlacesLimits(
-    places_max=64, places_each_max=2, waiting_max=3_000, waiting_each_max=150, line_s=1.0
+    places_max=64, places_each_max=2, waiting_max=3_000, waiting_each_max=150, line_s=3.0
 )
 """Streams whose first frame is read at a time, since the transport may hold a largest request of each; others wait."""
 
@@ -220,9 +222,6 @@ SILENT_SESSION_MS: Final = 1_000
 
 SESSIONS_ENDED_PER_LOOK: Final = 32
 """Ended in one look while the process holds more than its budget, and one more for each request that is too much."""
-
-UNREAD_LOOK_MS: Final = 5_000
-"""How often what is unread is looked at while memory is not short: 10 us for each connection, in a thread."""
 
 STALLED_SESSION_MS: Final = 10_000
 """A session whose client has taken nothing for so long is the first to end when deliveries fill their share."""

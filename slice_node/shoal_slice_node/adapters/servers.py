@@ -39,6 +39,8 @@ class Servers:
     operators: grpc.aio.Server
     address: str
     admin_address: str
+    port: int
+    """On which clients come."""
 
     @classmethod
     def listen(cls, address: str, advertise: str, admin_address: str, admin_advertise: str) -> Servers:
@@ -46,14 +48,16 @@ class Servers:
         room = _connections_max()
         clients = _new_server(room)
         listened = grpc_server.listen(clients, address)
+        port = int(listened.rpartition(":")[2])
         if not admin_address:
-            return cls(clients, clients, advertise or listened, advertise or listened)
+            return cls(clients, clients, advertise or listened, advertise or listened, port)
         operators = _new_server(min(room, OPERATORS_CONNECTIONS_MAX))
         admin_listened = grpc_server.listen(operators, admin_address)
-        return cls(clients, operators, advertise or listened, admin_advertise or admin_listened)
+        return cls(clients, operators, advertise or listened, admin_advertise or admin_listened, port)
 
     def add(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
         """Adds the services, before `start`."""
+        broker.watch.guard.ports = {self.port}
 
         def answers_waited_for() -> bool:
             return broker.answers.waiting > 0

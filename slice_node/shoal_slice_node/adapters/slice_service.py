@@ -54,7 +54,7 @@ class SliceService:
                 first = await context.read()
             if first is grpc.aio.EOF:
                 return
-            self._broker.watch.unread.read(context.peer(), len(first))
+            self._broker.watch.unread.read(context.peer(), len(first), first=True)
             stream = SessionStream(self._broker, context, check_open(first))
         except ShoalError as error:
             await abort(context, error)

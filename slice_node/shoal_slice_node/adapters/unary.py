@@ -101,7 +101,7 @@ async def _read(context: Context, admission: Admission) -> bytes:
         data = await context.read()
     if data is grpc.aio.EOF:
         raise Malformed("the call has no request", subject="request")
-    admission.unread_requests.read(context.peer(), len(data))
+    admission.unread_requests.read(context.peer(), len(data), first=True)
     return bytes(data)
 
 

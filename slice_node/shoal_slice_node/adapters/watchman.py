@@ -9,7 +9,7 @@ from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.limits import REQUEST_BYTES_MAX
-from shoal_contract.own_memory import end_unread
+from shoal_contract.memory_guard import MemoryGuard
 from shoal_contract.unread import Unread
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.clock import steady_ms
@@ -25,14 +25,12 @@ from shoal_slice_node.adapters.limits import (
     STALLED_CROWDED_MS,
     STALLED_SESSION_MS,
     STEP_WATCH_MS,
-    UNREAD_LOOK_MS,
 )
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.storage.mapped_memory import give_back
 
 _log = logging.getLogger(__name__)
 
@@ -62,25 +60,26 @@ class Watchman:
         """Held for so long that no session can be what holds it: new ones are taken up to there."""
         self.memory_short: ShoalError | None = None
         self.unread = Unread()
+        self.guard = MemoryGuard(self.unread, memory_bytes, int(MEMORY_HIGH * memory_bytes), own_bytes)
+        self._ended_connections = 0
         self._between_records = between_records
         self._position = 0
         self.silent = 0
 
     async def run(self) -> None:
         """Until cancelled."""
-        looked_ms = steady_ms()
+        self.guard.start()
+        try:
+            await self._watch()
+        finally:
+            self.guard.stop()
+
+    async def _watch(self) -> None:
         while True:
             for _ in range(STEP_WATCH_MS // MEMORY_LOOK_MS):
                 await asyncio.sleep(MEMORY_LOOK_MS / 1000)
-                held_bytes = self.guard_memory()
+                self.guard_memory()
                 self.guard_answers()
-                if held_bytes > self._memory_bytes:
-                    await self._end_unread()
-            if self.memory_short is not None:
-                await asyncio.to_thread(give_back)
-            if steady_ms() - looked_ms > UNREAD_LOOK_MS:
-                looked_ms = steady_ms()
-                await asyncio.to_thread(self.unread.look)
             await self._between_records.wait()  # The last wait: what follows looks into tables and dispatch.
             self._tell(self._writers.end_stalled(self._dispatcher.shares.deliveries))
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))
@@ -102,37 +101,28 @@ class Watchman:
         for session in ended:
             _log.warning("session %d ends: %s", session.number, session.ended_by)
 
-    def guard_memory(self) -> int:
+    def guard_memory(self) -> None:
         """The last resort, for what no share counts: frames that clients began to send and do not end. The more is
         held, the shorter the silence that ends a session. Where nobody is left to be ended, what is held is let be: a
-        memory that the C library cannot give back must not lock all out. Returns how much is held."""
+        memory that the C library cannot give back must not lock all out."""
         held_bytes, now_ms = self._own_bytes(), steady_ms()
         ended = 0
         if held_bytes > self._memory_bytes:
             error = self._short(held_bytes)
             ended = self._end_silent(held_bytes, error)
         self._let_be_bytes = min(self._let_be_bytes, held_bytes + MEMORY_SLACK_BYTES)
-        if held_bytes <= max(MEMORY_HIGH * self._memory_bytes, self._let_be_bytes):
+        self.guard.short_bytes = max(int(MEMORY_HIGH * self._memory_bytes), self._let_be_bytes)
+        if self.guard.ended != self._ended_connections:
+            self._ended_connections, self._short_since_ms = self.guard.ended, now_ms
+        if held_bytes <= self.guard.short_bytes:
             self.memory_short = None
             self._short_since_ms = now_ms
-            return held_bytes
+            return
         if ended or self.memory_short is None:
             _log.warning("%s; %d sessions end now", error, ended)
         self.memory_short = error
         if not ended and now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
             self._let_be_bytes = held_bytes + MEMORY_SLACK_BYTES
-        return held_bytes
-
-    async def _end_unread(self) -> None:
-        """What clients sent and nobody has read is in no account."""
-
-        def too_much_bytes() -> int:
-            return 0 if self.memory_short is None else self._own_bytes() - self._memory_bytes
-
-        ended = await end_unread(self.unread, too_much_bytes)
-        if ended:
-            self._short_since_ms = steady_ms()
-            _log.warning("%s; %d connections end whose clients send what is not read", self.memory_short, ended)
 
     def _short(self, held_bytes: int) -> ResourceExhausted:
         return ResourceExhausted(

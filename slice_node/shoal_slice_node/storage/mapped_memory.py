@@ -46,13 +46,6 @@ def resident_bytes_peak() -> int:
     return int(line.split()[1]) << 10
 
 
-def give_back() -> None:
-    """Returns what was freed to the kernel, where the C library can (malloc_trim(3)). Takes milliseconds."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
 def let_go(folder: str) -> int:
     """Drops the mapped pages of the LMDB file in `folder`. Returns resident bytes less than before, at least 0.
 

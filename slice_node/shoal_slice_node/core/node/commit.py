@@ -141,10 +141,12 @@ class Commit:
         first_lsn = self._next_lsn
         time_ms = self._time_ms = max(self._time_ms, now_ms)
         pending, sources = self._pending, set[Hashable]()
+        self._writing = Batch(entries, b"", first_lsn, first_lsn - 1, sources)  # If this fails, they still hear of it.
         self._growing.begin_batch()
         while pending and size < BATCH_BYTES_MAX and operations < BATCH_OPERATIONS_MAX and len(entries) != items_max:
             source, item = pending.take()
             sources.add(source)
+            entries.append((item, None))
             if item.large_bytes:
                 self._let_go(item.large_bytes)
                 item.large_bytes = 0
@@ -156,14 +158,13 @@ class Commit:
             if item.checked is not None:
                 self._growing.note(item.checked)
             if item.payload is None:
-                entries.append((item, None))
                 continue
             record = Record(item.kind, 0, self._next_lsn, self._epoch, time_ms, item.payload)
             self._next_lsn += 1
             data.append(encode_record(item.kind, record.lsn, self._epoch, time_ms, item.payload))
             size += len(item.payload)
             operations += item.operations
-            entries.append((item, record))
+            entries[-1] = item, record
         self._writing = Batch(entries, b"".join(data), first_lsn, self._next_lsn - 1, sources)
         return self._writing
 

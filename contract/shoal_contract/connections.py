@@ -1,0 +1,179 @@
+"""The connections that clients have to this process, as the kernel knows them: gRPC and HTTP tell nothing of them.
+
+Asked by calls that keep Python's lock. Each of those that socket objects make lets go of it, and waits to get it back
+for as long as a busy loop holds it: looking at 12,000 connections took seconds then. Belongs here: what is asked of the
+kernel (tcp(7), socket(7), linux/tcp.h). Not here: what is made of it (unread, hang_up).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import struct
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from shoal_contract.limits import FILES_PER_STEP
+
+Address = tuple[str, int]
+"""Address and port of a connection's other end."""
+
+_FILES: Final = Path("/proc/self/fd")
+_MAPPED: Final = "::ffff:"
+"""An IPv4 address as a socket that takes both kinds tells it (RFC 4291, 2.5.5.2); gRPC names it without."""
+
+_SO_COOKIE: Final = 57
+_FIONREAD: Final = 0x541B
+_TCP_INFO_BYTES: Final = 136
+_ACKED_AND_RECEIVED: Final = 120
+"""Offset of tcpi_bytes_acked, then tcpi_bytes_received: u64 of this machine's byte order."""
+_LISTENS: Final = 10
+"""tcpi_state, the first byte, of a socket that takes connections."""
+_NAME_BYTES: Final = 28
+"""Of sockaddr_in6, the longest that TCP has."""
+_SO_ATTACH_FILTER: Final = 26
+_SO_DETACH_FILTER: Final = 27
+_DROP_ALL: Final = struct.pack("=HBBI", 0x06, 0, 0, 0)
+"""A socket filter of one instruction: return 0, nothing of the packet is kept (linux/filter.h)."""
+
+
+class Connection(NamedTuple):
+    """`cookie`: its socket's, which no other one ever has. `taken_bytes`: what this process took of what came.
+    `acked_bytes`: what the client acknowledged of what was sent."""
+
+    file: int
+    cookie: int
+    address: Address
+    taken_bytes: int
+    acked_bytes: int
+
+
+class _Kernel:
+    """Not for two threads at once: what is told lies in these buffers."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.PyDLL(None)
+        self._info = ctypes.create_string_buffer(_TCP_INFO_BYTES)
+        self._name = ctypes.create_string_buffer(_NAME_BYTES)
+        self._number = ctypes.c_uint64()
+        self._size = ctypes.c_uint32()
+
+    def _option(self, file: int, level: int, name: int, value: object, size_bytes: int) -> bool:
+        """Whether it was told, and whole."""
+        self._size.value = size_bytes
+        told = self._library.getsockopt(file, level, name, value, ctypes.byref(self._size))
+        return told == 0 and self._size.value == size_bytes
+
+    def info(self, file: int) -> bytes:
+        """b"": it is no TCP socket."""
+        if not self._option(file, socket.IPPROTO_TCP, socket.TCP_INFO, self._info, _TCP_INFO_BYTES):
+            return b""
+        return self._info.raw
+
+    def cookie(self, file: int) -> int:
+        known = self._option(file, socket.SOL_SOCKET, _SO_COOKIE, ctypes.byref(self._number), 8)
+        return self._number.value if known else 0
+
+    def waiting_bytes(self, file: int) -> int:
+        """What came and this process has not taken yet."""
+        waiting = ctypes.c_int()
+        self._library.ioctl(file, ctypes.c_ulong(_FIONREAD), ctypes.byref(waiting))
+        return waiting.value
+
+    def own_port(self, file: int) -> int:
+        return self._told(self._library.getsockname, file)[1]
+
+    def other_end(self, file: int) -> Address:
+        return self._told(self._library.getpeername, file)
+
+    def _told(self, call: object, file: int) -> Address:
+        """("", 0): it is not connected any more."""
+        self._size.value = _NAME_BYTES
+        if call(file, self._name, ctypes.byref(self._size)) != 0:  # type: ignore[operator]
+            return "", 0
+        raw = self._name.raw
+        (family,) = struct.unpack_from("=H", raw)
+        (port,) = struct.unpack_from("!H", raw, 2)
+        if family == socket.AF_INET:
+            return socket.inet_ntop(socket.AF_INET, raw[4:8]), port
+        if family == socket.AF_INET6:
+            return socket.inet_ntop(socket.AF_INET6, raw[8:24]).removeprefix(_MAPPED), port
+        return "", 0
+
+    def shut_down(self, file: int) -> None:
+        """Both ways; the descriptor stays with whose it is."""
+        self._library.shutdown(file, socket.SHUT_RDWR)
+
+    def drop(self, file: int, all_packets: bool) -> bool:
+        """Whether the socket does so from now on."""
+        if all_packets:
+            program = ctypes.create_string_buffer(_DROP_ALL)
+            given = struct.pack("@HP", 1, ctypes.addressof(program))
+            name = _SO_ATTACH_FILTER
+        else:
+            given, name = bytes(4), _SO_DETACH_FILTER
+        return bool(self._library.setsockopt(file, socket.SOL_SOCKET, name, given, ctypes.c_uint32(len(given))) == 0)
+
+
+class Connections:
+    """Of one thread at a time."""
+
+    def __init__(self) -> None:
+        self._kernel = _Kernel()
+        self._doors: dict[int, tuple[int, int]] = {}
+        """Cookies of the sockets that take connections, at the last look, with their files and ports."""
+
+    def look(self, known: Mapping[int, Address] | None = None) -> Iterator[Connection]:
+        """Those that came to a port of this process, not its own to others: 6 us each that is `known`, by cookie with
+        its address, 12 us of others.
+
+        Nothing is opened or closed but the list of files: a process that closes any descriptor of a file loses its
+        locks on that file (fcntl(2)), and LMDB's are such."""
+        kernel, known = self._kernel, known or {}
+        try:
+            files = [int(file.name) for file in _FILES.iterdir()]
+        except FileNotFoundError:
+            return  # No Linux.
+        doors: dict[int, tuple[int, int]] = {}
+        new: list[tuple[int, Connection]] = []
+        for number, file in enumerate(files):
+            if number % FILES_PER_STEP == FILES_PER_STEP - 1:
+                time.sleep(0)  # Lets go of Python's lock.
+            cookie, info = kernel.cookie(file), kernel.info(file)
+            if not info or not cookie:
+                continue
+            if info[0] == _LISTENS:
+                doors[cookie] = file, kernel.own_port(file)
+                continue
+            acked, received = struct.unpack_from("=QQ", info, _ACKED_AND_RECEIVED)
+            taken = received - kernel.waiting_bytes(file)
+            address = known.get(cookie)
+            port = 0 if address else kernel.own_port(file)
+            address = address or kernel.other_end(file)
+            if not address[0] or kernel.cookie(file) != cookie:
+                continue  # It ended meanwhile.
+            found = Connection(file, cookie, address, taken, acked)
+            if port:
+                new.append((port, found))
+            else:
+                yield found
+        self._doors = doors
+        ports = {port for _, port in doors.values()}
+        yield from (found for port, found in new if port in ports)
+
+    def shut_doors(self, shut: bool, ports: Collection[int]) -> bool:
+        """Lets no new connection come to these ports, or lets them come again: a client's attempt is not answered
+        meanwhile, and its kernel tries again after a second. Returns whether it is so: there was a look, and the kernel
+        can do it."""
+        done = False
+        for cookie, (file, port) in self._doors.items():
+            if port in ports and self._kernel.cookie(file) == cookie:
+                done = self._kernel.drop(file, shut) or done
+        return done
+
+    def shut_down(self, connection: Connection) -> None:
+        """Both ways, unless it has ended: its file may be another's by then."""
+        if self._kernel.cookie(connection.file) == connection.cookie:
+            self._kernel.shut_down(connection.file)

@@ -1,0 +1,152 @@
+"""Ends connections that hold what no handler has read, where a process holds too much: the last resort for what is in
+no account.
+
+In a thread of its own. What gRPC holds grows by its own threads, half a gigabyte a second, also while the event loop
+is busy for seconds; and what it frees, it frees by the loop.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from shoal_contract.limits import (
+    CONNECTIONS_ENDED_PER_LOOK,
+    GIVE_BACK_S,
+    MEMORY_LOOK_S,
+    UNREAD_ENDED_AT_ONCE_BYTES,
+    UNREAD_ENDED_BYTES_LEAST,
+    UNREAD_ENDED_BYTES_MIN,
+    UNREAD_GOING_S,
+    UNREAD_LOOK_S,
+)
+from shoal_contract.rare_log import RareLog
+from shoal_contract.unread import Client, Unread
+
+_log = logging.getLogger(__name__)
+_STATUS = Path("/proc/self/status")
+
+
+def own_bytes() -> int:
+    """Memory that is this process's alone, without pages mapped from files; 0 where that cannot be known."""
+    try:
+        line = next((line for line in _STATUS.read_text().splitlines() if line.startswith("RssAnon")), "RssAnon: 0 kB")
+    except OSError:
+        return 0
+    return int(line.split()[1]) << 10
+
+
+def give_back() -> None:
+    """Returns what was freed to the kernel, where the C library can (malloc_trim(3)). Takes milliseconds."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+class MemoryGuard:
+    """`budget_bytes`: what the process should hold; above it the guard looks often. Above `short_bytes`, which its
+    owner may change, the connections with most that is unread end, until what is left is the budget. No new ones come
+    to `ports` from when it is crossed, and for UNREAD_GOING_S after each that ended: else who was hung up on would be
+    back sooner than what it held is free. Where nobody is left to be ended, new ones come whatever is held."""
+
+    def __init__(
+        self, unread: Unread, budget_bytes: int, short_bytes: int, held_bytes: Callable[[], int] = own_bytes
+    ) -> None:
+        self.short_bytes = short_bytes
+        self.ports: Collection[int] = ()
+        self.ended = 0
+        """Connections, since the start."""
+        self._unread = unread
+        self._budget_bytes = budget_bytes
+        self._held_bytes = held_bytes
+        self._going: deque[tuple[float, int]] = deque()
+        """Of connections that were hung up on: until when it counts as about to be free, and how much."""
+        self._was_short = False
+        self._shut = False
+        self._shut_until_s = 0.0
+        self._gave_back_s = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory guard", daemon=True)
+        self._complaints = RareLog(_log)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the thread has ended."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        looked_s = 0.0
+        while not self._stopped.wait(MEMORY_LOOK_S):
+            try:
+                if self._shut or self._held_bytes() > self._budget_bytes or time.monotonic() - looked_s > UNREAD_LOOK_S:
+                    looked_s = time.monotonic()
+                    self.look()
+            except Exception:
+                _log.exception("looking at connections failed; it goes on")
+
+    def look(self) -> None:
+        """Once. Called from one thread at a time."""
+        if not self._was_short and self._held_bytes() > self.short_bytes:
+            self._shut_doors(True)  # Before the first look: that takes long.
+        self._unread.look()
+        held_bytes, now_s = self._held_bytes(), time.monotonic()
+        self._was_short = held_bytes > self.short_bytes
+        chosen = self._chosen(held_bytes, now_s) if self._was_short else []
+        if chosen:
+            self._shut_doors(True)  # Before anyone is hung up on: to come back takes them a millisecond.
+            self._shut_until_s = now_s + UNREAD_GOING_S
+        elif not self._was_short or now_s >= self._shut_until_s:
+            self._shut_doors(False)
+        for size_bytes, one in chosen:
+            self._going.append((now_s + UNREAD_GOING_S, size_bytes))
+            self._unread.hang_up(one)
+        self.ended += len(chosen)
+        if chosen:
+            self._complaints.warning(
+                "memory is short, %d MiB are held: %d connections end whose clients send what is not read, and no new"
+                " ones come for a moment",
+                held_bytes >> 20,
+                len(chosen),
+            )
+        if self._was_short and now_s - self._gave_back_s > GIVE_BACK_S:
+            self._gave_back_s = now_s
+            give_back()
+
+    def _chosen(self, held_bytes: int, now_s: float) -> list[tuple[int, Client]]:
+        while self._going and self._going[0][0] <= now_s:
+            self._going.popleft()
+        too_much_bytes = held_bytes - self._budget_bytes - sum(size_bytes for _, size_bytes in self._going)
+        return _largest(self._unread.clients.values(), too_much_bytes)
+
+    def _shut_doors(self, shut: bool) -> None:
+        if shut != self._shut:
+            self._shut = self._unread.shut_doors(shut, self.ports) and shut
+
+
+def _largest(clients: Collection[Client], too_much_bytes: int) -> list[tuple[int, Client]]:
+    """Those with most that is unread: all that have more than calls can, and as many as hold so much together. Less is
+    enough where many have a little each, and hold together what is too much."""
+    least_bytes = max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * len(clients))))
+    sizes = ((_size_bytes(one), one.address, one) for one in clients)
+    chosen: list[tuple[int, Client]] = []
+    for size_bytes, _, one in sorted((one for one in sizes if one[0] >= least_bytes), reverse=True):
+        enough = too_much_bytes <= 0 and size_bytes < UNREAD_ENDED_AT_ONCE_BYTES
+        if enough or len(chosen) == CONNECTIONS_ENDED_PER_LOOK:
+            break
+        too_much_bytes -= size_bytes
+        chosen.append((size_bytes, one))
+    return chosen
+
+
+def _size_bytes(client: Client) -> int:
+    now_bytes = client.unread[-1]
+    return now_bytes if now_bytes >= UNREAD_ENDED_AT_ONCE_BYTES else client.standing
