@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from shoal_slice_node.core.apply.queues import Queue
@@ -51,14 +53,14 @@ ROWS = [
     (encode_key(KeyRow(KEY, 1, 1, 0)), "0003000000000007"),
     (encode_key(KeyRow(KEY, 9, 9, 0)), "00030000000000070000000000000009"),
     (encode_key(KeyRow(KEY, 9, 4, 77)), "000300000000000700000000000000090000000000000004000000000000004d"),
-    (encode_log(2, 5, 6, 7, b"chunk"), "0000000200000005000000000000000600000000000000076368756e6b"),
+    (encode_log(2, 5, 6, 7, b"chunk"), "010000000200000005000000000000000600000000000000076368756e6b"),
     (
         encode_detail(Detail(2, 3, 9, Ranges([(5, 6)]))),
         "0100000000000000020000000000000003000000000000000900000000000000050000000000000006",
     ),
-    (encode_detail(Detail(2, 3)), "00000000000000000200000000000000030000000000000000"),
-    (encode_producer(ProducerRow(4, 5, (3, 4))), "0000000000000004000000000000000500000000000000030000000000000004"),
-    (encode_partition(PartitionRow(8, 20)), "00000000000000080000000000000014"),
+    (encode_detail(Detail(2, 3)), "01000000000000000200000000000000030000000000000000"),
+    (encode_producer(ProducerRow(4, 5, (3, 4))), "010000000000000004000000000000000500000000000000030000000000000004"),
+    (encode_partition(PartitionRow(8, 20)), "0100000000000000080000000000000014"),
     (acks_cut_key(CUT), "61000000000000000900000002"),
     (encode_acks_cut(CUT), "000000000000000100030000000000070000000000000004"),
     (
@@ -112,6 +114,20 @@ def test_rows_are_read_as_they_were_written() -> None:
     for bucket in (Bucket({}, {}), Bucket({KEY: 1, queue_id(2): 1 << 40}, {KEY: 8})):
         found = decode_bucket_row(encode_bucket_row(bucket))
         assert (found.starts, found.cursors) == (bucket.starts, bucket.cursors)
+
+
+@pytest.mark.parametrize(
+    ("decode", "row"),
+    [
+        (decode_log, encode_log(2, 5, 6, 7, b"c")),
+        (decode_detail, encode_detail(Detail(2, 3))),
+        (decode_producer, encode_producer(ProducerRow(4, 5, (3, 4)))),
+        (decode_partition, encode_partition(PartitionRow(8, 20))),
+    ],
+)
+def test_a_form_that_is_not_known_is_refused_by_name(decode: Callable[[bytes], object], row: bytes) -> None:
+    with pytest.raises(ValueError, match="has form 9; this version reads form 1"):
+        decode(b"\x09" + row[1:])
 
 
 def test_linear_hashing_moves_entries_only_between_a_bucket_and_its_split() -> None:

@@ -3,7 +3,7 @@
     rows tables       key -> value
     binding, ended    group -> members of 8 bytes        DUPSORT, DUPFIXED
     log               key id (8) | first offset (8, big-endian) | part (2, big-endian) -> up to LOG_PART_BYTES_MAX bytes
-    store             b"format" -> b"3"      b"lsn" -> checkpoint LSN (8, big-endian)
+    store             b"format" -> b"4"      b"lsn" -> checkpoint LSN (8, big-endian)
                       b"identity" -> whose data it is (shoal_contract.data_identity); absent: not said
 
 A log row is its parts 0, 1, ... joined. LMDB keeps a value above about 2 KB on pages of its own, and looks long for
@@ -28,7 +28,7 @@ from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOG_TABLE, ROW_TAB
 from shoal_slice_node.storage.limits import STORE_BYTES_MAX, STORE_READERS_MAX
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE, fits_memory
 
-FORMAT: Final = b"3"
+FORMAT: Final = b"4"
 STORE: Final = "store"
 FORMAT_ROW: Final = b"format"
 LSN_ROW: Final = b"lsn"

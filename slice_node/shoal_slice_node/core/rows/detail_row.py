@@ -1,7 +1,7 @@
 """Table `detail`: queue id | key id -> what few bindings have: an end (unbound with backlog), done ranges.
 
-0   state u8: 0 live (start and cursor stand in the queue's bucket), 1 ended
-1   start u64 · 9 cursor u64 · 17 end u64 (0 while live)
+0   form u8: 1
+1   start u64 · 9 cursor u64 · 17 end u64 (0 while live: start and cursor stand in the queue's bucket)
 25  done ranges, u64 from | u64 to each, ascending, disjoint, above the cursor
 """
 
@@ -12,10 +12,12 @@ from struct import Struct, unpack_from
 from typing import Final
 
 from shoal_slice_node.core.ranges import Ranges
+from shoal_slice_node.core.rows.forms import check_form
 
 KEY_ID: Final = slice(8, None)
 """Of the row's key."""
 
+FORM: Final = 1
 _HEADER = Struct(">BQQQ")
 
 
@@ -39,7 +41,7 @@ def detail_key(queue_id: bytes, key_id: bytes) -> bytes:
 
 def encode_detail(detail: Detail) -> bytes:
     flat = detail.done.flat()
-    head = _HEADER.pack(detail.ended, detail.start, detail.cursor, detail.end)
+    head = _HEADER.pack(FORM, detail.start, detail.cursor, detail.end)
     return head + Struct(f">{len(flat)}Q").pack(*flat)
 
 
@@ -61,7 +63,8 @@ def cursor_and_end(row: bytes) -> tuple[int, int]:
 
 
 def decode_detail(row: bytes) -> Detail:
-    _, start, cursor, end = _HEADER.unpack_from(row)
+    form, start, cursor, end = _HEADER.unpack_from(row)
+    check_form("detail", form, FORM)
     count = (len(row) - _HEADER.size) // 8
     flat = Struct(f">{count}Q").unpack_from(row, _HEADER.size)
     return Detail(start, cursor, end, Ranges.of_sorted(flat))

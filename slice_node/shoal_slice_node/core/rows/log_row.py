@@ -1,18 +1,22 @@
 """Table `log`: key id | first offset u64 -> one chunk, as it came, behind what the broker needs to know of it.
 
-0   messages u32
-4   body bytes of the chunk u32
-8   time_ms u64, the leader's
-16  body bytes of the key before this chunk u64: backlogs in bytes are subtractions
-24  chunk
+0   form u8: 1
+1   messages u32
+5   body bytes of the chunk u32
+9   time_ms u64, the leader's
+17  body bytes of the key before this chunk u64: backlogs in bytes are subtractions
+25  chunk
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-_HEADER = Struct(">IIQQ")
+from shoal_slice_node.core.rows.forms import check_form
+
+FORM: Final = 1
+_HEADER = Struct(">BIIQQ")
 
 
 class LogRow(NamedTuple):
@@ -23,11 +27,13 @@ class LogRow(NamedTuple):
 
 
 def encode_log(messages: int, body_bytes: int, time_ms: int, body_bytes_before: int, chunk: bytes) -> bytes:
-    return _HEADER.pack(messages, body_bytes, time_ms, body_bytes_before) + chunk
+    return _HEADER.pack(FORM, messages, body_bytes, time_ms, body_bytes_before) + chunk
 
 
 def decode_log(row: bytes) -> LogRow:
-    return LogRow._make(_HEADER.unpack_from(row))
+    form, *values = _HEADER.unpack_from(row)
+    check_form("log", form, FORM)
+    return LogRow._make(values)
 
 
 def chunk_of(row: bytes) -> bytes:

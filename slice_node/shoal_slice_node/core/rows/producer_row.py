@@ -1,16 +1,20 @@
 """Table `producer`: who numbers frames, and the answers it may still ask for again.
 
-producer 16             ->  last sequence u64 | time_ms u64 of its last frame | sequences kept u64 each, ascending
-producer 16 | seq u64   ->  0x01 | serialized Outcome
+producer 16             ->  form u8: 1 | last sequence u64 | time_ms u64 of its last frame | sequences kept u64 each,
+                            ascending
+producer 16 | seq u64   ->  form u8: 1 | serialized Outcome
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-_HEADER = Struct(">QQ")
-_STORED = b"\x01"
+from shoal_slice_node.core.rows.forms import check_form
+
+FORM: Final = 1
+_HEADER = Struct(">BQQ")
+_STORED = bytes((FORM,))
 
 
 class ProducerRow(NamedTuple):
@@ -20,11 +24,12 @@ class ProducerRow(NamedTuple):
 
 
 def encode_producer(row: ProducerRow) -> bytes:
-    return _HEADER.pack(row.last, row.time_ms) + Struct(f">{len(row.kept)}Q").pack(*row.kept)
+    return _HEADER.pack(FORM, row.last, row.time_ms) + Struct(f">{len(row.kept)}Q").pack(*row.kept)
 
 
 def decode_producer(row: bytes) -> ProducerRow:
-    last, time_ms = _HEADER.unpack_from(row)
+    form, last, time_ms = _HEADER.unpack_from(row)
+    check_form("producer", form, FORM)
     return ProducerRow(last, time_ms, Struct(f">{len(row) // 8 - 2}Q").unpack_from(row, _HEADER.size))
 
 

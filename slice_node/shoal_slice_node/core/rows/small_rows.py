@@ -1,12 +1,14 @@
 """Tables `partition`, `meta` and `reclaim`.
 
-partition   u16                ->  next key number u64 | floor u64: the highest offset any vanished key had
-meta        "next_queue"       ->  u64, number of the next queue
+partition   u16                ->  form u8: 1 | next key number u64 | floor u64: the highest offset any vanished key had
+meta        by name, which is the form: another layout has another name
+            "next_queue"       ->  u64, number of the next queue
             "owned"            ->  map version u64 | one byte a partition: 1 owned
             "kept"             ->  messages u64 | body bytes u64, of all logs: as of the checkpoint
             "epoch"              ->  u64, of the newest record
             "acks_cut"         ->  u64, LSN of the newest row "a" of `reclaim` that was forgotten
-reclaim     "k" | key id       ->  0x01: the key may have nothing left
+reclaim     by letter, which is the form
+            "k" | key id       ->  0x01: the key may have nothing left
             "q" | queue id     ->  the row of a dropped queue whose bindings are not yet all gone
             "a" | LSN u64 | number u32  ->  queue id | key id | start u64: a bind that began below its key's head, the
                                    number-th of its record
@@ -18,9 +20,10 @@ reclaim     "k" | key id       ->  0x01: the key may have nothing left
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal_contract.limits import PRODUCER_BYTES
+from shoal_slice_node.core.rows.forms import check_form
 
 NEXT_QUEUE = b"next_queue"
 OWNED = b"owned"
@@ -35,7 +38,8 @@ TRIMS_HELD = b"b"
 RECLAIM_PRODUCER = b"p"
 CANDIDATE = b"\x01"
 
-_PARTITION = Struct(">QQ")
+PARTITION_FORM: Final = 1
+_PARTITION = Struct(">BQQ")
 _KEPT = Struct(">QQ")
 _ACKS_CUT_KEY = Struct(">sQI")
 _ACKS_CUT = Struct(">16sQ")
@@ -68,11 +72,15 @@ NEW_PARTITION = PartitionRow(1, 0)
 
 
 def encode_partition(row: PartitionRow) -> bytes:
-    return _PARTITION.pack(*row)
+    return _PARTITION.pack(PARTITION_FORM, *row)
 
 
 def decode_partition(row: bytes | None) -> PartitionRow:
-    return NEW_PARTITION if row is None else PartitionRow._make(_PARTITION.unpack(row))
+    if row is None:
+        return NEW_PARTITION
+    form, next_number, floor = _PARTITION.unpack(row)
+    check_form("partition", form, PARTITION_FORM)
+    return PartitionRow(next_number, floor)
 
 
 def encode_owned(map_version: int, owned: bytes) -> bytes:
