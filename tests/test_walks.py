@@ -1,0 +1,38 @@
+"""docs/walks.md names functions that are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = (ROOT, ROOT / "slice_node" / "shoal_slice_node")
+
+
+def functions(path: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def missing(text: str) -> list[str]:
+    """Steps of a text whose file or function is not there."""
+    found = []
+    for file, name in re.findall(r"`([a-z_/]+\.py)::([a-z_]+)`", text):
+        path = next((folder / file for folder in FOLDERS if (folder / file).is_file()), None)
+        if path is None or name not in functions(path):
+            found.append(f"{file}::{name}")
+    return found
+
+
+def test_every_step_of_a_walk_is_there() -> None:
+    text = (ROOT / "docs" / "walks.md").read_text(encoding="utf-8")
+    assert text.count("::") > 30
+    assert missing(text) == []
+
+
+def test_a_step_that_is_gone_is_found() -> None:
+    assert missing("`client/shoal/broker.py::publish_later`, `core/gone.py::turn`, `core/turns.py::add`") == [
+        "client/shoal/broker.py::publish_later",
+        "core/gone.py::turn",
+    ]
