@@ -35,8 +35,16 @@ _NAME_BYTES: Final = 28
 """Of sockaddr_in6, the longest that TCP has."""
 _SO_ATTACH_FILTER: Final = 26
 _SO_DETACH_FILTER: Final = 27
-_DROP_ALL: Final = struct.pack("=HBBI", 0x06, 0, 0, 0)
-"""A socket filter of one instruction: return 0, nothing of the packet is kept (linux/filter.h)."""
+_DROP_SYNS: Final = b"".join(
+    struct.pack("=HBBI", *instruction)
+    for instruction in (
+        (0x30, 0, 0, 13),  # load the byte of flags in TCP's header
+        (0x45, 0, 1, 0x02),  # SYN?
+        (0x06, 0, 0, 0),  # return 0: nothing of the packet is kept
+        (0x06, 0, 0, 0xFFFFFFFF),  # return all of it
+    )
+)
+"""A socket filter (linux/filter.h). Connections that are accepted inherit it, and get no SYN ever."""
 
 
 class Connection(NamedTuple):
@@ -106,11 +114,11 @@ class _Kernel:
         """Both ways; the descriptor stays with whose it is."""
         self._library.shutdown(file, socket.SHUT_RDWR)
 
-    def drop(self, file: int, all_packets: bool) -> bool:
-        """Whether the socket does so from now on."""
-        if all_packets:
-            program = ctypes.create_string_buffer(_DROP_ALL)
-            given = struct.pack("@HP", 1, ctypes.addressof(program))
+    def drop_syns(self, file: int, drop: bool) -> bool:
+        """Whether the socket does so from now on, or not any more."""
+        if drop:
+            program = ctypes.create_string_buffer(_DROP_SYNS, len(_DROP_SYNS))
+            given = struct.pack("@HP", len(_DROP_SYNS) // 8, ctypes.addressof(program))
             name = _SO_ATTACH_FILTER
         else:
             given, name = bytes(4), _SO_DETACH_FILTER
@@ -125,17 +133,17 @@ class Connections:
         self._doors: dict[int, tuple[int, int]] = {}
         """Cookies of the sockets that take connections, at the last look, with their files and ports."""
 
-    def look(self, known: Mapping[int, Address] | None = None) -> Iterator[Connection]:
-        """Those that came to a port of this process, not its own to others: 6 us each that is `known`, by cookie with
-        its address, 12 us of others.
+    def look(self, ports: Collection[int] = (), known: Mapping[int, Address] | None = None) -> Iterator[Connection]:
+        """Those that came to these ports of this process, or to any of its own: 6 us each that is `known`, by cookie
+        with its address, 12 us of others.
 
         Nothing is opened or closed but the list of files: a process that closes any descriptor of a file loses its
         locks on that file (fcntl(2)), and LMDB's are such."""
         kernel, known = self._kernel, known or {}
         try:
             files = [int(file.name) for file in _FILES.iterdir()]
-        except FileNotFoundError:
-            return  # No Linux.
+        except OSError:
+            return  # No Linux; or no file can be opened, the list of files neither.
         doors: dict[int, tuple[int, int]] = {}
         new: list[tuple[int, Connection]] = []
         for number, file in enumerate(files):
@@ -160,8 +168,8 @@ class Connections:
             else:
                 yield found
         self._doors = doors
-        ports = {port for _, port in doors.values()}
-        yield from (found for port, found in new if port in ports)
+        own = {port for _, port in doors.values()}
+        yield from (found for port, found in new if port in own and (not ports or port in ports))
 
     def shut_doors(self, shut: bool, ports: Collection[int]) -> bool:
         """Lets no new connection come to these ports, or lets them come again: a client's attempt is not answered
@@ -170,7 +178,7 @@ class Connections:
         done = False
         for cookie, (file, port) in self._doors.items():
             if port in ports and self._kernel.cookie(file) == cookie:
-                done = self._kernel.drop(file, shut) or done
+                done = self._kernel.drop_syns(file, shut) or done
         return done
 
     def shut_down(self, connection: Connection) -> None:

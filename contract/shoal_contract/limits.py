@@ -53,9 +53,10 @@ UNREAD_LOOKS: Final = 3
 """What a connection has unread counts as far as it was there at so many looks: a frame that just comes is none."""
 
 UNREAD_LOOK_S: Final = 5.0
+BUDGET_LOOK_S: Final = 0.5
 MEMORY_LOOK_S: Final = 0.05
-"""Between two looks at what is unread: while there is memory, and while it is short. In the second clients of one
-network send 50 MB."""
+"""Between two looks at what is unread: while there is memory, above the budget, and while it is short. In the last
+clients of one network send 50 MB."""
 
 FILES_PER_STEP: Final = 256
 """Open files that are looked at in one go, about 2 ms: then others may have Python's lock."""
@@ -63,14 +64,19 @@ FILES_PER_STEP: Final = 256
 CONNECTIONS_ENDED_PER_LOOK: Final = 4_096
 UNREAD_ENDED_BYTES_MIN: Final = 256 << 10
 UNREAD_ENDED_BYTES_LEAST: Final = 16 << 10
-UNREAD_ENDED_AT_ONCE_BYTES: Final = 16 << 20
+UNREAD_ENDED_AT_ONCE_BYTES: Final = 32 << 20
 """Connections hung up on in one look where a process holds far too much: those with most that came and is not read, and
 so much at least. Less of it is what a few calls have under way; but thousands of connections hold too much with less
-each, and then the second counts. Of the third one look is enough: all calls that one may have hold less while they
-wait."""
+each, and then the second counts. Of the third one look is enough: calls that wait hold less, and so do the frames that
+dozens of sessions are in the middle of."""
 
-UNREAD_GOING_S: Final = 2.0
-"""What a connection held that was hung up on is free after about so long: until then nobody else ends for it."""
+UNREAD_ACCEPT_S: Final = 5.0
+UNREAD_PARTS_MAX: Final = 64
+"""What came on a connection counts until the calls have ended that were there so long after, as it may be theirs: calls
+wait in gRPC's line until their handlers begin. So many looks are told apart for that."""
+
+DOORS_S: Final = 1.0
+"""How long no new connections come at a time, and then come again at least."""
 
 GIVE_BACK_S: Final = 1.0
 """Between two times that the C library is asked for what is free, while memory is short."""

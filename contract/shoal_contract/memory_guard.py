@@ -11,18 +11,18 @@ import ctypes
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from shoal_contract.limits import (
+    BUDGET_LOOK_S,
     CONNECTIONS_ENDED_PER_LOOK,
+    DOORS_S,
     GIVE_BACK_S,
     MEMORY_LOOK_S,
     UNREAD_ENDED_AT_ONCE_BYTES,
     UNREAD_ENDED_BYTES_LEAST,
     UNREAD_ENDED_BYTES_MIN,
-    UNREAD_GOING_S,
     UNREAD_LOOK_S,
 )
 from shoal_contract.rare_log import RareLog
@@ -51,24 +51,23 @@ def give_back() -> None:
 class MemoryGuard:
     """`budget_bytes`: what the process should hold; above it the guard looks often. Above `short_bytes`, which its
     owner may change, the connections with most that is unread end, until what is left is the budget. No new ones come
-    to `ports` from when it is crossed, and for UNREAD_GOING_S after each that ended: else who was hung up on would be
-    back sooner than what it held is free. Where nobody is left to be ended, new ones come whatever is held."""
+    to the ports of `unread` for a moment when it is crossed, and when some end: else who was hung up on would be back
+    sooner than what it held is free. What is counted need not be what is held, so each look goes by what is held
+    then, and not by what should be free soon."""
 
     def __init__(
         self, unread: Unread, budget_bytes: int, short_bytes: int, held_bytes: Callable[[], int] = own_bytes
     ) -> None:
         self.short_bytes = short_bytes
-        self.ports: Collection[int] = ()
         self.ended = 0
         """Connections, since the start."""
         self._unread = unread
         self._budget_bytes = budget_bytes
         self._held_bytes = held_bytes
-        self._going: deque[tuple[float, int]] = deque()
-        """Of connections that were hung up on: until when it counts as about to be free, and how much."""
         self._was_short = False
         self._shut = False
-        self._shut_until_s = 0.0
+        self._doors_next_s = 0.0
+        """When the doors may be opened, or shut again."""
         self._gave_back_s = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory guard", daemon=True)
@@ -87,33 +86,40 @@ class MemoryGuard:
         looked_s = 0.0
         while not self._stopped.wait(MEMORY_LOOK_S):
             try:
-                if self._shut or self._held_bytes() > self._budget_bytes or time.monotonic() - looked_s > UNREAD_LOOK_S:
-                    looked_s = time.monotonic()
+                if time.monotonic() - looked_s >= self._pause_s():
                     self.look()
-            except Exception:
-                _log.exception("looking at connections failed; it goes on")
+                    looked_s = time.monotonic()
+            except Exception as error:
+                self._shut_doors(False)
+                looked_s = time.monotonic()
+                self._complaints.warning(
+                    "looking at connections failed, it goes on: %s: %s", type(error).__name__, error
+                )
+
+    def _pause_s(self) -> float:
+        """Between two looks."""
+        held_bytes = self._held_bytes()
+        if held_bytes > self.short_bytes or self._shut:
+            return 0.0
+        return BUDGET_LOOK_S if held_bytes > self._budget_bytes else UNREAD_LOOK_S
 
     def look(self) -> None:
         """Once. Called from one thread at a time."""
         if not self._was_short and self._held_bytes() > self.short_bytes:
             self._shut_doors(True)  # Before the first look: that takes long.
         self._unread.look()
-        held_bytes, now_s = self._held_bytes(), time.monotonic()
+        held_bytes = self._held_bytes()
         self._was_short = held_bytes > self.short_bytes
-        chosen = self._chosen(held_bytes, now_s) if self._was_short else []
-        if chosen:
-            self._shut_doors(True)  # Before anyone is hung up on: to come back takes them a millisecond.
-            self._shut_until_s = now_s + UNREAD_GOING_S
-        elif not self._was_short or now_s >= self._shut_until_s:
-            self._shut_doors(False)
-        for size_bytes, one in chosen:
-            self._going.append((now_s + UNREAD_GOING_S, size_bytes))
+        chosen = _largest(self._unread.clients.values(), held_bytes - self._budget_bytes) if self._was_short else []
+        self._shut_doors(bool(chosen))  # Before anyone is hung up on: to come back takes them a millisecond.
+        for one in chosen:
             self._unread.hang_up(one)
         self.ended += len(chosen)
+        now_s = time.monotonic()
         if chosen:
             self._complaints.warning(
                 "memory is short, %d MiB are held: %d connections end whose clients send what is not read, and no new"
-                " ones come for a moment",
+                " ones come for a second",
                 held_bytes >> 20,
                 len(chosen),
             )
@@ -121,29 +127,31 @@ class MemoryGuard:
             self._gave_back_s = now_s
             give_back()
 
-    def _chosen(self, held_bytes: int, now_s: float) -> list[tuple[int, Client]]:
-        while self._going and self._going[0][0] <= now_s:
-            self._going.popleft()
-        too_much_bytes = held_bytes - self._budget_bytes - sum(size_bytes for _, size_bytes in self._going)
-        return _largest(self._unread.clients.values(), too_much_bytes)
-
     def _shut_doors(self, shut: bool) -> None:
-        if shut != self._shut:
-            self._shut = self._unread.shut_doors(shut, self.ports) and shut
+        """For DOORS_S at a time, and open for as long: a client's kernel tries again a second after its first attempt,
+        so that a newcomer waits that second and no more, whatever goes on."""
+        now_s = time.monotonic()
+        if now_s < self._doors_next_s:
+            return
+        if self._shut or shut:
+            self._shut = not self._shut and self._unread.shut_doors(True)
+            if not self._shut:
+                self._unread.shut_doors(False)
+            self._doors_next_s = now_s + DOORS_S
 
 
-def _largest(clients: Collection[Client], too_much_bytes: int) -> list[tuple[int, Client]]:
+def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
     """Those with most that is unread: all that have more than calls can, and as many as hold so much together. Less is
     enough where many have a little each, and hold together what is too much."""
     least_bytes = max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * len(clients))))
     sizes = ((_size_bytes(one), one.address, one) for one in clients)
-    chosen: list[tuple[int, Client]] = []
+    chosen: list[Client] = []
     for size_bytes, _, one in sorted((one for one in sizes if one[0] >= least_bytes), reverse=True):
         enough = too_much_bytes <= 0 and size_bytes < UNREAD_ENDED_AT_ONCE_BYTES
         if enough or len(chosen) == CONNECTIONS_ENDED_PER_LOOK:
             break
         too_much_bytes -= size_bytes
-        chosen.append((size_bytes, one))
+        chosen.append(one)
     return chosen
 
 

@@ -65,7 +65,7 @@ async def serve(settings: Settings, stop: Stopping) -> None:
     guard = guarded(application, settings.http, limits.HTTP, lambda: stop.asked)
     budget_mib, high_mib = limits.MEMORY_FULL * settings.memory_mib, limits.MEMORY_HIGH * settings.memory_mib
     memory = MemoryGuard(unread, int(budget_mib) << 20, int(high_mib) << 20)
-    memory.ports = {int(grpc_address.rpartition(":")[2])}
+    unread.ports = {int(grpc_address.rpartition(":")[2])}
     async with EtcdClient(settings.etcd) as client, Tasks("redirector", lambda name, error: stop.set()) as tasks:
         tasks.start("etcd", follow(client, settings.cluster, board))
         serving = tasks.start("http", http.run_until_stopped(guard))

@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+import pytest
 
 from shoal_contract.connections import Connection
 from shoal_contract.grpc_server import listen, new_server
-from shoal_contract.limits import UNREAD_FREE_BYTES_PER_S, UNREAD_LOOKS
+from shoal_contract.limits import UNREAD_ACCEPT_S, UNREAD_FREE_BYTES_PER_S, UNREAD_LOOKS, UNREAD_PARTS_MAX
 from shoal_contract.unread import Unread
 
 from .passed_over import FILLER
@@ -110,7 +111,7 @@ class Kernel:
         self.cookie = cookie
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def look(self, _: object) -> Iterator[Connection]:
+    def look(self, ports: object, known: object) -> Iterator[Connection]:
         self.meanwhile()
         yield Connection(3, self.cookie, WHERE, self.taken_bytes, 0)
 
@@ -152,6 +153,45 @@ def test_what_comes_and_is_read_while_it_looks_is_not_unread() -> None:
     for _ in range(UNREAD_LOOKS):
         unread.look()
     assert not unread.standing(1)
+
+
+def test_what_came_with_calls_that_have_ended_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headers of traced calls, and requests of calls that were cut off, counted for good: such clients were hung up on
+    before those who held something."""
+    now_s = 100.0
+    monkeypatch.setattr("shoal_contract.unread.time.monotonic", lambda: now_s)
+    kernel = Kernel(0)
+    unread = told(kernel)
+
+    def looks() -> int:
+        for _ in range(UNREAD_LOOKS):
+            unread.look()
+        return unread.standing(0)[0][0] if unread.standing(0) else 0
+
+    first, second = unread.calling(PEER), unread.calling(PEER)
+    first.__enter__()
+    kernel.taken_bytes += 600_000
+    assert looks() == 600_000
+    now_s += UNREAD_ACCEPT_S - 1
+    second.__enter__()
+    now_s += 10 * UNREAD_ACCEPT_S
+    assert looks() > 590_000
+    first.__exit__(None, None, None)
+    assert looks() > 590_000, "it may be the second's, which waited in gRPC's line"
+    second.__exit__(None, None, None)
+    assert looks() == 0
+    assert not unread._calls
+
+
+def test_many_looks_during_one_call_are_summed_up() -> None:
+    kernel = Kernel(0)
+    unread = told(kernel)
+    with unread.calling(PEER):
+        for _ in range(10 * UNREAD_PARTS_MAX):
+            kernel.taken_bytes += 1_000
+            unread.look()
+        client = unread.clients[WHERE]
+        assert client.unread[-1] == 10_000 * UNREAD_PARTS_MAX and len(client.came) <= UNREAD_PARTS_MAX
 
 
 def test_small_messages_hide_next_to_nothing() -> None:

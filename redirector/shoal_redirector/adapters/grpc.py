@@ -48,9 +48,9 @@ class RedirectorService:
             {
                 # As a stream of one message: so it is read only when its call has a place.
                 "Locate": grpc.stream_unary_rpc_method_handler(
-                    self.locate, None, wire.LocateResponse.SerializeToString
+                    self._unread.counted(self.locate), None, wire.LocateResponse.SerializeToString
                 ),
-                "WatchMap": grpc.stream_stream_rpc_method_handler(self.watch_map),
+                "WatchMap": grpc.stream_stream_rpc_method_handler(self._unread.counted(self.watch_map)),
             },
         )
 

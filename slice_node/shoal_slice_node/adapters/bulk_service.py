@@ -128,9 +128,8 @@ def bulk_handlers(broker: Broker, store_folder: Path, admission: Admission) -> S
     """To be added to a server. Without a serializer gRPC hands bytes through."""
     service = BulkService(broker, store_folder)
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Import": grpc.stream_stream_rpc_method_handler(service.import_chunks),
-        "Verify": grpc.stream_stream_rpc_method_handler(service.verify),
-        "Export": grpc.stream_stream_rpc_method_handler(service.export),
+        name: grpc.stream_stream_rpc_method_handler(broker.watch.unread.counted(serve))
+        for name, serve in (("Import", service.import_chunks), ("Verify", service.verify), ("Export", service.export))
     }
     status = {"ImportStatus": Unary(wire.ImportStatusRequest, service.import_status)}
     return (

@@ -39,8 +39,7 @@ class Servers:
     operators: grpc.aio.Server
     address: str
     admin_address: str
-    port: int
-    """On which clients come."""
+    ports: tuple[int, ...]
 
     @classmethod
     def listen(cls, address: str, advertise: str, admin_address: str, admin_advertise: str) -> Servers:
@@ -50,14 +49,15 @@ class Servers:
         listened = grpc_server.listen(clients, address)
         port = int(listened.rpartition(":")[2])
         if not admin_address:
-            return cls(clients, clients, advertise or listened, advertise or listened, port)
+            return cls(clients, clients, advertise or listened, advertise or listened, (port,))
         operators = _new_server(min(room, OPERATORS_CONNECTIONS_MAX))
         admin_listened = grpc_server.listen(operators, admin_address)
-        return cls(clients, operators, advertise or listened, admin_advertise or admin_listened, port)
+        ports = port, int(admin_listened.rpartition(":")[2])
+        return cls(clients, operators, advertise or listened, admin_advertise or admin_listened, ports)
 
     def add(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
         """Adds the services, before `start`."""
-        broker.watch.guard.ports = {self.port}
+        broker.watch.unread.ports = self.ports
 
         def answers_waited_for() -> bool:
             return broker.answers.waiting > 0

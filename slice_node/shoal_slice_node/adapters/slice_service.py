@@ -194,7 +194,8 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Purge": Unary(wire.PurgeRequest, service.purge),
         "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
     }
-    session: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(service.session)
+    counted = broker.watch.unread.counted(service.session)
+    session: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(counted)
     return (
         grpc.method_handlers_generic_handler(SERVICE, {"Session": session}),
         unary_handlers(SERVICE, methods, admission),

@@ -83,7 +83,7 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
             except Exception as error:
                 await abort(context, as_shoal_error(error))
 
-    return grpc.stream_stream_rpc_method_handler(serve)
+    return grpc.stream_stream_rpc_method_handler(admission.unread_requests.counted(serve))
 
 
 async def _parsed(method: Unary, data: bytes, admission: Admission) -> Any:
