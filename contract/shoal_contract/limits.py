@@ -75,6 +75,10 @@ UNREAD_PARTS_MAX: Final = 64
 """What came on a connection counts until the calls have ended that were there so long after, as it may be theirs: calls
 wait in gRPC's line until their handlers begin. So many looks are told apart for that."""
 
+RESTING_ENDED_PER_LOOK: Final = 64
+"""Connections without calls that end in one look where memory is short and nothing is unread: those that brought most.
+gRPC keeps up to 265 KiB for each that once sent a large request."""
+
 DOORS_S: Final = 1.0
 """How long no new connections come at a time, and then come again at least."""
 

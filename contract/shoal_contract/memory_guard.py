@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
+from heapq import nlargest
 from pathlib import Path
 
 from shoal_contract.limits import (
@@ -20,6 +21,8 @@ from shoal_contract.limits import (
     DOORS_S,
     GIVE_BACK_S,
     MEMORY_LOOK_S,
+    RESTING_ENDED_PER_LOOK,
+    UNREAD_ACCEPT_S,
     UNREAD_ENDED_AT_ONCE_BYTES,
     UNREAD_ENDED_BYTES_LEAST,
     UNREAD_ENDED_BYTES_MIN,
@@ -111,6 +114,8 @@ class MemoryGuard:
         held_bytes = self._held_bytes()
         self._was_short = held_bytes > self.short_bytes
         chosen = _largest(self._unread.clients.values(), held_bytes - self._budget_bytes) if self._was_short else []
+        if self._was_short and not chosen:
+            chosen = _resting(self._unread.clients.values(), time.monotonic())
         self._shut_doors(bool(chosen))  # Before anyone is hung up on: to come back takes them a millisecond.
         for one in chosen:
             self._unread.hang_up(one)
@@ -118,8 +123,8 @@ class MemoryGuard:
         now_s = time.monotonic()
         if chosen:
             self._complaints.warning(
-                "memory is short, %d MiB are held: %d connections end whose clients send what is not read, and no new"
-                " ones come for a second",
+                "memory is short, %d MiB are held: %d connections end whose clients sent what is not read, or that have"
+                " no calls, and no new ones come for a second",
                 held_bytes >> 20,
                 len(chosen),
             )
@@ -153,6 +158,14 @@ def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
         too_much_bytes -= size_bytes
         chosen.append(one)
     return chosen
+
+
+def _resting(clients: Collection[Client], now_s: float) -> list[Client]:
+    """Those without calls: gRPC keeps the buffers of what they once sent. To connect again with the next call costs
+    them a round trip."""
+    until_s = now_s - UNREAD_ACCEPT_S
+    found = (one for one in clients if one.rests_since_s < until_s and one.taken >= UNREAD_ENDED_BYTES_LEAST)
+    return nlargest(RESTING_ENDED_PER_LOOK, found, key=lambda one: one.taken)
 
 
 def _size_bytes(client: Client) -> int:

@@ -43,13 +43,16 @@ _FRAME_HEAD_BYTES = 9
 class Client:
     """One address and port of clients: nearly always one connection. `connections`: at the last look, by cookie.
     `read`: what was taken off by then. `unread`: bytes, at the last looks. `came`: what came and was not taken off, and
-    by when, oldest first; what was taken off later is negative."""
+    by when, oldest first; what was taken off later is negative. `taken`: bytes, in all. `rests_since_s`: when something
+    came last, or a call was there, in seconds of time.monotonic."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
     read: int = 0
     unread: deque[int] = field(default_factory=lambda: deque([0], UNREAD_LOOKS))
     came: deque[tuple[float, int]] = field(default_factory=deque)
+    taken: int = 0
+    rests_since_s: float = 0.0
 
     def add(self, now_s: float, size_bytes: int, since_s: float) -> None:
         """`since_s`: what came before belongs to calls that have ended."""
@@ -151,6 +154,9 @@ class Unread:
                     came += one.taken_bytes - (before.taken_bytes if before else 0)
                     free += (one.acked_bytes - (before.acked_bytes if before else 0)) // UNREAD_FREE_SENT_BYTES
                 client.add(now_s, came - free, self._since_s(peers.get(address, ""), now_s))
+                taken = sum(one.taken_bytes for one in ones.values())
+                if taken != client.taken or peers.get(address) in self._calls:
+                    client.taken, client.rests_since_s = taken, now_s
                 client.connections, client.read = ones, read[address]
             self.clients = clients
             for address in peers.keys() - clients.keys():  # Their connections are gone.

@@ -183,6 +183,26 @@ def test_what_came_with_calls_that_have_ended_is_let_go_of(monkeypatch: pytest.M
     assert not unread._calls
 
 
+def test_a_connection_rests_when_it_has_no_calls_and_brings_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("shoal_contract.unread.time.monotonic", lambda: now_s)
+    kernel = Kernel(50)
+    unread = told(kernel)
+
+    def rests_since_s() -> float:
+        unread.look()
+        return unread.clients[WHERE].rests_since_s
+
+    assert rests_since_s() == 100.0
+    with unread.calling(PEER):
+        now_s = 110.0
+        assert rests_since_s() == 110.0
+    now_s = 120.0
+    assert rests_since_s() == 110.0
+    kernel.taken_bytes += 1
+    assert rests_since_s() == 120.0
+
+
 def test_many_looks_during_one_call_are_summed_up() -> None:
     kernel = Kernel(0)
     unread = told(kernel)
