@@ -89,6 +89,8 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, 
     except TimeoutError:
         await hang_up(context.peer())
         raise asyncio.CancelledError("the client did not read: it was hung up on") from None
+    except grpc.aio.UsageError:  # It was aborted before, and its client was hung up on meanwhile.
+        raise asyncio.CancelledError("the call has been aborted already") from None
     raise AssertionError("abort returned")
 
 

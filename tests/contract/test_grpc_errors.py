@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -104,3 +104,14 @@ async def test_a_late_answer_is_deadline_exceeded(failing: Any) -> None:
 
 def test_a_bare_rpc_error_is_unavailable() -> None:
     assert isinstance(from_rpc_error(grpc.RpcError("odd")), errors.Unavailable)
+
+
+async def test_a_call_that_was_aborted_already_is_cancelled() -> None:
+    """Its client was hung up on while the first abort waited: a traceback in the log, and nothing else to be done."""
+
+    class Aborted:
+        async def abort(self, *_: object) -> None:
+            raise grpc.aio.UsageError("Abort already called!")
+
+    with pytest.raises(asyncio.CancelledError, match="aborted already"):
+        await abort(cast(Any, Aborted()), errors.Unavailable("once more"))
