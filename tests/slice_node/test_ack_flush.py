@@ -67,7 +67,7 @@ async def test_no_more_acks_are_flushed_once_the_commit_loop_has_ended() -> None
         core.ack(session, "k", 1, 2)
         found.disk.failure = Corrupt("fdatasync failed", subject="journal")
         flush = found.acks
-        assert isinstance(await found.change(declare("r")), Corrupt)
+        assert isinstance(await found.change(declare("r")), Unavailable)
         with pytest.raises(Corrupt):
             await task
         told: list[ShoalError | None] = []
