@@ -135,15 +135,15 @@ class Connections:
 
     def look(self, ports: Collection[int] = (), known: Mapping[int, Address] | None = None) -> Iterator[Connection]:
         """Those that came to these ports of this process, or to any of its own: 6 us each that is `known`, by cookie
-        with its address, 12 us of others.
+        with its address, 12 us of others. Raises OSError where no further file can be opened: nothing is known then.
 
         Nothing is opened or closed but the list of files: a process that closes any descriptor of a file loses its
         locks on that file (fcntl(2)), and LMDB's are such."""
         kernel, known = self._kernel, known or {}
         try:
             files = [int(file.name) for file in _FILES.iterdir()]
-        except OSError:
-            return  # No Linux; or no file can be opened, the list of files neither.
+        except FileNotFoundError:
+            return  # No Linux.
         doors: dict[int, tuple[int, int]] = {}
         new: list[tuple[int, Connection]] = []
         for number, file in enumerate(files):

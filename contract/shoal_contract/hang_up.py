@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from contextlib import suppress
 from urllib.parse import unquote
 
 from shoal_contract.connections import Address, Connections
@@ -33,9 +34,10 @@ def _hang_up_due() -> None:
             addresses.add(_due.popleft())
         if not addresses:
             return
-        for connection in _connections.look():
-            if connection.address in addresses:
-                _connections.shut_down(connection)
+        with suppress(OSError):  # No further file can be opened.
+            for connection in _connections.look():
+                if connection.address in addresses:
+                    _connections.shut_down(connection)
 
 
 def address_of(peer: str) -> Address:

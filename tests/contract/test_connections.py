@@ -57,3 +57,12 @@ def test_no_new_one_comes_while_the_doors_are_shut_and_those_there_go_on() -> No
         assert connections.shut_doors(False, {port})
         stack.enter_context(socket.create_connection(listening.getsockname(), timeout=5))
         assert listening.accept()[0].getpeername()[0] == "127.0.0.1"
+
+
+def test_a_list_of_files_that_cannot_be_had_is_no_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> None:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr("shoal_contract.connections.Path.iterdir", fails)
+    with pytest.raises(OSError, match="too many open files"):
+        list(Connections().look())

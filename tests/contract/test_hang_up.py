@@ -148,3 +148,11 @@ def locks() -> list[str]:
     """POSIX locks of this process."""
     lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     return [line for line in lines if "POSIX" in line and f" {os.getpid()} " in line]
+
+
+async def test_where_no_file_can_be_opened_nobody_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> None:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr("shoal_contract.connections.Path.iterdir", fails)
+    await hang_up("ipv4:127.0.0.1:1")

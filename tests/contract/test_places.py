@@ -49,6 +49,38 @@ class Crowd:
         assert not places.crowded and not places._holders
 
 
+class Holders:
+    """Calls that have places, or wait for them, and do nothing. `ended`: whose patience ended, in order."""
+
+    def __init__(self, limits: PlacesLimits, crowded_s: float) -> None:
+        self.places = Places("tries", limits)
+        self.ended: list[str] = []
+        self._crowded_s = crowded_s
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def come(self, *peers: str) -> list[asyncio.Task[None]]:
+        tasks = [asyncio.create_task(self._hold(peer)) for peer in peers]
+        self._tasks += tasks
+        await asyncio.sleep(0)
+        return tasks
+
+    async def _hold(self, peer: str) -> None:
+        async with self.places.place(peer):
+            try:
+                async with self.places.patience(peer, 3600, self._crowded_s):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                self.ended.append(peer)
+                self.places.blame(peer)
+
+    async def end(self) -> None:
+        """Whatever happened, nothing is left over."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert not self.places._holders and not self.places.waiting
+
+
 async def test_connections_take_turns_and_none_has_all() -> None:
     crowd = Crowd()
     await crowd.come(*"aaaaa", *"bb", "c")
@@ -143,21 +175,10 @@ async def test_of_a_full_line_who_let_its_time_pass_gives_way() -> None:
 
 async def test_as_many_are_hurried_as_wait_and_none_once_nobody_does() -> None:
     """One that came and left again ended all that had places."""
-    places = Places("tries", LIMITS)
-    ended: list[str] = []
-
-    async def hold(peer: str) -> None:
-        async with places.place(peer):
-            try:
-                async with places.patience(peer, 3600, 0.05):
-                    await asyncio.Event().wait()
-            except TimeoutError:
-                ended.append(peer)
-
-    holding = [asyncio.create_task(hold(peer)) for peer in "abcd"]
-    await asyncio.sleep(0)
-    passing = asyncio.create_task(hold("passing"))
-    await asyncio.sleep(0)
+    holders = Holders(LIMITS, crowded_s=0.05)
+    places = holders.places
+    await holders.come(*"abcd")
+    (passing,) = await holders.come("passing")
     assert places.crowded
     passing.cancel()
     await asyncio.gather(passing, return_exceptions=True)
@@ -165,35 +186,18 @@ async def test_as_many_are_hurried_as_wait_and_none_once_nobody_does() -> None:
     assert dues == [holder.most_at_s for holder in places._holders.values()] and places.waiting == 0
     async with places.place("newcomer"):
         pass
-    assert ended == ["a"], "the one that had its place for longest, and no other"
-    for task in holding:
-        task.cancel()
-    await asyncio.gather(*holding, return_exceptions=True)
-    assert not places._holders
+    assert holders.ended == ["a"], "the one that had its place for longest, and no other"
+    await holders.end()
 
 
 async def test_with_many_in_line_each_has_less_time() -> None:
     """Twenty connections of which nothing came kept a new one waiting for ten times what each had."""
     limits = PlacesLimits(places_max=2, places_each_max=1, waiting_max=100, waiting_each_max=50, line_s=0.5)
-    places = Places("tries", limits)
-    refused: list[str] = []
-
-    async def hold(peer: str) -> None:
-        async with places.place(peer):
-            try:
-                async with places.patience(peer, 3600, 1.0):
-                    await asyncio.Event().wait()
-            except TimeoutError:
-                refused.append(peer)
-                places.blame(peer)
-
-    holding = [asyncio.create_task(hold(f"silent {number}")) for number in range(20)]
-    await asyncio.sleep(0)
-    async with asyncio.timeout(5), places.place("honest"):
-        assert len(refused) >= 19
-    for task in holding:
-        task.cancel()
-    await asyncio.gather(*holding, return_exceptions=True)
+    holders = Holders(limits, crowded_s=1.0)
+    await holders.come(*(f"silent {number}" for number in range(20)))
+    async with asyncio.timeout(5), holders.places.place("honest"):
+        assert len(holders.ended) >= 19
+    await holders.end()
 
 
 async def test_one_that_was_served_has_every_other_turn() -> None:
@@ -259,27 +263,16 @@ async def test_one_that_had_less_than_its_time_is_not_blamed() -> None:
 
 async def test_those_that_were_blamed_and_wait_hurry_no_others() -> None:
     """Six connections that had been blamed, and still waited, kept all others hurried."""
-    places = Places("tries", PlacesLimits(places_max=2, places_each_max=1, waiting_max=6, waiting_each_max=5))
-    ended: list[str] = []
-
-    async def hold(peer: str) -> None:
-        async with places.place(peer):
-            try:
-                async with places.patience(peer, 3600, 0.05):
-                    await asyncio.Event().wait()
-            except TimeoutError:
-                ended.append(peer)
-
+    limits = PlacesLimits(places_max=2, places_each_max=1, waiting_max=6, waiting_each_max=5)
+    holders = Holders(limits, crowded_s=0.05)
     for peer in ("blamed", "other blamed"):
-        places.blame(peer)
-    holding = [asyncio.create_task(hold(peer)) for peer in ("honest", "blamed", "other blamed")]
-    await until(lambda: bool(ended))
-    assert ended == ["blamed"]
-    honest, *_ = places._holders
-    assert honest.when() == places._holders[honest].most_at_s
-    for task in holding:
-        task.cancel()
-    await asyncio.gather(*holding, return_exceptions=True)
+        holders.places.blame(peer)
+    await holders.come("honest", "blamed", "other blamed")
+    await until(lambda: bool(holders.ended))
+    assert holders.ended == ["blamed"]
+    honest, *_ = holders.places._holders
+    assert honest.when() == holders.places._holders[honest].most_at_s
+    await holders.end()
 
 
 async def test_of_a_full_line_those_that_were_served_give_way_as_others() -> None:

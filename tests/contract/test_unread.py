@@ -183,6 +183,26 @@ def test_what_came_with_calls_that_have_ended_is_let_go_of(monkeypatch: pytest.M
     assert not unread._calls
 
 
+def test_a_look_that_fails_changes_nothing() -> None:
+    """What handlers had read was forgotten: all that had ever come on any connection seemed to be unread."""
+    kernel = Kernel(5_000_000)
+    unread = told(kernel)
+    unread.read(PEER, 5_000_000)
+    unread.look()
+
+    def fails() -> None:
+        raise OSError("too many open files")
+
+    kernel.meanwhile = fails
+    for _ in range(UNREAD_LOOKS):
+        with pytest.raises(OSError, match="too many open files"):
+            unread.look()
+    kernel.meanwhile = lambda: None
+    for _ in range(UNREAD_LOOKS):
+        unread.look()
+    assert not unread.standing(1)
+
+
 def test_a_connection_rests_when_it_has_no_calls_and_brings_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr("shoal_contract.unread.time.monotonic", lambda: now_s)
