@@ -24,6 +24,10 @@ _FILES: Final = Path("/proc/self/fd")
 _MAPPED: Final = "::ffff:"
 """An IPv4 address as a socket that takes both kinds tells it (RFC 4291, 2.5.5.2); gRPC names it without."""
 
+_SO_MEMINFO: Final = 55
+_MEMINFO_BYTES: Final = 36
+_READ_AND_WRITE: Final = 0, 5
+"""Of its nine u32: SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_WMEM_QUEUED (linux/sock_diag.h)."""
 _SO_COOKIE: Final = 57
 _FIONREAD: Final = 0x541B
 _TCP_INFO_BYTES: Final = 136
@@ -49,13 +53,15 @@ _DROP_SYNS: Final = b"".join(
 
 class Connection(NamedTuple):
     """`cookie`: its socket's, which no other one ever has. `taken_bytes`: what this process took of what came.
-    `acked_bytes`: what the client acknowledged of what was sent."""
+    `acked_bytes`: what the client acknowledged of what was sent. `kernel_bytes`: memory that the kernel holds for it,
+    of both ways; 0 where it does not tell."""
 
     file: int
     cookie: int
     address: Address
     taken_bytes: int
     acked_bytes: int
+    kernel_bytes: int = 0
 
 
 class _Kernel:
@@ -64,6 +70,7 @@ class _Kernel:
     def __init__(self) -> None:
         self._library = ctypes.PyDLL(None)
         self._info = ctypes.create_string_buffer(_TCP_INFO_BYTES)
+        self._memory = (ctypes.c_uint32 * (_MEMINFO_BYTES // 4))()
         self._name = ctypes.create_string_buffer(_NAME_BYTES)
         self._number = ctypes.c_uint64()
         self._size = ctypes.c_uint32()
@@ -90,6 +97,12 @@ class _Kernel:
         self._library.ioctl(file, ctypes.c_ulong(_FIONREAD), ctypes.byref(waiting))
         return waiting.value
 
+    def memory_bytes(self, file: int) -> int:
+        """That the kernel holds for what came and what is to be sent, with its own structures around it."""
+        if not self._option(file, socket.SOL_SOCKET, _SO_MEMINFO, self._memory, _MEMINFO_BYTES):
+            return 0
+        return sum(self._memory[number] for number in _READ_AND_WRITE)
+
     def own_port(self, file: int) -> int:
         return self._told(self._library.getsockname, file)[1]
 
@@ -110,8 +123,15 @@ class _Kernel:
             return socket.inet_ntop(socket.AF_INET6, raw[8:24]).removeprefix(_MAPPED), port
         return "", 0
 
+    def set(self, file: int, name: int, value: bytes) -> bool:
+        """Whether the socket took this option."""
+        done = self._library.setsockopt(file, socket.SOL_SOCKET, name, value, ctypes.c_uint32(len(value)))
+        return bool(done == 0)
+
     def shut_down(self, file: int) -> None:
-        """Both ways; the descriptor stays with whose it is."""
+        """Both ways; the descriptor stays with whose it is, and what is not sent goes when it closes that: else the
+        kernel holds it for minutes, for a client that does not read."""
+        self.set(file, socket.SO_LINGER, struct.pack("=ii", 1, 0))
         self._library.shutdown(file, socket.SHUT_RDWR)
 
     def drop_syns(self, file: int, drop: bool) -> bool:
@@ -119,10 +139,8 @@ class _Kernel:
         if drop:
             program = ctypes.create_string_buffer(_DROP_SYNS, len(_DROP_SYNS))
             given = struct.pack("@HP", len(_DROP_SYNS) // 8, ctypes.addressof(program))
-            name = _SO_ATTACH_FILTER
-        else:
-            given, name = bytes(4), _SO_DETACH_FILTER
-        return bool(self._library.setsockopt(file, socket.SOL_SOCKET, name, given, ctypes.c_uint32(len(given))) == 0)
+            return self.set(file, _SO_ATTACH_FILTER, given)
+        return self.set(file, _SO_DETACH_FILTER, bytes(4))
 
 
 class Connections:
@@ -134,8 +152,8 @@ class Connections:
         """Cookies of the sockets that take connections, at the last look, with their files and ports."""
 
     def look(self, ports: Collection[int] = (), known: Mapping[int, Address] | None = None) -> Iterator[Connection]:
-        """Those that came to these ports of this process, or to any of its own: 6 us each that is `known`, by cookie
-        with its address, 12 us of others. Raises OSError where no further file can be opened: nothing is known then.
+        """Those that came to these ports of this process, or to any of its own: 7 us each that is `known`, by cookie
+        with its address, 13 us of others. Raises OSError where no further file can be opened: nothing is known then.
 
         Nothing is opened or closed but the list of files: a process that closes any descriptor of a file loses its
         locks on that file (fcntl(2)), and LMDB's are such."""
@@ -157,12 +175,13 @@ class Connections:
                 continue
             acked, received = struct.unpack_from("=QQ", info, _ACKED_AND_RECEIVED)
             taken = received - kernel.waiting_bytes(file)
+            memory = kernel.memory_bytes(file)
             address = known.get(cookie)
             port = 0 if address else kernel.own_port(file)
             address = address or kernel.other_end(file)
             if not address[0] or kernel.cookie(file) != cookie:
                 continue  # It ended meanwhile.
-            found = Connection(file, cookie, address, taken, acked)
+            found = Connection(file, cookie, address, taken, acked, memory)
             if port:
                 new.append((port, found))
             else:
@@ -180,6 +199,16 @@ class Connections:
             if port in ports and self._kernel.cookie(file) == cookie:
                 done = self._kernel.drop_syns(file, shut) or done
         return done
+
+    def bound_unsent(self, port: int, size_bytes: int) -> None:
+        """Connections that come to this port from now on hold so much in the kernel that their clients have not taken,
+        and as much again of its structures: they inherit it (socket(7), SO_SNDBUF). Without, tcp(7) lets 4 MiB lie
+        there."""
+        for _ in self.look((port,)):
+            pass
+        for file, own_port in self._doors.values():
+            if own_port == port:
+                self._kernel.set(file, socket.SO_SNDBUF, struct.pack("=i", size_bytes))
 
     def shut_down(self, connection: Connection) -> None:
         """Both ways, unless it has ended: its file may be another's by then."""

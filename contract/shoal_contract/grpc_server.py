@@ -6,10 +6,12 @@ Belongs here: options and binding. Does not: services, TLS material (each `main.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
 
+from shoal_contract.connections import Connections
 from shoal_contract.grpc_requests import DecodingChecked
 from shoal_contract.limits import (
     CALLS_PER_CONNECTION_MAX,
@@ -17,6 +19,7 @@ from shoal_contract.limits import (
     FRAME_BYTES_MAX,
     HANDSHAKE_MS_MAX,
     REQUEST_BYTES_MAX,
+    UNSENT_BYTES_MAX,
 )
 
 Options = Sequence[tuple[str, Any]]
@@ -75,4 +78,6 @@ def listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCreden
         raise OSError(f"cannot listen on {address}: {error}") from None
     if port == 0:
         raise OSError(f"cannot listen on {address}")
+    with suppress(OSError):  # No further file can be opened: the kernel's own bound holds.
+        Connections().bound_unsent(port, UNSENT_BYTES_MAX)
     return f"{address.rpartition(':')[0]}:{port}"

@@ -55,7 +55,8 @@ class MemoryGuard:
     """`budget_bytes`: what the process should hold; above it the guard looks often. Above `short_bytes`, which its
     owner may change, the connections with most that is unread end, until what is left is the budget. No new ones come
     to the ports of `unread` for a moment when it is crossed, and when some end: else who was hung up on would be back
-    sooner than what it held is free. What is counted need not be what is held, so each look goes by what is held
+    sooner than what it held is free. What the kernel holds for connections counts too, as it does for a container's
+    limit. What is counted need not be what is held, so each look goes by what is held
     then, and not by what should be free soon."""
 
     def __init__(
@@ -101,17 +102,20 @@ class MemoryGuard:
 
     def _pause_s(self) -> float:
         """Between two looks."""
-        held_bytes = self._held_bytes()
+        held_bytes = self._all_held_bytes()
         if held_bytes > self.short_bytes or self._shut:
             return 0.0
         return BUDGET_LOOK_S if held_bytes > self._budget_bytes else UNREAD_LOOK_S
 
+    def _all_held_bytes(self) -> int:
+        return self._held_bytes() + self._unread.kernel_bytes
+
     def look(self) -> None:
         """Once. Called from one thread at a time."""
-        if not self._was_short and self._held_bytes() > self.short_bytes:
+        if not self._was_short and self._all_held_bytes() > self.short_bytes:
             self._shut_doors(True)  # Before the first look: that takes long.
         self._unread.look()
-        held_bytes = self._held_bytes()
+        held_bytes = self._all_held_bytes()
         self._was_short = held_bytes > self.short_bytes
         chosen = _largest(self._unread.clients.values(), held_bytes - self._budget_bytes) if self._was_short else []
         if self._was_short and not chosen:
@@ -123,8 +127,8 @@ class MemoryGuard:
         now_s = time.monotonic()
         if chosen:
             self._complaints.warning(
-                "memory is short, %d MiB are held: %d connections end whose clients sent what is not read, or that have"
-                " no calls, and no new ones come for a second",
+                "memory is short, %d MiB are held: %d connections end whose clients sent what is not read, do not read"
+                " what is sent, or have no calls, and no new ones come for a second",
                 held_bytes >> 20,
                 len(chosen),
             )
@@ -146,8 +150,8 @@ class MemoryGuard:
 
 
 def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
-    """Those with most that is unread: all that have more than calls can, and as many as hold so much together. Less is
-    enough where many have a little each, and hold together what is too much."""
+    """Those with most that is unread or not sent: all that have more than calls can, and as many as hold so much
+    together. Less is enough where many have a little each, and hold together what is too much."""
     least_bytes = max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * len(clients))))
     sizes = ((_size_bytes(one), one.address, one) for one in clients)
     chosen: list[Client] = []
@@ -170,4 +174,5 @@ def _resting(clients: Collection[Client], now_s: float) -> list[Client]:
 
 def _size_bytes(client: Client) -> int:
     now_bytes = client.unread[-1]
-    return now_bytes if now_bytes >= UNREAD_ENDED_AT_ONCE_BYTES else client.standing
+    unread_bytes = now_bytes if now_bytes >= UNREAD_ENDED_AT_ONCE_BYTES else client.standing
+    return unread_bytes + client.standing_kernel

@@ -42,14 +42,15 @@ _FRAME_HEAD_BYTES = 9
 @dataclass(slots=True)
 class Client:
     """One address and port of clients: nearly always one connection. `connections`: at the last look, by cookie.
-    `read`: what was taken off by then. `unread`: bytes, at the last looks. `came`: what came and was not taken off, and
-    by when, oldest first; what was taken off later is negative. `taken`: bytes, in all. `rests_since_s`: when something
-    came last, or a call was there, in seconds of time.monotonic."""
+    `read`: what was taken off by then. `unread`: bytes, at the last looks. `kernel`: bytes that the kernel held then.
+    `came`: what came and was not taken off, and by when, oldest first; what was taken off later is negative. `taken`:
+    bytes, in all. `rests_since_s`: when something came last, or a call was there, in seconds of time.monotonic."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
     read: int = 0
     unread: deque[int] = field(default_factory=lambda: deque([0], UNREAD_LOOKS))
+    kernel: deque[int] = field(default_factory=lambda: deque([0], UNREAD_LOOKS))
     came: deque[tuple[float, int]] = field(default_factory=deque)
     taken: int = 0
     rests_since_s: float = 0.0
@@ -72,8 +73,13 @@ class Client:
 
     @property
     def standing(self) -> int:
-        """What was there at each of the last looks."""
+        """What was unread at each of the last looks."""
         return min(self.unread) if len(self.unread) == UNREAD_LOOKS else 0
+
+    @property
+    def standing_kernel(self) -> int:
+        """What the kernel held at each of the last looks: what is not sent stands there, what just goes does not."""
+        return min(self.kernel) if len(self.kernel) == UNREAD_LOOKS else 0
 
 
 class Unread:
@@ -88,6 +94,8 @@ class Unread:
         self._calls: dict[str, dict[object, float]] = {}
         """By client: when each call began that has not ended, the first first."""
         self.clients: dict[Address, Client] = {}
+        self.kernel_bytes = 0
+        """What the kernel held for all of them at the last look."""
         self._connections = Connections()
         self._looked_s = time.monotonic()
         self._looking = threading.Lock()
@@ -154,11 +162,13 @@ class Unread:
                     came += one.taken_bytes - (before.taken_bytes if before else 0)
                     free += (one.acked_bytes - (before.acked_bytes if before else 0)) // UNREAD_FREE_SENT_BYTES
                 client.add(now_s, came - free, self._since_s(peers.get(address, ""), now_s))
+                client.kernel.append(sum(one.kernel_bytes for one in ones.values()))
                 taken = sum(one.taken_bytes for one in ones.values())
                 if taken != client.taken or peers.get(address) in self._calls:
                     client.taken, client.rests_since_s = taken, now_s
                 client.connections, client.read = ones, read[address]
             self.clients = clients
+            self.kernel_bytes = sum(client.kernel[-1] for client in clients.values())
             for address in peers.keys() - clients.keys():  # Their connections are gone.
                 self._read.pop(peers[address], None)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import subprocess
 import sys
 import threading
@@ -15,9 +17,10 @@ from typing import Any
 import grpc
 
 from shoal_contract import grpc_server
+from shoal_contract.connections import Connections
 from shoal_contract.errors import ResourceExhausted, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
-from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, CALLS_WAITING_MAX
+from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, CALLS_WAITING_MAX, UNSENT_BYTES_MAX
 from tests.contract.conftest import WAIT_S, until
 
 HALF = CALLS_PER_CONNECTION_MAX // 2
@@ -173,3 +176,13 @@ async def _taken(answer: Any) -> bool:
         return bool(await answer == b"")
     except grpc.aio.AioRpcError:
         return False
+
+
+async def test_what_clients_do_not_take_is_bounded_on_each_connection() -> None:
+    """They inherit the bound of the socket that took them."""
+    async with waiting() as served, served.connection():
+        connections = list(Connections().look((int(served.address.rpartition(":")[2]),)))
+        assert connections
+        for connection in connections:
+            with socket.socket(fileno=os.dup(connection.file)) as file:
+                assert file.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * UNSENT_BYTES_MAX

@@ -21,6 +21,7 @@ class Held:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes = 0
+        self.kernel_bytes = 0
         self.clients: dict[Address, Client] = {}
         self.ended: list[int] = []
         self.shut = False
@@ -102,6 +103,17 @@ def test_where_nothing_is_unread_those_end_that_rest_and_brought_most(monkeypatc
     assert held.after(126) == [1, 3]
     assert held.after(126) == [0]
     assert held.after(126) == [], "one has a call, or had it just now, and one holds nothing"
+
+
+def test_what_the_kernel_holds_for_connections_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    for port, kernel_mib in enumerate((1, 5, 30, 10)):
+        held.come(port, 0, 0, 0)
+        held.clients["c", port].kernel.extend([kernel_mib * MIB] * UNREAD_LOOKS)
+    held.clients["c", 3].kernel.append(0)
+    held.kernel_bytes = 36 * MIB
+    assert held.after(80) == []
+    assert held.after(95) == [2, 1], "the fourth has taken what was there"
 
 
 def test_where_much_cannot_be_given_back_more_is_let_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,13 +107,14 @@ class Kernel:
     """One connection of WHERE, as it is told. `look` may do something while it is looked."""
 
     def __init__(self, taken_bytes: int, cookie: int = 1) -> None:
+        self.kernel_bytes = 0
         self.taken_bytes = taken_bytes
         self.cookie = cookie
         self.meanwhile: Callable[[], None] = lambda: None
 
     def look(self, ports: object, known: object) -> Iterator[Connection]:
         self.meanwhile()
-        yield Connection(3, self.cookie, WHERE, self.taken_bytes, 0)
+        yield Connection(3, self.cookie, WHERE, self.taken_bytes, 0, self.kernel_bytes)
 
 
 def told(kernel: Kernel) -> Unread:
@@ -221,6 +222,18 @@ def test_a_connection_rests_when_it_has_no_calls_and_brings_nothing(monkeypatch:
     assert rests_since_s() == 110.0
     kernel.taken_bytes += 1
     assert rests_since_s() == 120.0
+
+
+def test_what_the_kernel_holds_is_told_apart_from_what_just_goes() -> None:
+    kernel = Kernel(0)
+    unread = told(kernel)
+    for kernel.kernel_bytes in (5_000, 7_000, 6_000):
+        unread.look()
+    client = unread.clients[WHERE]
+    assert (unread.kernel_bytes, client.standing_kernel) == (6_000, 5_000)
+    kernel.kernel_bytes = 0
+    unread.look()
+    assert (unread.kernel_bytes, client.standing_kernel) == (0, 0)
 
 
 def test_many_looks_during_one_call_are_summed_up() -> None:
