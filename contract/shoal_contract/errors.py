@@ -1,4 +1,4 @@
-"""Typed errors, grouped by what the caller should do (MODEL.md), and their wire form.
+"""Typed errors, grouped by what the caller should do (docs/concepts.md), and their wire form.
 
 Every error names the thing and the limit. The wire form is `shoal.v1.Error`: inline in sessions, in the trailing
 metadata `shoal-error-bin` of unary calls. Servers and the client raise and catch only these.

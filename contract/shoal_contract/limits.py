@@ -6,7 +6,7 @@ NAME_BYTES_MAX: Final = 255
 """Keys and queues. Fits LMDB's 511-byte row keys beside a partition prefix, and one length byte."""
 
 BODY_BYTES_MAX: Final = 1 << 20
-"""One message body: MODEL.md's default."""
+"""One message body: the default of docs/concepts.md."""
 
 CHUNK_BYTES_MAX: Final = 2 << 20
 """One serialized chunk: a largest body with its headers, and still one frame."""

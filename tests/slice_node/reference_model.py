@@ -1,6 +1,6 @@
-"""What a slice must do, in plain sets: MODEL.md without any of the core's structures. No speed, no bounds.
+"""What a slice must do, in plain sets: docs/concepts.md without any of the core's structures. No speed, no bounds.
 
-A binding is the set of offsets that its queue still has to get (`left`). What MODEL.md leaves open (when a key without
+A binding is the set of offsets that its queue still has to get (`left`). What that page leaves open (when a key without
 bindings vanishes, how much of a log is kept for nobody) is answered by what the core said, if that is allowed.
 """
 
