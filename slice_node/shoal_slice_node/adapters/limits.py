@@ -1,4 +1,4 @@
-"""Bounds of the node around its core: sessions, event loop, disk, HTTP. Each has its unit and its reason."""
+"""Bounds of the node around its core: sessions, event loop, disk, processes, HTTP. Each has its unit and reason."""
 
 from typing import Final
 
