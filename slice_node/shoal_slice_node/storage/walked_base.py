@@ -12,7 +12,7 @@ from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 Progress = Callable[[str, int, int], None]
-"""A function that is told of progress: the phase, the rows that are done, and the estimated total of rows."""
+"""A function that is told of progress: the phase, how much is done, and an estimated total, in rows or records."""
 
 PROGRESS_EVERY = 4096
 """The number of rows between two reports of progress: a few milliseconds."""
