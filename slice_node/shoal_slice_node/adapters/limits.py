@@ -74,8 +74,8 @@ IMPORT_STALL_S: Final = 600.0
 read all its chunks that are imported already."""
 
 IMPORT_STALL_CROWDED_S: Final = 5.0
-"""IMPORT_STALL_S while others wait for the place: enough for a request of the largest size at 4 Mbit/s, or for a
-worker's long pause (disk, garbage collection)."""
+"""Replaces IMPORT_STALL_S while others wait for the place: enough for a request of the largest size at 4 Mbit/s, or for
+a worker's long pause (disk, garbage collection)."""
 
 IMPORT_TURN_S: Final = 60.0
 """How long an import may have its place while others wait. When it is resumed it continues where it ended."""
@@ -92,8 +92,8 @@ SNAPSHOT_STALL_S: Final = 60.0
 """How long the client of an export or a verification may read or send nothing. Meanwhile it keeps one of few places."""
 
 SNAPSHOT_STALL_CROWDED_S: Final = 5.0
-"""SNAPSHOT_STALL_S while others wait for the place: enough for a page at 320 kbit/s, or for a worker's long pause
-(disk, garbage collection)."""
+"""Replaces SNAPSHOT_STALL_S while others wait for the place: enough for a page at 320 kbit/s, or for a worker's long
+pause (disk, garbage collection)."""
 
 SNAPSHOT_MESSAGE_S: Final = 0.25
 """How long a client may take for each page or chunk on average, besides SNAPSHOT_STALL_CROWDED_S, while others wait.
@@ -144,13 +144,13 @@ UNARY_READ_S: Final = 10.0
 """How long a unary call may take to send its request once the node reads it: 4 MiB at 4 Mbit/s."""
 
 UNARY_READ_CROWDED_S: Final = 0.1
-"""UNARY_READ_S while others wait for the place: requests up to 64 KiB arrive together with their call."""
+"""Replaces UNARY_READ_S while others wait for the place: requests up to 64 KiB arrive together with their call."""
 
 UNARY_WRITE_S: Final = 30.0
 """How long the client of a unary call may take to read its answer."""
 
 UNARY_WRITE_CROWDED_S: Final = 0.5
-"""UNARY_WRITE_S while others wait for what the call holds."""
+"""Replaces UNARY_WRITE_S while others wait for what the call holds."""
 
 UNARY_ABORT_S: Final = 0.5
 """How long the client of such a call then has to read the error before its connection is closed. What the call holds
@@ -179,8 +179,8 @@ SESSION_OPEN_S: Final = 10.0
 """How long a session may take to send its Open. A stream costs 14 KB even while it sends nothing."""
 
 SESSION_OPEN_CROWDED_S: Final = 1.0
-"""SESSION_OPEN_S while others wait to be opened. An Open usually arrives with its stream. But a process that opens a
-thousand sessions at once sends it much later, and would reconnect at once if it were refused."""
+"""Replaces SESSION_OPEN_S while others wait to be opened. An Open usually arrives with its stream. But a process that
+opens a thousand sessions at once sends it much later, and would reconnect at once if it were refused."""
 
 SESSIONS_OPENING: Final = PlacesLimits(
     places_max=64, places_each_max=2, waiting_max=3_000, waiting_each_max=150, line_s=3.0
@@ -232,7 +232,8 @@ consumers that were silent for STALLED_SESSION_MS, above MEMORY_TOP times the bu
 machine should have twice the budget (docs/administration.md)."""
 
 SILENT_SESSION_MS: Final = 1_000
-"""The shorter silence: for so long no whole frame came from a session, as when it is in the middle of a request."""
+"""The shorter silence (see MEMORY_HIGH): no whole frame came from a session for so long, as when it is in the middle of
+a request."""
 
 SESSIONS_ENDED_PER_LOOK: Final = 32
 """Sessions ended in one check while the process holds more than its budget, and one more for each largest request by
@@ -242,11 +243,11 @@ STALLED_SESSION_MS: Final = 10_000
 """When deliveries fill their share of memory, sessions whose clients have taken nothing for so long end first."""
 
 STALLED_CROWDED_MS: Final = 500
-"""STALLED_SESSION_MS for answers while others wait for their room: enough for an answer of the largest size at 16
-Mbit/s."""
+"""Replaces STALLED_SESSION_MS for answers while others wait for their room: enough for an answer of the largest size at
+16 Mbit/s."""
 
 STALLED_SMALL_MS: Final = 2_000
-"""STALLED_SESSION_MS for sessions that hold less than ANSWERS_HELD_FLOOR_BYTES of answers each, but too much
+"""Replaces STALLED_SESSION_MS for sessions that hold less than ANSWERS_HELD_FLOOR_BYTES of answers each, but too much
 together."""
 
 ANSWERS_SMALL_PARTS: Final = 4

@@ -59,8 +59,8 @@ class Snapshot:
         return None if kind == END else data
 
     async def close(self) -> None:
-        """Closes the socket and waits for the process to end by itself, since only then does it free its LMDB reader slot
-        at once. Kills it after SNAPSHOT_END_S_MAX."""
+        """Closes the socket and waits for the process to end by itself: only then does it free its LMDB reader slot at
+        once. Kills it after SNAPSHOT_END_S_MAX."""
         self._writer.close()
         try:
             await asyncio.wait_for(self._process.wait(), SNAPSHOT_END_S_MAX)

@@ -195,7 +195,7 @@ class LmdbBase:
 
     @property
     def identity(self) -> bytes:
-        """Whose data it is; b"" if it does not say."""
+        """The identity of the data, encoded; b"" if the store has none."""
         return cast(bytes, self._transactions[STORE].get(IDENTITY_ROW) or b"")
 
     @property
