@@ -61,8 +61,8 @@ IMPORT_CHUNKS_IN_FLIGHT: Final = 32
 that are kept."""
 
 IMPORT_STALL_FACTOR: Final = 5
-"""Imports wait while the checkpointer is busy and the delta has so many times its maximum. All other changes wait at 8
-times."""
+"""Imports wait while the checkpointer is busy and the delta has this many times its maximum. All other changes wait at
+8 times."""
 
 IMPORTS: Final = PlacesLimits(places_max=8, places_each_max=2, waiting_max=100, waiting_each_max=25)
 """Imports of one slice at a time. The transport may hold a request of the largest size for each, which is counted
@@ -104,14 +104,14 @@ OPERATION_US: Final = 5
 long."""
 
 STEPS_WATCHED_S: Final = 60
-"""The longest step of the event loop is searched over at most this time."""
+"""The longest step of the event loop is measured over at most this time."""
 
 PENDING_BYTES_DEFAULT: Final = 48 << 20
 """Bytes of frames and unary requests that are read and not yet applied, in all; used where no memory plan sets it."""
 
 UNPARSED_FACTOR: Final = 4
-"""Large frames that were read wait for room before they are parsed. So many times the room may wait. If more waits, a
-session ends, since a client may open any number of sessions."""
+"""Large frames that were read wait for room before they are parsed. This many times that room may wait. If more waits,
+a session ends, since a client may open any number of sessions."""
 
 SOURCE_PENDING_BYTES_MIN: Final = 64 << 10
 """Bytes that every source may have pending, however much others have. Below this its next frame is read."""
@@ -120,8 +120,8 @@ ANSWERS_PENDING_MAX: Final = 1024
 """Frames of one session, by weight, whose answers it has not taken. Above this the session is not read."""
 
 DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
-"""Bytes of deliveries given to the transport at a time. A session that stops reading leaves so much there, besides its
-window. A single chunk that is larger goes alone."""
+"""Bytes of deliveries given to the transport at a time. A session that stops reading leaves this much there, besides
+its window. A single chunk that is larger goes alone."""
 
 UNARY: Final = PlacesLimits(
     places_max=16, places_each_max=4, waiting_max=2_000, waiting_each_max=256, line_s=1.0, served_times=5
@@ -189,18 +189,18 @@ SESSIONS_OPENING: Final = PlacesLimits(
 each."""
 
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
-"""Bytes of the largest answer to a pull or a describe. So much is reserved until the answer's real size is known."""
+"""Bytes of the largest answer to a pull or a describe. This is reserved until the answer's real size is known."""
 
 DESCRIBED_BYTES_MAX: Final = 512
 """Bytes of the description of one queue or key without its bindings: a name and numbers."""
 
 BYTES_PER_WEIGHT: Final = 4096
-"""A frame that is kept until it is answered weighs one more for every so many bytes. So a session has up to 4 MiB of
-such frames."""
+"""The number of bytes for which a frame that is kept until it is answered weighs one more. So a session has up to 4 MiB
+of such frames."""
 
 OPERATIONS_PER_WEIGHT: Final = 40
-"""A change weighs one more for every so many operations: each operation that is refused adds some 100 bytes to the
-answer."""
+"""The number of operations for which a change weighs one more: each operation that is refused adds some 100 bytes to
+the answer."""
 
 ANSWERS_HELD_FLOOR_BYTES: Final = 64 << 10
 """Bytes of answers that a session may leave unread even when the answers' share is full. Below this the session is
@@ -232,15 +232,15 @@ consumers that were silent for STALLED_SESSION_MS, above MEMORY_TOP times the bu
 machine should have twice the budget (docs/administration.md)."""
 
 SILENT_SESSION_MS: Final = 1_000
-"""The shorter silence (see MEMORY_HIGH): no whole frame came from a session for so long, as when it is in the middle of
-a request."""
+"""The shorter silence (see MEMORY_HIGH): for this time no whole frame came from a session, as when it is in the middle
+of a request."""
 
 SESSIONS_ENDED_PER_LOOK: Final = 32
 """Sessions ended in one check while the process holds more than its budget, and one more for each largest request by
 which it is over the budget."""
 
 STALLED_SESSION_MS: Final = 10_000
-"""When deliveries fill their share of memory, sessions whose clients have taken nothing for so long end first."""
+"""When deliveries fill their share of memory, sessions whose clients have taken nothing for this time end first."""
 
 STALLED_CROWDED_MS: Final = 500
 """Replaces STALLED_SESSION_MS for answers while others wait for their room: enough for an answer of the largest size at
@@ -279,11 +279,11 @@ TAIL_BYTES_MAX: Final = 256 << 20
 """Bytes of records journaled after a checkpoint before the next one begins."""
 
 DELTA_STALL_FACTOR: Final = 8
-"""Applying waits while the checkpointer is still busy and the delta has so many times its maximum: bounds memory."""
+"""Applying waits while the checkpointer is still busy and the delta has this many times its maximum: bounds memory."""
 
 DELTA_TROUBLE_FACTOR: Final = 4
-"""Changes are refused while checkpoints fail and the delta has so many times its maximum: less than where applying
-waits."""
+"""Changes are refused while checkpoints fail and the delta has this many times its maximum: applying has not begun to
+wait then."""
 
 ARCHIVE_EVERY_S_DEFAULT: Final = 0
 """The age at which a journal segment is closed for the archive; 0: segments are closed only when they are full."""
@@ -308,7 +308,7 @@ ARCHIVE_RETRY_MS: Final = 5_000
 """The time between attempts when the archive's volume is full or gone. Meanwhile the journal grows, serving goes on."""
 
 LEASE_S: Final = 10
-"""A node that is silent for so long counts as gone: long enough to survive a stall, short enough for a takeover."""
+"""A node that is silent for this time counts as gone: long enough to survive a stall, short enough for a takeover."""
 
 CLAIM_RETRY_MS: Final = 1_000
 """The time between attempts to lead the slice while another node's lease runs or etcd is not reachable."""

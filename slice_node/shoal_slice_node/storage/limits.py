@@ -28,7 +28,7 @@ APPEND_BYTES_MAX: Final = 32 << 20
 """Bytes of one append to the journal. It fits a segment, and is more than the bound of one record."""
 
 ZERO_FILL_BYTES: Final = 256 << 10
-"""A new segment is zeroed in steps of so many bytes, each synced, so that an append's sync never waits for much."""
+"""A new segment is zeroed in steps of this many bytes, each synced, so that an append's sync never waits for much."""
 
 ARCHIVE_COPY_BYTES: Final = 1 << 20
 """Bytes copied to the archive at a time, where a segment cannot be linked: the loop waits for no more than that."""
