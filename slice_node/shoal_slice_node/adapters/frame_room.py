@@ -103,7 +103,7 @@ class FrameRoom:
         return not self._used_bytes or self._used_bytes + size_bytes <= self._limit_bytes
 
     def _next(self) -> None:
-        """Gives the next connection its turn. A frame that was cancelled is dropped without being counted."""
+        """Gives the next connection its turn. A frame whose wait has ended already is passed over."""
         self._turn = None
         if not self._lines or not self._fits(self._first()[1]):
             return
