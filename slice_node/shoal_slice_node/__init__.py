@@ -1,1 +1,1 @@
-"""The slice node: the broker. See ../DESIGN.md."""
+"""The slice node, which is Shoal's broker. See ../DESIGN.md."""

@@ -1,8 +1,9 @@
 """Wires the slice node: etcd, recovery, broker, gRPC.
 
 `python -m shoal_slice_node --slice s01 --node n01 --listen HOST:PORT --data DIR --etcd HOST:PORT[,...] --cluster NAME`
-or, alone and owning every partition, with `--standalone` in place of the last two.
-Ready it prints one line: {"ready": true, "address": "host:port", "http": "host:port", "slice": ..., "lsn": ...}.
+A node that runs alone and owns every partition takes `--standalone` in place of the last two options.
+When it is ready, it prints one line:
+{"ready": true, "address": "host:port", "http": "host:port", "slice": ..., "lsn": ...}.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code; argparse exits with 2 for bad arguments."""
-    os.umask(0o077)  # Journal, store and logs hold every message: of no use to other users of the machine.
+    """Runs the node and returns the exit code; argparse exits with 2 for bad arguments."""
+    os.umask(0o077)  # Journal, store and logs hold every message: other users of the machine must not read them.
     settings = settings_of(arguments)
     return server_process.run(lambda stop: Node(settings, stop).run(), f"slice {settings.slice}")
 
 
 class Node:
-    """One slice node's life, from its listening ports to its clean stop."""
+    """Runs one slice node, from its listening ports to its clean stop."""
 
     def __init__(self, settings: Settings, stop: asyncio.Event) -> None:
         self._settings = settings
@@ -54,7 +55,7 @@ class Node:
         self._watched: Watched | None = None
 
     async def run(self) -> None:
-        """Serves until `stop`, or until something fails for good: then raises it."""
+        """Serves until `stop` is set, or until something fails for good; then raises that error."""
         settings = self._settings
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._servers = Servers.listen(
@@ -62,7 +63,7 @@ class Node:
         )
         async with AsyncExitStack() as stack:
             if settings.http:
-                # Here, so that a node without HTTP does not carry its 15 MB.
+                # Imported here, so that a node without HTTP does not need its 15 MB.
                 from shoal_slice_node.adapters.http import watched_over
 
                 self._watched = await stack.enter_async_context(watched_over(settings.http, self._failed))
@@ -118,7 +119,7 @@ class Node:
     def _broker(
         self, recovered: Recovered, epoch: int, lease_left_s: Callable[[], float] = lambda: float(1 << 20)
     ) -> Broker:
-        """Started. `lease_left_s`: see BrokerOptions."""
+        """Makes and starts the broker. `lease_left_s`: see BrokerOptions."""
         settings = self._settings
         options = BrokerOptions(settings.memory, settings.archive, settings.archive_every_s, lease_left_s)
         broker = Broker(recovered, epoch, self._failed, options)
@@ -126,7 +127,7 @@ class Node:
         return broker
 
     async def _serve(self, broker: Broker) -> None:
-        """Until `stop`; then stops the broker, cleanly if nothing has failed."""
+        """Serves until `stop` is set; then stops the broker, with a checkpoint if nothing has failed."""
         if not self._stop.is_set():
             await self._serve_clients(broker)
         await broker.stop(checkpoint=not self._failures, within_s=self._settings.stop_s)
@@ -135,7 +136,7 @@ class Node:
         settings, servers, watched = self._settings, self._servers, self._watched
         figures = Figures(broker, settings.slice, settings.node)
         servers.add(broker, figures, settings.data / STORE_FOLDER)
-        # Objects loaded so far are long-lived: the collector need not look at them again. New ones are mostly freed by
+        # Objects loaded so far are long-lived: the collector need not check them again. New objects are mostly freed by
         # reference counting.
         gc.collect()
         gc.freeze()

@@ -1,4 +1,4 @@
-"""The slice node's arguments and environment, and what they come to. Nobody else reads either."""
+"""Reads the slice node's arguments and environment, and makes its settings of them. No other module reads either."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`etcd` None: standalone. `advertise` empty: the address that is listened on; `admin_listen` and its advertised
-    form likewise, for AdminService and BulkService. `archive`: of this node alone. `http` empty: none."""
+    """Holds the node's settings. `etcd` None: standalone. `advertise` empty: the listening address. `admin_listen` and
+    `admin_advertise`: the same for AdminService and BulkService. `archive`: this node's own folder. `http` empty: no
+    HTTP."""
 
     slice: str
     node: str
@@ -44,7 +45,7 @@ class Settings:
 
 
 def settings_of(arguments: Sequence[str] | None) -> Settings:
-    """argparse exits with 2 for bad ones."""
+    """Parses the arguments; argparse exits with 2 for bad ones."""
     parser = argparse.ArgumentParser(prog="shoal_slice_node", description=__doc__)
     _add_names(parser)
     _add_bounds(parser)
@@ -81,7 +82,7 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Who the node is, where it is, and whose data it has."""
+    """Adds the arguments that name the node, its addresses, and its data."""
     parser.add_argument("--slice", required=True, metavar="NAME")
     parser.add_argument("--node", required=True, metavar="NAME")
     parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 takes a free one")
@@ -130,7 +131,7 @@ def _add_bounds(parser: argparse.ArgumentParser) -> None:
 
 
 def _at_least(form: Callable[[str], Number], least: Number) -> Callable[[str], Number]:
-    """For argparse: a number that is not below `least`."""
+    """Returns a type for argparse: a number that is not below `least`."""
 
     def number(text: str) -> Number:
         try:
@@ -145,7 +146,8 @@ def _at_least(form: Callable[[str], Number], least: Number) -> Callable[[str], N
 
 
 def _check_advertised(option: str, address: str, advertised: str, *, alone: bool) -> None:
-    """Raises Malformed. A node that listens everywhere must say where it is, or no client would find it."""
+    """Checks an advertised address. Raises Malformed. A node that listens on every interface must advertise an address,
+    or no client would find it."""
     host, _, port = address.rpartition(":")
     if advertised and (not host or not port.isdecimal() or not 0 < int(port) < 1 << 16):
         raise Malformed(f"{option} {address} is not host:port", subject=address)

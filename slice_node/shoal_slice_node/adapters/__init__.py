@@ -1,1 +1,1 @@
-"""Where the core meets gRPC, etcd, LMDB, the disk and processes."""
+"""Connects the core to gRPC, etcd, LMDB, the disk and processes."""

@@ -1,6 +1,6 @@
-"""gRPC's side of looking into a slice: figures, and lists whose gathering never holds the loop. Reads only.
+"""Serves AdminService over gRPC: figures, and lists that are gathered without blocking the loop. Reads only.
 
-A list sees what was applied when it is asked for; it does not wait in the commit loop.
+A list shows what is applied when it is requested; it does not wait in the commit loop.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class AdminService:
         return wire.ListBindingsResponse(bindings=map(_to_wire, bindings), next=following)
 
     async def _gather(self, work: Page[Item], call: Call) -> tuple[list[Item], bytes]:
-        """Raises ResourceExhausted when too many lists are asked for at a time."""
+        """Gathers one page in turns. Raises ResourceExhausted when too many lists are requested at a time."""
         async with self._lists.place(call.peer):
             return await in_turns(work, self._between_records)
 
 
 async def in_turns(work: Page[Item], between_records: asyncio.Event) -> tuple[list[Item], bytes]:
-    """Runs it to its end; the loop is held for LIST_TURN_MS and a step at a time."""
+    """Runs `work` to its end and returns its result. It blocks the loop for LIST_TURN_MS plus one step at a time."""
     await between_records.wait()
     turn_end = time.perf_counter() + LIST_TURN_MS / 1000
     while True:
@@ -85,7 +85,7 @@ async def in_turns(work: Page[Item], between_records: asyncio.Event) -> tuple[li
 
 
 def admin_handlers(broker: Broker, figures: Figures, admission: Admission) -> grpc.GenericRpcHandler:
-    """To be added to a server."""
+    """Returns the handler of AdminService, to be added to a server."""
     service = AdminService(broker, figures)
     methods = {
         "Figures": Unary(wire.FiguresRequest, service.figures),
@@ -109,7 +109,7 @@ def _limit(asked: int) -> int:
 
 
 def _check_cursor(prefix: bytes, after: bytes) -> None:
-    """Any bytes up to the length of a longest name."""
+    """Checks only lengths: any bytes are valid, up to one more than the longest name. Raises InvalidName."""
     for what, name in (("prefix", prefix), ("after", after)):
         if len(name) > NAME_BYTES_MAX + 1:
             raise InvalidName(

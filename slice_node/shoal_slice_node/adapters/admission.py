@@ -1,7 +1,8 @@
-"""What unary calls hold: few are read at a time, connections in turn (places). One that is read and worked on has no
-place any more, and no connection has more than a few of those: how long its work takes is its own affair.
+"""Bounds what unary calls hold. Few calls are read at a time, and connections take turns (places).
 
-Not here: reading, parsing, writing (unary).
+A call that was read gives its place back, so slow work keeps no place; one connection may have only a few such calls.
+
+Belongs here: which call may be read next, and what calls hold. Not here: reading, parsing, writing (unary).
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from shoal_slice_node.adapters.limits import (
 
 
 class Admission:
-    """`places`: of calls that are read; further ones wait unread. `patience`: with requests. `parsing`: for one large
-    request in a turn of the loop."""
+    """Decides which unary calls may be read, and counts what they hold. `places`: for calls that are being read;
+    further calls wait unread. `patience`: bounds how long a request may take to arrive. `parsing`: held while a large
+    request is parsed, so that one turn of the loop parses only one."""
 
     def __init__(
         self, unread: Unread, others_wait: Callable[[], bool] = lambda: False, limits: PlacesLimits = UNARY
     ) -> None:
-        """`unread` hears of what is read. `others_wait`: whether calls wait for memory that answers hold which are not
-        read."""
+        """`unread` is told what was read. `others_wait` says whether calls wait for memory that unread answers hold."""
         self.unread_requests = unread
         self.places = Places("unary calls", limits, self._may_be_read)
         self.patience = ClientPatience(self.places, "call", UNARY_READ_S, UNARY_READ_CROWDED_S)
@@ -42,18 +43,19 @@ class Admission:
         self._others_wait = others_wait
         self._working_bytes = 0
         self._unread_bytes = 0
-        """Of answers whose clients do not read them, or not yet."""
+        """The bytes of answers that clients have not read yet."""
         self._worked: Counter[str] = Counter()
-        """Calls that were read and are not answered, by connection."""
+        """The number of calls that were read and are not answered yet, by connection."""
 
     @property
     def crowded_by_answers(self) -> bool:
-        """A call waits for what answers hold that are not read."""
+        """Whether calls wait for what unread answers hold, or these hold more than UNARY_UNREAD_BYTES_MAX."""
         return self.places.crowded or self._unread_bytes > UNARY_UNREAD_BYTES_MAX or self._others_wait()
 
     @contextmanager
     def working(self, size_bytes: int) -> Iterator[None]:
-        """Until a request's answer is there: what a client can draw out is not counted."""
+        """Counts a request as being worked on until its answer is there. The time in which the client reads the answer
+        is not counted here, since the client could make it long."""
         size_bytes += UNARY_WORK_BYTES
         self._working_bytes += size_bytes
         try:
@@ -64,8 +66,8 @@ class Admission:
 
     @contextmanager
     def read(self, peer: str, leave: Callable[[], None]) -> Iterator[None]:
-        """From when a request was read until its answer is taken. Its call keeps no place: else few connections with
-        long reads stop all others."""
+        """Counts a call from when its request was read until the client has its answer. The call gives its place back:
+        else a few connections with long reads would stop all others."""
         self._worked[peer] += 1
         leave()
         try:
@@ -78,7 +80,7 @@ class Admission:
 
     @contextmanager
     def unread(self, size_bytes: int) -> Iterator[None]:
-        """While an answer is not read."""
+        """Counts an answer's bytes while the client has not read it."""
         size_bytes += UNARY_WORK_BYTES
         self._unread_bytes += size_bytes
         try:
@@ -87,7 +89,8 @@ class Admission:
             self._unread_bytes -= size_bytes
 
     def _may_be_read(self, peer: str) -> bool:
-        """The more is worked on, the less may be added: at first by connections that have some of it, then by all."""
+        """Whether a call of `peer` may be read. Above UNARY_WORKING_BYTES_HIGH of requests that are worked on, a
+        connection may have one call at a time; above UNARY_WORKING_BYTES_MAX no call is read."""
         if self._working_bytes > UNARY_WORKING_BYTES_MAX:
             return False
         own = self._worked[peer] + self.places.held(peer)

@@ -1,7 +1,8 @@
-"""Room for large answers: pulls, describes and lists begin when their answer will fit the memory that answers share.
+"""Reserves room for large answers: pulls and describes begin when their answer fits the memory that answers share.
 
-Each reserves the largest size at first, and keeps its real one once it is known, until the client has taken it.
-Connections come in turn, and who has an answer that is not taken comes after those who have none.
+Each request first reserves the largest possible size. Once the answer's real size is known, the reservation shrinks to
+it and lasts until the client has taken the answer. Connections take turns. A connection with an answer that is not
+taken comes after those that have none.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _Line = OrderedDict[Hashable, deque[tuple[Start, int]]]
 
 
 class Reservation:
-    """Bytes of one answer. `release` may be called again."""
+    """Keeps the bytes reserved for one answer. `release` may be called more than once."""
 
     __slots__ = ("_room", "_source", "bytes")
 
@@ -28,32 +29,33 @@ class Reservation:
         self.bytes = size_bytes
 
     def settle(self, size_bytes: int) -> None:
-        """The answer is so large."""
+        """Sets the reservation to the answer's real size."""
         if self.bytes:
             by_bytes, self.bytes = size_bytes - self.bytes, size_bytes
             self._room.change(by_bytes)
 
     def release(self) -> None:
-        """The answer is gone."""
+        """Gives the reserved bytes back; called when the answer is taken or dropped."""
         if self.bytes:
             freed, self.bytes = self.bytes, 0
             self._room.let_go(self._source, freed)
 
 
 class AnswerRoom:
-    """First come, first served, among sources that have as much."""
+    """Hands out reservations: first to sources that have none, then to the others; in turn within each group."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.share = Share("answers", max(limit_bytes, LARGE_ANSWER_BYTES))
         self._have_none: _Line = OrderedDict()
         self._have_some: _Line = OrderedDict()
-        """What waits, by source: of those without a reservation, and of the others."""
+        """The requests that wait, by source: `_have_none` for sources without a reservation, `_have_some` for the
+        others."""
         self._held: Counter[Hashable] = Counter()
         self._admitting = False
 
     @property
     def waiting(self) -> int:
-        """Sources that wait though they have nothing."""
+        """The number of sources that wait and have no reservation."""
         return len(self._have_none)
 
     def reserve(self, start: Start, source: Hashable, size_bytes: int = LARGE_ANSWER_BYTES) -> None:
@@ -63,7 +65,7 @@ class AnswerRoom:
         self._admit()
 
     async def reserved(self, source: Hashable, size_bytes: int = LARGE_ANSWER_BYTES) -> Reservation:
-        """The same, to be awaited."""
+        """Waits for room and returns the reservation; otherwise like `reserve`."""
         done: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
         def start(reservation: Reservation) -> None:
@@ -77,17 +79,17 @@ class AnswerRoom:
             return await done
         except asyncio.CancelledError:
             if done.done() and not done.cancelled():
-                done.result().release()  # It came, and who waited was cancelled before hearing of it.
+                done.result().release()  # The reservation came, but the waiting task was cancelled before it resumed.
             raise
 
     def change(self, by_bytes: int) -> None:
-        """What answers hold is so much more, or less."""
+        """Counts that answers hold `by_bytes` more, or less if it is negative."""
         self.share.used_bytes += by_bytes
         if by_bytes < 0:
             self._admit()
 
     def let_go(self, source: Hashable, freed_bytes: int) -> None:
-        """One reservation of this source ends."""
+        """Ends one reservation of this source and frees its bytes."""
         self._held[source] -= 1
         if not self._held[source]:
             del self._held[source]
@@ -96,7 +98,8 @@ class AnswerRoom:
         self.change(-freed_bytes)
 
     def _admit(self) -> None:
-        """Who is admitted may be gone and release at once, which comes back here: the loop under way sees to it."""
+        """Starts requests while there is room. A started request may release its room at once, which calls this method
+        again: that call returns, and the loop that is already running continues."""
         if self._admitting:
             return
         self._admitting = True

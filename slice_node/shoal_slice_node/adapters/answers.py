@@ -1,7 +1,7 @@
-"""One session's answers: those that its frames are still owed, those that wait, and those that are being written.
+"""Keeps one session's answers: those still owed to its frames, those that wait, and those that are being written.
 
-All of them are in the share of memory that answers have. A session that does not take its own is not read any further;
-where the share is full, one whose frame is not answered yet is not either.
+All of them count against the answers' share of memory. A session is not read any further while it does not take its
+answers, or, if that share is full, while any of its frames is still unanswered.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from shoal_slice_node.adapters.limits import ANSWERS_HELD_FLOOR_BYTES, ANSWERS_P
 
 
 class Answers:
-    """`room`: set while another frame may be read. `wake`: to be called when there is something to write."""
+    """Keeps the answers of one session. `room`: set while another frame may be read. `wake` is called when there is
+    something to write."""
 
     def __init__(self, shared: AnswerRoom, wake: Callable[[], None]) -> None:
         self._shared = shared
         self._wake = wake
         self._waiting: deque[tuple[wire.Answer, int, int, Reservation | None]] = deque()
-        """Each with its weight, its bytes, and its reservation if it is a large one."""
+        """The answers that wait, each with its weight, its size in bytes, and its reservation if it is a large one."""
         self._owed = 0
         self._waiting_bytes = 0
         self._written_bytes = 0
         self._written: list[Reservation] = []
-        """Of the answers that are being written."""
+        """The reservations of the answers that are being written."""
         self._reservations: set[Reservation] = set()
-        """Of large answers that are not written yet."""
+        """The reservations of large answers that the transport has not taken yet."""
         self._closed = False
         self.room = asyncio.Event()
         self.room.set()
@@ -40,20 +41,21 @@ class Answers:
 
     @property
     def owed(self) -> int:
-        """Weight of the frames whose answers are not yet on their way."""
+        """The total weight of the frames that have no answer on its way yet."""
         return self._owed
 
     def held_bytes(self) -> int:
-        """What waits and what is being written."""
+        """Returns the bytes of the answers that wait or are being written."""
         return self._waiting_bytes + self._written_bytes + sum(one.bytes for one in self._written)
 
     def expect(self, weight: int) -> None:
-        """A frame was read, or weighs so much more than was thought."""
+        """Adds `weight` to what is owed: a frame was read, or it turned out to weigh more than was counted for it."""
         self._owed += weight
         self._look()
 
     def add(self, answer: wire.Answer, weight: int, reserved: Reservation | None = None) -> None:
-        """`weight`: as its frame was counted. `reserved`: the room that it fills."""
+        """Adds an answer to be written. `weight`: what was counted for its frame. `reserved`: the reservation that the
+        answer fills."""
         if self._closed:
             return
         size_bytes = answer.ByteSize()
@@ -67,8 +69,9 @@ class Answers:
         self._wake()
 
     def large(self, weight: int) -> tuple[Callable[[wire.Answer], None], Callable[[Reservation], bool]]:
-        """What takes one large answer, and what takes its reservation unless the session has ended. Not by the frame's
-        sequence, which a client may use twice."""
+        """Returns two functions for one large answer: the first takes the answer, the second takes its reservation and
+        returns False if the session has ended. They are not looked up by the frame's sequence, since a client may use
+        one sequence twice."""
         reserved: Reservation | None = None
 
         def keep(reservation: Reservation) -> bool:
@@ -83,7 +86,8 @@ class Answers:
         return (lambda answer: self.add(answer, weight, reserved)), keep
 
     def take(self, response: wire.SessionResponse, room_bytes: int) -> int:
-        """Moves what fits, but one at least, into a response. Returns the room that is left."""
+        """Moves the answers that fit into `response`, but at least one if any waits. Returns the bytes that are left
+        of `room_bytes`."""
         waiting, begun_bytes = self._waiting, room_bytes
         while waiting and (room_bytes == begun_bytes or waiting[0][2] + 8 <= room_bytes):
             answer, weight, size_bytes, reserved = waiting.popleft()
@@ -99,7 +103,7 @@ class Answers:
         return room_bytes
 
     def written(self) -> None:
-        """The transport has what was taken."""
+        """Frees the memory of the answers that `take` moved; called when the transport has taken them."""
         freed, self._written_bytes = self._written_bytes, 0
         self._shared.change(-freed)
         while self._written:
@@ -109,7 +113,7 @@ class Answers:
         self._look()
 
     def close(self) -> None:
-        """The session ends: what is still owed is answered to nobody."""
+        """Frees everything at the session's end. Answers that are still owed are dropped."""
         self._closed = True
         small = sum(size_bytes for _, _, size_bytes, reserved in self._waiting if reserved is None)
         self._waiting.clear()

@@ -1,6 +1,7 @@
-"""Archives what the journal would release, then lets it release it. An archive that fails costs disk, never records.
+"""Archives journal segments that are no longer needed, then releases them. A failing archive costs disk, never records.
 
-Belongs here: order, retries, figures. Not here: one segment's way (archive), what is released when (checkpoints).
+Belongs here: order, retries, figures. Not here: archiving one segment (storage/archive), which segments are released
+when (checkpoints).
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFigures:
-    """`archived`: segments since the start. `waiting`: closed segments that the journal keeps for the archive.
-    `failures`: attempts since the start. `problem`: of the last attempt; "" when it went well."""
+    """Holds the archive's figures. `archived`: segments archived since the start. `waiting`: closed segments that the
+    journal keeps for the archive. `failures`: failed attempts since the start. `problem`: why the last attempt failed;
+    "" if it succeeded."""
 
     archived: int = 0
     waiting: int = 0
@@ -36,12 +38,12 @@ class ArchiveFigures:
 
 
 class Archiving:
-    """`figures` are current. Use from the loop."""
+    """Archives and releases journal segments. `figures` are always current. Use it from the event loop only."""
 
     def __init__(
         self, archive: Archive, journal: Journal, in_journal_thread: JournalThread, every_s: float = 0
     ) -> None:
-        """`every_s`: a segment that is older is closed and archived, though not full; 0: none is."""
+        """`every_s`: a segment older than this is closed and archived even if it is not full; 0: only full ones are."""
         self._every_s = every_s
         self._sealed_s = time.monotonic()
         self.figures = ArchiveFigures()
@@ -53,12 +55,13 @@ class Archiving:
         self._wake = asyncio.Event()
 
     def release(self, below_lsn: int) -> None:
-        """Nothing below needs the journal any more: archive it, then release it. Returns at once."""
+        """Requests that the records below `below_lsn`, which nothing needs any more, are archived and then released.
+        Returns at once."""
         self._below_lsn = max(self._below_lsn, below_lsn)
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled. Raises Corrupt: the journal's own disk failed."""
+        """Runs until it is cancelled. Raises Corrupt if the journal's own disk failed."""
         done = True
         while True:
             try:
@@ -70,8 +73,8 @@ class Archiving:
             done = await self._turn() and await self._seal_by_age()
 
     async def _seal_by_age(self) -> bool:
-        """Closes the segment being written and archives what it has, if it is time. The journal keeps it until it is
-        checkpointed. False: the archive did not take it."""
+        """Closes and archives the segment that is being written, if it is old enough. The journal keeps the segment
+        until its records are checkpointed. Returns False if the archive did not take it."""
         if not self._every_s or time.monotonic() - self._sealed_s < self._every_s:
             return True
         sealed = await self._journal_says(self._journal.seal)
@@ -81,8 +84,8 @@ class Archiving:
         return True
 
     async def finish(self, checkpoint_lsn: int) -> None:
-        """After `run` was cancelled, with nothing appended any more: what is checkpointed is archived and released, the
-        last segment too if it is checkpointed whole. What cannot be archived stays in the journal."""
+        """Archives and releases what is checkpointed; also the last segment if all of it is checkpointed. Called after
+        `run` was cancelled, when nothing more is appended. What cannot be archived stays in the journal."""
         self._below_lsn = checkpoint_lsn + 1
         if await self._turn() and self._journal.next_lsn == self._below_lsn:
             sealed = await self._journal_says(self._journal.seal)
@@ -93,7 +96,7 @@ class Archiving:
         await asyncio.to_thread(self._thread.shutdown)
 
     async def _turn(self) -> bool:
-        """False: something is left, and the archive did not take it."""
+        """Archives and releases the closed segments. Returns False if the archive did not take one of them."""
         closed = await self._journal_says(lambda: self._journal.closed(self._below_lsn))
         self.figures = replace(self.figures, waiting=len(closed))
         for number, (segment, end_lsn) in enumerate(closed, 1):

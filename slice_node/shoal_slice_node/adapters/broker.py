@@ -1,6 +1,7 @@
-"""The broker of one slice: core, journal and store wired together, with the loops that keep them going.
+"""The broker of one slice: wires core, journal and store together, and runs the loops that drive them.
 
-Belongs here: starting, stopping, who calls whom. Not here: gRPC (session_stream, slice_service), etcd (membership).
+Belongs here: starting, stopping, which part calls which. Not here: gRPC (session_stream, slice_service), etcd
+(membership).
 """
 
 from __future__ import annotations
@@ -50,20 +51,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
-    """`archive`: this node's own folder for closed journal segments; None: they are deleted. `archive_every_s`: a
-    segment is closed at this age, 0: only when it is full. `memory`: what the process may fill with what."""
+    """Holds the broker's options. `archive`: this node's own folder for closed journal segments; None: they are
+    deleted. `archive_every_s`: a segment is closed at this age; 0: only when it is full. `memory`: how the process's
+    memory budget is divided."""
 
     memory: MemoryPlan
     archive: Path | None = None
     archive_every_s: float = 0
     lease_left_s: Callable[[], float] = lambda: float(1 << 20)
-    """How long this node surely may answer; a node that runs alone always may."""
+    """Returns how long this node may surely still answer, in seconds. A node that runs alone may always answer."""
     own_bytes: Callable[[], int] = own_bytes
-    """What the process holds."""
+    """Returns the memory that the process holds, in bytes."""
 
 
 class Broker:
-    """Made of what was recovered. `node`: what decides; here it is driven, by `commit` and by tasks."""
+    """Drives one slice, starting from the recovered data. `node` makes all decisions; `commit` and tasks drive it."""
 
     def __init__(self, recovered: Recovered, epoch: int, on_failure: OnFailure, options: BrokerOptions) -> None:
         self.store: Store = recovered.store
@@ -134,7 +136,8 @@ class Broker:
             self._tasks.start("archiving", self.archiving.run())
 
     async def stop(self, checkpoint: bool, within_s: float = CHECKPOINT_STOP_S) -> None:
-        """`checkpoint`: leave nothing to replay or to archive, if that can be done in `within_s`."""
+        """Stops the broker. `checkpoint`: it first checkpoints and archives everything, if that can be done in
+        `within_s`, so that the next start has nothing to replay."""
         try:
             async with asyncio.timeout(within_s if checkpoint else 0):
                 await self.settled_acks()
@@ -153,10 +156,11 @@ class Broker:
         self._thread.shutdown()
         await self.store.close()
 
-    # What may be done now.
+    # Checks of what may be done now.
 
     def check_may_answer(self) -> None:
-        """Before anything is told to a client. Raises Fenced once the lease may be over."""
+        """Checks that this node may answer; called before anything is sent to a client. Raises Fenced once the lease
+        may be over."""
         if not self._may_answer():
             raise Fenced(
                 "this node's lease may be over: it answers nothing more, the outcome is unknown", subject="lease"
@@ -173,7 +177,7 @@ class Broker:
 
     @property
     def trouble(self) -> str:
-        """What keeps changes from being taken, as a sentence; "": nothing."""
+        """Returns, as a sentence, why changes are refused; "" while they are taken."""
         if self._full:
             return "the disk of its journal is full: changes are refused until there is room"
         return self.checkpoints.trouble
@@ -196,14 +200,15 @@ class Broker:
     def open_session(
         self, window_bytes: int, connection: str, wake: Callable[[], None], end: Callable[[], None]
     ) -> Session:
-        """Raises ResourceExhausted while the process holds much more than its budget."""
+        """Opens a session with a window of `window_bytes` (0: the default; at most SESSION_BYTES_MAX). `wake`, `end`,
+        `connection`: see Writers. Raises ResourceExhausted while the process holds much more than its budget."""
         self.check_takes_sessions()
         session = self.node.new_session(min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX))
         self.writers.open(session, connection, wake, end)
         return session
 
     def open_shared_session(self) -> Session:
-        """For unary calls, which have no stream to be told by."""
+        """Opens the session that all unary calls share. It has no stream, so nothing wakes it."""
         return self.node.new_session(SESSION_BYTES_DEFAULT)
 
     def close_session(self, session: Session, source: Source) -> None:
@@ -212,21 +217,22 @@ class Broker:
         self._on_turn()
 
     def refusal(self, sequence: int, error: ShoalError) -> wire.Answer:
-        """An answer that a whole frame was refused, counted."""
+        """Returns the answer for a frame that was refused as a whole, and counts the refusal."""
         self.state.counters.refuse(error.code)
         return wire.Answer(sequence=sequence, error=error.to_wire())
 
     def add_work(self, source: Source, work: Work[object], done: Done) -> None:
-        """Does `work` in turns, an owner's one after the other."""
+        """Does `work` in turns with other work. The pieces of one owner are done one after the other."""
         self.node.add_work(source, work, done)
         self._pump_wake.set()
 
     def after_event(self) -> None:
-        """To be called after an event that came to the dispatcher from outside: an ack, an attach, room."""
+        """Handles what follows from an event that came to the dispatcher from outside; called after such an event: an
+        ack, an attach, or new room in a session."""
         self._on_turn()
 
     async def set_owned(self, map_version: int, owned: bytes) -> None:
-        """This slice owns these partitions from here on. Returns when that is durable and in force."""
+        """Sets the partitions that this slice owns from now on. Returns when the change is durable and in force."""
         if (map_version, owned) == (self.state.map_version, self.state.owned):
             return
         done = asyncio.get_running_loop().create_future()
@@ -235,8 +241,8 @@ class Broker:
         await done
 
     async def checkpoint_ahead(self, within_s: float) -> None:
-        """Before a stop, while it still serves: then the last checkpoint has little to write, and the outage is
-        short."""
+        """Checkpoints before a stop, while the node still serves. The last checkpoint then has little to write, and the
+        outage is short."""
         try:
             async with asyncio.timeout(within_s):
                 await self.checkpointed()
@@ -244,12 +250,12 @@ class Broker:
             _log.info("no checkpoint within %g s before the stop", within_s)
 
     async def checkpointed(self) -> None:
-        """Returns once the store has everything that is applied now."""
+        """Waits until the store has everything that is applied now."""
         await self.checkpoints.reach(self.node.commit.applied_lsn, self._on_turn)
 
     async def settled_acks(self) -> ShoalError | None:
-        """Flushes acks now; if a flush is under way, waits for the one after it, which a tick begins. What failed, if
-        it did."""
+        """Flushes acks and waits until they are durable. If a flush is under way, waits for the next one, which a tick
+        begins. Returns the error if the flush failed, else None."""
         done: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
         self.node.acks.then(lambda error: None if done.done() else done.set_result(error))
         await self.commit.between_records.wait()
@@ -258,7 +264,7 @@ class Broker:
         return await done
 
     async def _tick(self) -> None:
-        """The node is told the time, and the checkpoint's pages leave memory where it is at rest."""
+        """Tells the node the time every TICK_MS; while the node is idle, lets the checkpoint's pages leave memory."""
         operations_seen, active_ms = 0, steady_ms()
         while True:
             await asyncio.sleep(TICK_MS / 1000)
@@ -268,10 +274,11 @@ class Broker:
             if self.node.commit.operations != operations_seen:
                 operations_seen, active_ms = self.node.commit.operations, now_ms
             self.checkpoints.rest((now_ms - active_ms) / 1000)
-            self._on_turn()  # Leases that ended, a delta that grew old: on a silent node nothing else looks.
+            self._on_turn()  # For leases that ended or a delta that grew old: on an idle node nothing else checks them.
 
     def _on_turn(self) -> None:
-        """Tells who has something to send; starts the pump if something lags; begins a checkpoint if it is time."""
+        """Wakes the sessions that have something to send. Starts the pump if work waits for it, and begins a checkpoint
+        if one is due."""
         self.writers.wake(self.dispatcher.dirty)
         self.commit.wake()
         if not self._pump_wake.is_set() and self.node.has_turns:
@@ -281,7 +288,7 @@ class Broker:
             self.checkpoints.consider(commit.applied_lsn, commit.operations, commit.journal_bytes)
 
     async def _pump(self) -> None:
-        """The node's turns, PUMP_SLICE_MS at a time."""
+        """Runs the node's turns, PUMP_SLICE_MS at a time."""
         node, between_records = self.node, self.commit.between_records
         while True:
             await self._pump_wake.wait()

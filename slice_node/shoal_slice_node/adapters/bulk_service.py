@@ -1,4 +1,7 @@
-"""gRPC's side of bulk load and export. Verify and Export carry bytes that another process made: not parsed here."""
+"""Serves BulkService over gRPC: bulk load, verification and export.
+
+Verify and Export pass on the messages of a snapshot process without parsing them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class BulkService:
-    """`store_folder`: where the broker's checkpoint is."""
+    """Serves imports, verifications and exports. `store_folder`: the folder of the broker's checkpoint."""
 
     def __init__(self, broker: Broker, store_folder: Path) -> None:
         self._broker = broker
@@ -47,7 +50,8 @@ class BulkService:
         self._imports = Places("imports", IMPORTS)
 
     async def import_chunks(self, _: object, context: Context) -> None:
-        """Its chunks are read once there is a place: the transport may hold a largest one of each."""
+        """Serves one import. Its chunks are read only once it has a place, since the transport may hold a chunk of the
+        largest size for each import."""
         try:
             async with self._imports.place(context.peer()):
                 await ImportStream(self._broker, context, self._imports).serve()
@@ -55,7 +59,7 @@ class BulkService:
             await abort(context, error)
 
     async def import_status(self, request: wire.ImportStatusRequest, call: Call) -> wire.ImportStatusResponse:
-        """Raises Malformed."""
+        """Returns the last durable chunk of a run. Raises Malformed."""
         return wire.ImportStatusResponse(chunk=last_chunk(self._broker, request.run))
 
     async def verify(self, _: object, context: Context) -> None:
@@ -73,7 +77,8 @@ class BulkService:
             await abort(context, error)
 
     async def export(self, _: object, context: Context) -> None:
-        """Its request, which says nothing, is read once there is a place: gRPC would read it before, of any size."""
+        """Serves one export. Its request has no content, and is read only once the export has a place: gRPC's own
+        unary handler would read it earlier, whatever its size."""
         try:
             async with self._snapshot("export", self._exports, context) as (snapshot, turn):
                 async with turn.waiting("sent"):
@@ -86,7 +91,8 @@ class BulkService:
     async def _snapshot(
         self, mode: str, patience: ClientPatience, context: Context
     ) -> AsyncIterator[tuple[Snapshot, Turn]]:
-        """Of everything that is applied when its turn comes. Raises ResourceExhausted where too many wait."""
+        """Opens a snapshot of everything that is applied when its turn comes. Raises ResourceExhausted where too many
+        wait."""
         async with patience.places.place(context.peer()):
             await self._broker.checkpointed()
             snapshot = await Snapshot.start(self._store_folder, mode)
@@ -97,7 +103,8 @@ class BulkService:
                 await snapshot.close()
 
     async def _send_all(self, context: Context, snapshot: Snapshot, turn: Turn) -> None:
-        """Raises DeadlineExceeded if the client stops sending, ResourceExhausted where others wait for its place."""
+        """Sends the client's requests to the snapshot process. Raises DeadlineExceeded if the client stops sending,
+        ResourceExhausted where others wait for its place."""
         while True:
             async with turn.waiting("sent"):
                 request = await context.read()
@@ -110,8 +117,9 @@ class BulkService:
 
 
 async def _forward(snapshot: Snapshot, context: Context, turn: Turn) -> None:
-    """Raises DeadlineExceeded if the client stops reading, ResourceExhausted where others wait for its place: a
-    snapshot holds pages of the store."""
+    """Passes the snapshot's messages on to the client. Raises DeadlineExceeded if the client stops reading,
+    ResourceExhausted where others wait for its place: the time is bounded because a snapshot holds pages of the
+    store."""
     async with turn.waiting("read"):
         await send_headers(context)
     while (message := await snapshot.receive()) is not None:
@@ -125,7 +133,7 @@ def _patience(what: str, call: str, limits: PlacesLimits) -> ClientPatience:
 
 
 def bulk_handlers(broker: Broker, store_folder: Path, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:
-    """To be added to a server. Without a serializer gRPC hands bytes through."""
+    """Returns the handlers of BulkService, to be added to a server. Without a serializer gRPC passes bytes through."""
     service = BulkService(broker, store_folder)
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         name: grpc.stream_stream_rpc_method_handler(broker.watch.unread.counted(serve))

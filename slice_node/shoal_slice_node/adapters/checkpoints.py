@@ -1,5 +1,5 @@
-"""When to checkpoint, and what follows: the journal below it goes (to the archive first, if there is one); pages that
-nobody reads leave memory."""
+"""Decides when to checkpoint, and does what follows: releases the journal below the checkpoint (to the archive first,
+if there is one), and lets unused pages of the checkpoint leave memory."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """`figures`: of the last checkpoint, as the checkpointer reported them. `problem`: why the last attempt failed; ""
-    when it went well. `delta_bytes_max`: of memory for changes that no checkpoint has; applying waits before it is
-    full."""
+    """Runs the checkpoints of one store. `figures`: the last checkpoint's, as the checkpointer reported them.
+    `problem`: why the last attempt failed; "" if it succeeded. `delta_bytes_max`: memory for changes that no checkpoint
+    has; applying waits before it is full."""
 
     def __init__(
         self,
@@ -69,8 +69,9 @@ class Checkpoints:
         return store.delta_rows >= store.delta_rows_max * factor or store.delta_bytes >= DELTA_BYTES_MAX * factor
 
     def consider(self, applied_lsn: int, operations: int, journal_bytes: int) -> None:
-        """Freezes the delta when it is large or old, or the journal above it long: binds and unbinds, publishes and
-        acks that undo each other leave no rows, but must be replayed. Called between records, with running totals."""
+        """Freezes the delta when it is large or old, or when the journal above the last checkpoint is long: binds and
+        unbinds, or publishes and acks, can cancel out and leave no rows, but must still be replayed. Called between
+        records. `operations` and `journal_bytes` are running totals."""
         store = self._store
         if store.freezing or self._held or applied_lsn == store.checkpoint_lsn:
             return
@@ -92,19 +93,20 @@ class Checkpoints:
         self._frozen.set()
 
     def throttle(self) -> asyncio.Future[None] | None:
-        """What to wait for before changing more; None: go on. Only when the checkpointer is far behind."""
+        """Returns a future to wait for before more changes are applied, if the checkpointer is far behind; else
+        None."""
         return self._next_end() if self._behind(DELTA_STALL_FACTOR) else None
 
     @property
     def trouble(self) -> str:
-        """Why no more changes may be taken: checkpoints fail, and memory would not hold what they would have to write.
-        "": nothing is wrong."""
+        """Says why no more changes may be taken: checkpoints fail, and memory would not hold the changes that wait for
+        them. "": nothing is wrong."""
         if self.problem and self._behind(DELTA_TROUBLE_FACTOR):
             return f"checkpoints fail, and {self._store.delta_rows} changes wait for one: {self.problem}"
         return ""
 
     async def room_for_imports(self) -> None:
-        """Waits while the checkpointer is so far behind that imports should leave what room there is to others."""
+        """Waits while the checkpointer is so far behind that imports should leave the remaining room to others."""
         while self._behind(IMPORT_STALL_FACTOR):
             await self._next_end()
 
@@ -112,24 +114,25 @@ class Checkpoints:
         store = self._store
         if not store.freezing:
             return False
-        share = self._delta_bytes_max - DELTA_BYTES_MAX  # The frozen changes are in memory too.
+        share = self._delta_bytes_max - DELTA_BYTES_MAX  # Leaves room for the frozen changes, which are in memory too.
         return self.is_large(store, factor) or store.delta_bytes * DELTA_STALL_FACTOR >= share * factor
 
     def _next_end(self) -> asyncio.Future[None]:
-        """Done when the next checkpoint is."""
+        """Returns a future that is done when the next checkpoint is."""
         if self._freed is None or self._freed.done():
             self._freed = asyncio.get_running_loop().create_future()
         return asyncio.shield(self._freed)
 
     async def reach(self, lsn: int, consider: Callable[[], None]) -> None:
-        """Until the store has everything up to `lsn`, which is applied. `consider`: calls our `consider`."""
+        """Waits until the store has everything up to `lsn`, which must be applied already. The callback `consider`
+        calls the method `consider` with current totals."""
         self._wanted_lsn = max(self._wanted_lsn, lsn)
         while self._store.checkpoint_lsn < lsn:
             consider()
             await self._next_end()
 
     async def run(self) -> None:
-        """Until cancelled. Raises Corrupt."""
+        """Writes each frozen delta, until it is cancelled. Raises Corrupt."""
         while True:
             await self._frozen.wait()
             self._frozen.clear()
@@ -156,14 +159,14 @@ class Checkpoints:
             self._archiving.release(below_lsn)
         else:
             await self._in_journal_thread(lambda: self._journal.release(below_lsn))
-        if not self._store.freezing:  # While the journal was released the next delta may have been frozen.
+        if not self._store.freezing:  # The next delta may have been frozen while the journal was released.
             self._caught_up.set()
         if self._freed is not None and not self._freed.done():
             self._freed.set_result(None)
 
     def rest(self, idle_s: float) -> None:
-        """Called now and then, with how long nothing was asked: after a pause, the checkpoint's pages leave the
-        resident memory."""
+        """Lets the checkpoint's pages leave the resident memory once the node was idle for more than IDLE_MS. Called
+        regularly; `idle_s`: the time since the last request."""
         if idle_s <= IDLE_MS / 1000:
             self._let_go = True
         elif self._let_go and not self._store.freezing:
@@ -171,12 +174,12 @@ class Checkpoints:
             self._store.let_go_of_memory()
 
     async def hold(self) -> None:
-        """Begins no more checkpoints; returns once none is under way."""
+        """Stops new checkpoints from beginning; returns once none is under way."""
         self._held = True
         await self._caught_up.wait()
 
     async def finish(self) -> None:
-        """A last checkpoint of everything, after `run` was cancelled between two."""
+        """Writes a last checkpoint of everything. Called after `run` was cancelled between two checkpoints."""
         if self._state.lsn > self._store.checkpoint_lsn:
             self._state.kept.save()
             self._store.freeze(self._state.lsn)

@@ -1,4 +1,4 @@
-"""The machine's clocks, in milliseconds. The core is told the time; only adapters look."""
+"""Reads the machine's clocks, in milliseconds. Only adapters read them; the core is told the time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 def now_ms() -> int:
-    """Unix time. It may jump, either way."""
+    """Returns Unix time, which may jump forward or back."""
     return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:
-    """Time since some moment, which only grows: for leases and intervals."""
+    """Returns the time since some fixed moment. It never goes back, so it is for leases and intervals."""
     return time.monotonic_ns() // 1_000_000

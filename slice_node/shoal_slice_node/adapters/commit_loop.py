@@ -1,6 +1,7 @@
-"""Drives the node's commits: writes its batches in the journal's thread, and lets it apply what is durable, in slices.
+"""Drives the node's commits: writes batches in the journal's thread, and applies durable records in slices of time.
 
-While one batch is being synced, the next gathers. Not here: what gathers and what is applied (core/node/commit).
+While one batch is being synced, the next one gathers. Not here: what a batch contains and how records are applied
+(core/node/commit).
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ from shoal_slice_node.core.node.commit import NODE, Batch, Commit, Item
 
 class JournalWriter(Protocol):
     def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
-        """Durable when it returns. Called from a thread. Raises ResourceExhausted (nothing was written), Corrupt."""
+        """Appends records, which are durable when this returns. Called from a thread. Raises ResourceExhausted (nothing
+        was written), Corrupt."""
 
 
 JournalThread = Callable[[Callable[[], object]], "asyncio.Future[object]"]
-"""Runs work in the one thread that the journal belongs to."""
+"""Runs work in the only thread that may use the journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the loop asks and tells. `on_turn` hears of each slice of work. `throttle` may wait before a batch is
-    applied. `may_answer`: False once the lease may be over. `on_full`: the journal refused a batch for want of space
-    (True), or took one again (False)."""
+    """Holds the functions that the loop calls. `on_turn`: after each slice of work. `throttle`: before a batch is
+    applied; the loop waits for the future that it returns. `may_answer`: returns False once the lease may be over.
+    `on_full`: with True when the journal refused a batch for lack of disk space, with False when it took one."""
 
     on_turn: Callable[[], None]
     throttle: Callable[[], asyncio.Future[None] | None]
@@ -46,16 +48,17 @@ class Hooks:
 
 
 class WholeRecords(asyncio.Event):
-    """Set while no record is applied in part. Who waited finds it so."""
+    """Is set while no record is applied in part, and is sure to be set when `wait` returns."""
 
     async def wait(self) -> Literal[True]:
-        while not self.is_set():  # The next record may have begun before who waits has its turn.
+        while not self.is_set():  # The next record may have begun before the waiting task has its turn.
             await super().wait()
         return True
 
 
 class CommitLoop:
-    """`commit`: of the node that it drives. `large_frames`: the room of large frames that wait."""
+    """Runs the commits of one node. `commit`: the node's. `large_frames`: bounds large frames that are read and not yet
+    written."""
 
     def __init__(
         self,
@@ -78,12 +81,12 @@ class CommitLoop:
         self._in_journal_thread = in_journal_thread
         self._stopped = Unavailable("the slice is stopping; the outcome is unknown", subject="slice")
         self.between_records = WholeRecords()
-        """Not set while a record is applied in part: nobody but the loop may look at the tables, or at dispatch."""
+        """Is not set while a record is applied in part: then only this loop may look at the tables or at dispatch."""
         self.between_records.set()
         self._afterwards: list[Callable[[], None]] = []
 
     def between(self, work: Callable[[], None]) -> None:
-        """Does a small piece of work now, or when the record that is being applied is whole."""
+        """Does a small piece of work now or, if a record is applied in part, when all of that record is applied."""
         if self.between_records.is_set():
             work()
         else:
@@ -94,25 +97,25 @@ class CommitLoop:
         self._wake.set()
 
     def wake(self) -> None:
-        """Something was submitted to the node itself."""
+        """Wakes the loop if something was submitted to the node directly."""
         if self.commit:
             self._wake.set()
 
     async def room(self, source: Hashable) -> None:
-        """Waits until this source may submit more. Only a source that has much here waits."""
+        """Waits until this source may submit more. Only a source with much pending waits."""
         while not self._has_room(source):
             await self._waiting_for_room.setdefault(source, asyncio.Event()).wait()
 
     def _has_room(self, source: Hashable) -> bool:
-        """A source may fill half of what is free: the more is pending, the less of it may be its own. A source that
-        waits has something here, so that the loop will look at it again."""
+        """Whether this source may submit more: it may fill half of what is free, so its bound shrinks as more is
+        pending. A source that waits has something pending, so the loop will check it again."""
         own = self.commit.pending_bytes_of(source)
         free = max(0, self._pending_bytes_max - self.commit.pending_bytes)
         return own <= max(SOURCE_PENDING_BYTES_MIN, free // 2) or self.commit.ended
 
     async def run(self) -> None:
-        """Until cancelled. Raises Corrupt: the journal failed, or a record cannot be applied; Fenced: the lease may be
-        over. Nothing more may be acknowledged then."""
+        """Runs until it is cancelled. Raises Corrupt if the journal failed or a record cannot be applied, Fenced if the
+        lease may be over. Nothing more may be acknowledged then."""
         sync: asyncio.Future[object] | None = None
         commit = self.commit
         try:
@@ -137,7 +140,7 @@ class CommitLoop:
                 await asyncio.gather(sync, return_exceptions=True)
 
     def _end(self, error: ShoalError) -> None:
-        """Whatever is not answered yet never will be; nor what comes after."""
+        """Ends the commits: pending items fail with `error`, later ones with the error of a stopped slice."""
         self.commit.end(error, self._stopped)
         for waiting in self._waiting_for_room.values():
             waiting.set()
@@ -153,7 +156,8 @@ class CommitLoop:
         return self._in_journal_thread(lambda: self._journal.append(batch.data, batch.first_lsn, batch.last_lsn))
 
     async def _synced(self, sync: asyncio.Future[object] | None) -> None:
-        """The batch that was being written may be applied; or, where the disk was full, what needs no disk."""
+        """Waits for the batch that is being written, then lets it be applied. If the disk was full, only its items that
+        are not journaled go on."""
         try:
             if sync is not None:
                 await sync
@@ -166,8 +170,8 @@ class CommitLoop:
         self.commit.written()
 
     async def _apply(self) -> None:
-        """What may be applied, in slices of about LOOP_SLICE_MS: a record that would make one longer begins the
-        next."""
+        """Applies everything that may be applied, in slices of about LOOP_SLICE_MS. A record that would make a slice
+        longer begins the next one."""
         commit = self.commit
         if not commit.to_apply:
             return
@@ -186,46 +190,47 @@ class CommitLoop:
                 commit.step()
             finally:
                 if not commit.whole:
-                    self.between_records.clear()  # For good, if it failed: nobody may save what it left.
+                    self.between_records.clear()  # For good if it failed: the partly changed tables must not be saved.
             if not commit.whole:
                 if time.perf_counter() - began > LOOP_SLICE_MS / 2000:
                     had_rest = True
                     began = await self._rest(began)
             elif not self.between_records.is_set():
                 self._go_on()
-                if had_rest:  # Who waited for the record to be whole has a turn now.
+                if had_rest:  # Tasks that waited for all of the record have a turn now.
                     had_rest = False
                     began = await self._pause(began)
         self._hooks.on_turn()
         self._steps.done(began)
 
     async def _pause(self, began: float) -> float:
-        """Between two records; when the next step begins."""
+        """Lets other tasks run between two records. Returns when the next step begins, as time.perf_counter()."""
         self._hooks.on_turn()
         self._steps.done(began)
         await asyncio.sleep(0)
         return time.perf_counter()
 
     async def _rest(self, began: float) -> float:
-        """In the middle of a record: nothing else happens to tables and dispatch meanwhile."""
+        """Lets other tasks run in the middle of a record; they must not touch tables or dispatch. Returns when the next
+        step begins, as time.perf_counter()."""
         self._steps.done(began)
         try:
             await asyncio.sleep(0)
-        except asyncio.CancelledError:  # Who stops the loop gets a whole record all the same.
+        except asyncio.CancelledError:  # The record is finished even when the loop is stopped.
             self.commit.finish_record()
             self._go_on()
             raise
         return time.perf_counter()
 
     def _check_fence(self) -> None:
-        """Before anything is answered. Raises Fenced."""
+        """Checks that this node may answer; called before anything is answered. Raises Fenced."""
         if not self._hooks.may_answer():
             raise Fenced(
                 "this node's lease may be over: it answers nothing more, the outcome is unknown", subject="lease"
             )
 
     def _go_on(self) -> None:
-        """Others may look again."""
+        """Ends the time of a record applied in part: sets `between_records` and does the work that waited for it."""
         self.between_records.set()
         afterwards, self._afterwards = self._afterwards, []
         for piece in afterwards:

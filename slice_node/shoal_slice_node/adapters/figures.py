@@ -1,7 +1,7 @@
-"""A slice's figures, gathered when asked for: counts that the tables and counters have anyway. Nothing is scanned.
+"""Gathers a slice's figures when they are requested, from counts that tables and counters keep anyway: without a scan.
 
-One gathering takes up to 5 ms where the delta is large (its tombstones are counted), and is kept for FIGURES_KEPT_S, so
-that many who ask cost as one.
+Gathering takes up to 5 ms where the delta is large (its tombstones are counted). The result is kept for FIGURES_KEPT_S,
+so many requests cost as much as one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal_slice_node.storage.mapped_memory import resident_bytes
 
 
 class Figures:
-    """Of one broker, under the names that it leads by."""
+    """Gathers one broker's figures. `slice_name`, `node`: the names under which it leads its slice."""
 
     def __init__(self, broker: Broker, slice_name: str, node: str) -> None:
         self._broker = broker
@@ -33,7 +33,7 @@ class Figures:
         self._kept: tuple[float, wire.FiguresResponse] | None = None
 
     def now(self) -> wire.FiguresResponse:
-        """Not to be changed by the caller."""
+        """Returns the figures, at most FIGURES_KEPT_S old. The caller must not change them."""
         clock = time.monotonic()
         if self._kept is None or clock - self._kept[0] >= FIGURES_KEPT_S:
             self._kept = (clock, self._gather(clock))
@@ -41,7 +41,7 @@ class Figures:
 
     @property
     def archive(self) -> ArchiveFigures | None:
-        """None: nothing is archived."""
+        """The archive's figures; None if nothing is archived."""
         archiving = self._broker.archiving
         return None if archiving is None else archiving.figures
 

@@ -1,7 +1,8 @@
-"""Room for large frames: they are counted before they are parsed, and parsed one in a turn of the loop.
+"""Bounds large frames: they are counted before they are parsed, and one turn of the loop parses only one.
 
-They have half of what may be pending, so that small frames, however many, do not keep them waiting. Connections come in
-turn; where too much waits, the one with most of it gives way. A session waits with one frame at most.
+They have a bound of their own, half of what may be pending, so that small frames, however many, do not keep them
+waiting. Connections take turns. Where too much waits, the connection with most of it loses a frame. A session has at
+most one frame waiting.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ _Waiting = tuple[asyncio.Future[None], int]
 
 
 class FrameRoom:
-    """`limit_bytes`: of frames that are worked on, or one larger one. `UNPARSED_FACTOR` times as much may wait."""
+    """Lets large frames in one by one. `limit_bytes`: bounds the frames that are worked on, or there is one larger
+    frame alone. `UNPARSED_FACTOR` times as much may wait."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
         self._waiting_bytes = 0
         self._lines: OrderedDict[Hashable, deque[_Waiting]] = OrderedDict()
-        """By connection: the first has the next turn. None is empty."""
+        """The frames that wait, by connection; the first connection has the next turn. No line is empty."""
         self._turn: asyncio.Handle | None = None
         self._failure: ShoalError | None = None
 
     async def take(self, size_bytes: int, connection: Hashable) -> None:
-        """Returns in a turn of the loop in which no other large frame is parsed. Raises ResourceExhausted where too
-        much waits, also while it waits, and what `close` was given."""
+        """Waits for a turn of the loop in which no other large frame is parsed. Raises ResourceExhausted if too much
+        waits, at once or later while it waits; and the error that `close` was given."""
         if self._failure is not None:
             raise self._failure
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -48,12 +50,12 @@ class FrameRoom:
             raise
 
     def give(self, size_bytes: int) -> None:
-        """It is parsed and refused, or written to the journal."""
+        """Gives a frame's bytes back: it was parsed and refused, or is about to be written to the journal."""
         self._used_bytes -= size_bytes
         self._look()
 
     def close(self, error: ShoalError) -> None:
-        """Whoever waits hears of it."""
+        """Fails all frames that wait, and all later ones, with `error`."""
         self._failure = error
         for line in self._lines.values():
             for turn, _ in line:
@@ -61,7 +63,7 @@ class FrameRoom:
                     turn.set_exception(error)
 
     def _bound(self) -> None:
-        """While too much waits, the last frame of the connection that has most of it ends."""
+        """While too much waits, fails the last frame of the connection that has most bytes waiting."""
         limit = UNPARSED_FACTOR * self._limit_bytes
         while self._waiting_bytes > limit and sum(map(len, self._lines.values())) > 1:
             error = ResourceExhausted(
@@ -101,7 +103,7 @@ class FrameRoom:
         return not self._used_bytes or self._used_bytes + size_bytes <= self._limit_bytes
 
     def _next(self) -> None:
-        """The next connection's turn. Who has left already is passed over: its task takes itself out."""
+        """Gives the next connection its turn. A frame whose wait has ended already is passed over."""
         self._turn = None
         if not self._lines or not self._fits(self._first()[1]):
             return

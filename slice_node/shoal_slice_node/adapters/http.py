@@ -1,4 +1,4 @@
-"""A node's HTTP for probes and Prometheus: `/healthz`, `/readyz`, `/metrics`. Nothing here changes anything."""
+"""Serves a node's HTTP for probes and Prometheus: `/healthz`, `/readyz`, `/metrics`. Reads only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LIMITS = HttpLimits(
 
 
 class Watched:
-    """What the node says of itself: nothing to serve yet, serving, or stopping. `address`: host:port of its HTTP."""
+    """Keeps what HTTP shows of the node: not serving yet, serving, or stopping. `address`: host:port of its HTTP."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -50,7 +50,8 @@ class Watched:
 
 @asynccontextmanager
 async def watched_over(address: str, on_failure: OnFailure) -> AsyncIterator[Watched]:
-    """Answers from the start, ready or not. Raises OSError if the address cannot be listened on."""
+    """Serves HTTP at `address` from the start, also before the node is ready. Raises OSError if it cannot listen on the
+    address."""
     watched = Watched()
     server = HttpServer(address, _LIMITS)
     application = guarded(new_application(watched), address, _LIMITS)
@@ -67,11 +68,11 @@ async def watched_over(address: str, on_failure: OnFailure) -> AsyncIterator[Wat
 
 def new_application(watched: Watched) -> Starlette:
     async def healthz(request: Request) -> JSONResponse:
-        """The process runs: it may still wait to lead its slice, or read its journal."""
+        """Answers that the process runs. It may still wait to lead its slice, or read its journal."""
         return JSONResponse({"healthy": True})
 
     async def readyz(request: Request) -> JSONResponse:
-        """It leads its slice, serves and takes changes; else 503 with the reason."""
+        """Answers that the node leads its slice, serves and takes changes; else answers 503 with the reason."""
         figures = watched.metrics.figures
         if figures is None:
             raise Unavailable("this node does not serve its slice: not yet, or it is stopping", subject="slice")
@@ -81,7 +82,7 @@ def new_application(watched: Watched) -> Starlette:
         return JSONResponse({"ready": True, "slice": found.slice, "epoch": found.epoch, "lsn": found.journal.lsn})
 
     async def metrics(request: Request) -> Response:
-        """For Prometheus."""
+        """Answers with the metrics, for Prometheus."""
         return Response(watched.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return Starlette(

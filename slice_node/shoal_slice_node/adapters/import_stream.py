@@ -1,7 +1,7 @@
-"""One Import call: chunks in, journaled and applied among everybody's changes, answers out in order.
+"""Serves one Import call: reads chunks, journals and applies them among all other changes, and answers in order.
 
-A run is a producer and its chunks are numbered frames: a repeated chunk gets its first answer and changes nothing, over
-reconnects and restarts of either end. Not here: what an import does (core/apply/imports).
+A run is a producer, and its chunks are numbered frames. A repeated chunk gets its first answer and changes nothing,
+also after reconnects and restarts of either end. Not here: what an import does (core/apply/imports).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def last_chunk(broker: Broker, run: bytes) -> int:
-    """The last chunk of a run that is durable; 0: none. Raises Malformed."""
+    """Returns the number of the last durable chunk of a run; 0: none. Raises Malformed."""
     if len(run) != RUN_BYTES or run == NO_PRODUCER:
         raise Malformed(f"run is {len(run)} bytes; it needs {RUN_BYTES}, not all zero", subject="run")
     row = broker.state.tables.producer.get(run)
@@ -47,8 +47,8 @@ def last_chunk(broker: Broker, run: bytes) -> int:
 
 
 class ImportStream:
-    """`serve` runs until the client has sent all and has every answer, or one chunk is refused. `places`: it has one of
-    them while it runs."""
+    """Serves one import. `serve` runs until the client has sent all chunks and has every answer, or one chunk is
+    refused. `places`: the import has one of these places while it runs."""
 
     def __init__(self, broker: Broker, context: Context, places: Places) -> None:
         self._broker = broker
@@ -56,13 +56,14 @@ class ImportStream:
         self._patience = ClientPatience(places, "import", IMPORT_STALL_S, IMPORT_STALL_CROWDED_S, "resume it")
         self._source = f"import {context.peer()}"
         self._next = 0
-        """The number that the next chunk may have at most; 0 before the first."""
+        """The highest number that the next chunk may have; 0 before the first chunk."""
         self._room = asyncio.Semaphore(IMPORT_CHUNKS_IN_FLIGHT)
         self._answers: asyncio.Queue[wire.ImportResponse | None] = asyncio.Queue()
-        """Bounded by `_room`. None: no more will come."""
+        """The answers to be written, bounded by `_room`. None: no more will come."""
 
     async def serve(self) -> None:
-        """Raises what the whole call is refused with: Malformed, TooLarge, OutOfRange, and what `_stall` raises."""
+        """Serves the call. Raises the errors that refuse the whole call: Malformed, TooLarge, OutOfRange, and those of
+        `_stall`."""
         async with self._stall("read"):
             await send_headers(self._context)
         async with Tasks("import") as tasks:
@@ -95,7 +96,7 @@ class ImportStream:
             except ShoalError as error:
                 self._answers.put_nowait(wire.ImportResponse(chunk=request.chunk, error=error.to_wire()))
                 return
-        # What is under way is answered before.
+        # This item comes after all chunks that are under way, so their answers come first.
         end = Item(0, None, lambda _: self._answers.put_nowait(None), self._failed_at_end)
         self._broker.commit.submit(end, self._source)
 
@@ -103,7 +104,7 @@ class ImportStream:
         self._answers.put_nowait(None)
 
     def _submit(self, request: wire.ImportRequest) -> None:
-        """Raises Malformed, OutOfRange, TooLarge."""
+        """Checks a chunk and submits it. Raises Malformed, OutOfRange, TooLarge."""
         self._check_number(request)
         if crc32(request.change) != request.checksum:
             raise Malformed(f"chunk {request.chunk}: its checksum is another", subject="checksum")
@@ -116,9 +117,9 @@ class ImportStream:
                 value=checked.operations,
             )
         self._broker.check_takes_changes()
-        # The client has taken what is further back than this: no more are under way.
+        # The client has the answers of all chunks up to this one: no more chunks than that are under way.
         settled = max(0, request.chunk - 2 * IMPORT_CHUNKS_IN_FLIGHT)
-        number = request.chunk  # Not the request, which has its bytes once more.
+        number = request.chunk  # The callbacks keep only the number: the request would keep the bytes a second time.
         payload = encode_change(ChangeHead(request.run, request.chunk, settled), request.change)
 
         def applied(effects: Effects) -> None:

@@ -1,6 +1,6 @@
-"""A node's way into its cluster: whose data it has, whether the slice may go on with it, recovery, the lead.
+"""Brings a node into its cluster: checks whose data it has and whether the slice may go on with it, recovers, leads.
 
-The lead is claimed last: replay may take long, and nobody waits for a lease that is renewed meanwhile.
+The lead is claimed last: replay may take long, and no other node has to wait for a lease of this node meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """This node leads its slice: with what it recovered, as long as its registration lasts."""
+    """Holds what a node has once it leads its slice: the recovered data, its registration, and the slice's record as
+    claimed. It leads as long as the registration lasts."""
 
     recovered: Recovered
     registration: Registration
@@ -39,10 +40,11 @@ async def join(
     delta_rows: int,
     on_loss: Callable[[], None],
 ) -> Joined:
-    """Waits for the cluster, for etcd, and for another node's lease to run out.
+    """Recovers the node's data and claims the lead of its slice. Waits for the cluster, for etcd, and for another
+    node's lease to run out.
 
-    Raises Conflict: the data is missing, foreign, of another life or an old copy (`accept_empty` admits the first and
-    the last); Corrupt, ResourceExhausted; what etcd's client raises for good.
+    Raises Conflict if the data is missing, foreign, of another life or an old copy (`accept_empty` admits missing data
+    and an old copy); Corrupt, ResourceExhausted; what etcd's client raises for good.
     """
     view = await first_view(client, cluster)
     known = view.slices.get(record.slice, SliceRecord(record.slice))
@@ -62,7 +64,8 @@ async def join(
 def _identity(
     config: ClusterConfig, known: SliceRecord, node: str, found: Found | None, folder: Path, accept_empty: bool
 ) -> DataIdentity:
-    """Before anything is changed. How far the data goes is known after its recovery, and asked then."""
+    """Returns the identity to go on with, before anything is changed. Raises Conflict. The data's last LSN is known
+    only after recovery, and is checked then."""
     if found is not None and found.identity is None:
         raise Conflict(
             f"the data in {folder} does not say whose it is: another version made it. Move it away", subject=str(folder)

@@ -1,4 +1,4 @@
-"""Bounds of the node around its core: sessions, loop, disk, processes, HTTP. Each with its unit and its reason."""
+"""Bounds of the node around its core: sessions, event loop, disk, processes, HTTP. Each has its unit and reason."""
 
 from typing import Final
 
@@ -14,295 +14,316 @@ from shoal_slice_node.core.limits import (
 from shoal_slice_node.storage.limits import APPEND_BYTES_MAX
 
 SESSION_BYTES_DEFAULT: Final = 2 << 20
-"""Bytes of deliveries under way to one session (not yet taken by the transport): it lags above this."""
+"""Bytes of deliveries under way to one session (not yet taken by the transport). Above this the session lags."""
 
 SESSION_BYTES_MAX: Final = 64 << 20
-"""The most that a client may ask for."""
+"""The largest window, in bytes of deliveries under way, that a client may request for a session."""
 
 RESPONSE_BYTES_MAX: Final = FRAME_BYTES_MAX - (256 << 10)
-"""Where a response to a session is cut; the rest goes into the next."""
+"""A response to a session is cut at this size; the rest goes into the next one."""
 
 RESETS_PER_RESPONSE_MAX: Final = 40_000
-"""Handles that begin anew, told in one response: 5 bytes each fit into what is left of a frame."""
+"""The number of reset handles in one response: 5 bytes each, which fit into the rest of a frame."""
 
 PULL_LEASE_MS_DEFAULT: Final = 30_000
-"""After so long a message taken by a unary pull and not acked is given out again."""
+"""A message that was taken by a unary pull and not acked is delivered again after this time."""
 
 HTTP_REQUESTS_MAX: Final = 100
-"""HTTP requests being answered at a time: a few probe and scrape. More are refused with 429."""
+"""HTTP requests answered at a time: only a few probes and scrapes are expected. More are refused with 429."""
 
 HTTP_CONNECTIONS_MAX: Final = 200
-"""HTTP connections. One more ends the one that waits longest."""
+"""HTTP connections at a time. One more ends the connection that has waited longest."""
 
 HTTP_BODY_BYTES_MAX: Final = 64 << 10
-"""A body, which no request here needs."""
+"""Bytes of a request's body; no request here needs one."""
 
 HTTP_HEAD_BYTES_MAX: Final = 16 << 10
-"""Request line and headers."""
+"""Bytes of a request's line and headers."""
 
 HTTP_IDLE_S: Final = 120
-"""An idle HTTP connection is closed: longer than scrapes are apart."""
+"""An idle HTTP connection is closed after this time, which is longer than the time between scrapes."""
 
 FIGURES_KEPT_S: Final = 0.2
-"""Figures younger than this are given again: asking often costs nothing."""
+"""Figures younger than this are returned again, so frequent requests cost nothing."""
 
 LIST_ITEMS_DEFAULT: Final = 100
-"""Items of a page where the caller names no number."""
+"""The number of items in a page if the caller names none."""
 
 LIST_TURN_MS: Final = 2
-"""How long the loop may gather a page before everything else gets its turn: its steps take about 1 ms."""
+"""How long the loop may gather a page before all other work gets its turn. One step of it takes about 1 ms."""
 
 LISTS: Final = PlacesLimits(places_max=4, places_each_max=2, waiting_max=1000, waiting_each_max=200)
-"""Lists gathered at a time, in all and of one connection; others wait, more are refused. A list of keys keeps a few
-names of each partition."""
+"""Lists gathered at a time, in all and for one connection; others wait, more are refused. The reason: a list of keys
+keeps a few names of each partition in memory."""
 
 IMPORT_CHUNKS_IN_FLIGHT: Final = 32
-"""Chunks of one import read and not yet answered: several group commits, and fewer than the answers kept."""
+"""Chunks of one import that are read and not yet answered: enough for several group commits, and fewer than the answers
+that are kept."""
 
 IMPORT_STALL_FACTOR: Final = 5
-"""At so many times the maximum of a delta, while the checkpointer is busy, imports wait; all others at 8 times."""
+"""Imports wait while the checkpointer is busy and the delta has this many times its maximum. All other changes wait at
+8 times."""
 
 IMPORTS: Final = PlacesLimits(places_max=8, places_each_max=2, waiting_max=100, waiting_each_max=25)
-"""Imports of one slice at a time: of each the transport holds a largest request, which is in no account. A load has one
-at a time to each slice, on a connection of its own, and another while one that broke is not noticed. Further ones wait,
-unread."""
+"""Imports of one slice at a time. The transport may hold a request of the largest size for each, which is counted
+nowhere. A bulk load has one import at a time to each slice, on a connection of its own, and a second one while a broken
+one is not noticed yet. Further imports wait, unread."""
 
 IMPORT_STALL_S: Final = 600.0
-"""How long the client of an import may send nothing, or not read its answers. One that resumes may first read all
-chunks that are there already."""
+"""How long the client of an import may send nothing, or not read its answers. A client that resumes may first have to
+read all its chunks that are imported already."""
 
 IMPORT_STALL_CROWDED_S: Final = 5.0
-"""The same while others wait for its place: a largest request at 4 Mbit/s, or a worker's long rest for its disk and
-garbage."""
+"""Replaces IMPORT_STALL_S while others wait for the place: enough for a request of the largest size at 4 Mbit/s, or for
+a worker's long pause (disk, garbage collection)."""
 
 IMPORT_TURN_S: Final = 60.0
-"""How long an import may have its place while others wait. Who resumes it goes on where it was."""
+"""How long an import may have its place while others wait. When it is resumed it continues where it ended."""
 
 EXPORTS: Final = PlacesLimits(places_max=2, places_each_max=1, waiting_max=100, waiting_each_max=25)
 VERIFICATIONS: Final = EXPORTS
-"""Exports, and verifications, of one slice at a time: each is a process, and holds on to the pages of its snapshot.
-Further ones wait for their turn: every executor of a cluster may ask at once, each on a connection of its own."""
+"""Exports, and verifications, of one slice at a time. Each is a process, and keeps the pages of its snapshot from being
+reused. Further ones wait for their turn: every executor of a cluster may call at once, each on its own connection."""
 
 VERIFY_TURN_S: Final = 600.0
-"""How long a verification may have its place while others wait: one of a hundred million memberships takes less."""
+"""How long a verification may have its place while others wait. A hundred million memberships take less."""
 
 SNAPSHOT_STALL_S: Final = 60.0
-"""How long the client of an export or a verification may read or send nothing: it holds one of few places meanwhile."""
+"""How long the client of an export or a verification may read or send nothing. Meanwhile it keeps one of few places."""
 
 SNAPSHOT_STALL_CROWDED_S: Final = 5.0
-"""The same while others wait for its place: a page at 320 kbit/s, or a worker's long rest for its disk and garbage."""
+"""Replaces SNAPSHOT_STALL_S while others wait for the place: enough for a page at 320 kbit/s, or for a worker's long
+pause (disk, garbage collection)."""
 
 SNAPSHOT_MESSAGE_S: Final = 0.25
-"""What a client may take for each page or chunk, on average, while others wait, besides SNAPSHOT_STALL_CROWDED_S: at 6
-Mbit/s for a page. A million memberships take two minutes then, at most."""
+"""How long a client may take for each page or chunk on average, besides SNAPSHOT_STALL_CROWDED_S, while others wait.
+For a page this is 6 Mbit/s. A million memberships then take two minutes at most."""
 
 OPERATION_US: Final = 5
-"""What applying one operation takes, about: a slice that it would make too long ends before it."""
+"""About how long one operation takes to apply. A slice of the loop's time ends before a record that would make it too
+long."""
 
 STEPS_WATCHED_S: Final = 60
-"""The longest step of the event loop is that of so long, at most."""
+"""The longest step of the event loop is measured over at most this time."""
 
 PENDING_BYTES_DEFAULT: Final = 48 << 20
-"""Frames and unary requests read and not yet applied, in all, where no memory plan says it."""
+"""Bytes of frames and unary requests that are read and not yet applied, in all; used where no memory plan sets it."""
 
 UNPARSED_FACTOR: Final = 4
-"""Large frames that were read wait for room there before they are parsed: so many times as much. The session of one
-more ends, since a client may open any number of them."""
+"""Large frames that were read wait for room before they are parsed. This many times that room may wait. If more waits,
+a session ends, since a client may open any number of sessions."""
 
 SOURCE_PENDING_BYTES_MIN: Final = 64 << 10
-"""What every source may have pending, however much others have: its next frame is read below this."""
+"""Bytes that every source may have pending, however much others have. Below this its next frame is read."""
 
 ANSWERS_PENDING_MAX: Final = 1024
-"""Frames of one session whose answers it has not taken; above this it is not read."""
+"""Frames of one session, by weight, whose answers it has not taken. Above this the session is not read."""
 
 DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
-"""Deliveries handed to the transport at one go: what a session that stops reading leaves there, besides its window. A
-larger single chunk goes alone."""
+"""Bytes of deliveries given to the transport at a time. A session that stops reading leaves this much there, besides
+its window. A single chunk that is larger goes alone."""
 
 UNARY: Final = PlacesLimits(
     places_max=16, places_each_max=4, waiting_max=2_000, waiting_each_max=256, line_s=1.0, served_times=5
 )
-"""Unary calls that are read at a time, in all and of one connection: a request is up to 2.25 MiB, twice while it is
-taken from the transport. Further ones wait, unread: about 20 KB each. Of one connection ten times what a busy client of
-this interface has: for more there are sessions."""
+"""Unary calls that are read at a time, in all and of one connection. A request has up to 2.25 MiB, and is in memory
+twice while it is taken from the transport. Further calls wait, unread, at about 20 KB each. One connection may have ten
+times the calls of a busy client of this interface; sessions are for clients with more."""
 
 UNARY_LARGE_BYTES: Final = 64 << 10
-"""Requests above that size are parsed one after the other, each in a turn of the loop."""
+"""Requests larger than this are parsed one after the other, each in a turn of the loop of its own."""
 
 UNREAD_BYTES: Final = 72 << 10
-"""What the transport takes of a stream that is not read, beyond the message that is asked for: a frame of 64 KiB of
-bodies. With less such frames come with a round trip each (a sixth fewer at 64 KiB, a third at 8). gRPC's own estimate
-lets it grow to megabytes, for each of thousands of calls that wait; in all they are some 11,000, and cost 16 KB
-besides. Where that is too much their connections end (shoal_contract.unread)."""
+"""Bytes that the transport takes of a stream that is not read, beyond the message being read: enough for a frame of
+64 KiB of bodies. With less, each such frame costs a round trip (a sixth fewer frames with 64 KiB, a third with 8).
+gRPC's own estimate would let it grow to megabytes for each of thousands of waiting calls. In all there may be some
+11,000 waiting calls, which cost 16 KB each besides. Where that is too much, their connections end
+(shoal_contract.unread)."""
 
 UNARY_READ_S: Final = 10.0
-"""How long a unary call may take to send its request once it is asked for: 4 MiB at 4 Mbit/s."""
+"""How long a unary call may take to send its request once the node reads it: 4 MiB at 4 Mbit/s."""
 
 UNARY_READ_CROWDED_S: Final = 0.1
-"""The same while others wait for its place: requests come with their call, but for those of more than 64 KiB."""
+"""Replaces UNARY_READ_S while others wait for the place: requests up to 64 KiB arrive together with their call."""
 
 UNARY_WRITE_S: Final = 30.0
 """How long the client of a unary call may take to read its answer."""
 
 UNARY_WRITE_CROWDED_S: Final = 0.5
-"""The same while others wait for what it holds."""
+"""Replaces UNARY_WRITE_S while others wait for what the call holds."""
 
 UNARY_ABORT_S: Final = 0.5
-"""What is left of it then, until it is hung up on: what it holds is counted until it is gone."""
+"""How long the client of such a call then has to read the error before its connection is closed. What the call holds
+counts until then."""
 
 UNARY_WORKED_EACH_MAX: Final = 32
-"""Unary calls of one connection that are read and not answered yet."""
+"""The number of unary calls of one connection that are read and not answered yet."""
 
 UNARY_IN_MEMORY_TIMES: Final = 3
-"""How often a request is in memory while it is worked on: as a message, as a record, in the journal's batch."""
+"""The number of copies of a request in memory while it is worked on: the message, the record, the journal's batch."""
 
 UNARY_WORK_BYTES: Final = 16 << 10
 UNARY_WORKING_BYTES_HIGH: Final = 8 << 20
 UNARY_WORKING_BYTES_MAX: Final = 64 << 20
-"""Requests that are worked on, in all, each counted so much more. Above the first a connection has one at a time; above
-the second no further one is read."""
+"""Bytes of requests that are worked on, in all; UNARY_WORK_BYTES are added for each request. Above
+UNARY_WORKING_BYTES_HIGH a connection has one request at a time; above UNARY_WORKING_BYTES_MAX no further request is
+read."""
 
 UNARY_UNREAD_BYTES_MAX: Final = 8 << 20
-"""Answers of unary calls that are not read yet, in all; above it their clients have less time."""
+"""Bytes of unary calls' answers that are not read yet, in all. Above this their clients have less time."""
 
 UNARY_FIELDS_MAX: Final = 21_000
-"""Fields of a unary request: a chunk's, and a few."""
+"""Fields of a unary request: enough for a chunk, and a few more."""
 
 SESSION_OPEN_S: Final = 10.0
-"""How long a session may take to send its Open: a stream costs 14 KB also while it says nothing."""
+"""How long a session may take to send its Open. A stream costs 14 KB even while it sends nothing."""
 
 SESSION_OPEN_CROWDED_S: Final = 1.0
-"""The same while others wait to be opened. An Open comes with its stream; but a process that opens a thousand sessions
-at once writes it much later, and comes back at once if it is turned away."""
+"""Replaces SESSION_OPEN_S while others wait to be opened. An Open usually arrives with its stream. But a process that
+opens a thousand sessions at once sends it much later, and would reconnect at once if it were refused."""
 
 SESSIONS_OPENING: Final = PlacesLimits(
     places_max=64, places_each_max=2, waiting_max=3_000, waiting_each_max=150, line_s=3.0
 )
-"""Streams whose first frame is read at a time, since the transport may hold a largest request of each; others wait."""
+"""Streams whose first frame is read at a time; others wait. The transport may hold a request of the largest size for
+each."""
 
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
-"""The largest answer to a pull or a describe: what is reserved for it until it is known."""
+"""Bytes of the largest answer to a pull or a describe. This is reserved until the answer's real size is known."""
 
 DESCRIBED_BYTES_MAX: Final = 512
-"""What is told of one queue or key, without its bindings: a name and numbers."""
+"""Bytes of the description of one queue or key without its bindings: a name and numbers."""
 
 BYTES_PER_WEIGHT: Final = 4096
-"""A frame that is kept until it is answered weighs one answer more for so many bytes: 4 MiB of them a session."""
+"""The number of bytes for which a frame that is kept until it is answered weighs one more. So a session has up to 4 MiB
+of such frames."""
 
 OPERATIONS_PER_WEIGHT: Final = 40
-"""A change weighs one answer more for so many operations: refused, each may be answered with some 100 bytes."""
+"""The number of operations for which a change weighs one more: each operation that is refused adds some 100 bytes to
+the answer."""
 
 ANSWERS_HELD_FLOOR_BYTES: Final = 64 << 10
-"""Bytes of answers that a session may leave unread even when their share is full: it is read below this."""
+"""Bytes of answers that a session may leave unread even when the answers' share is full. Below this the session is
+read."""
 
 LARGE_ANSWER_WEIGHT: Final = 128
-"""A pull or a describe counts as so many: an answer of up to 4 MiB each, so a session holds about 32 MiB of them."""
+"""The weight of a pull or a describe. Each answer has up to 4 MiB, so a session holds about 32 MiB of them."""
 
 LOOP_SLICE_MS: Final = 4
-"""How long the loop may apply or read logs before everything else gets its turn."""
+"""How long the loop may apply records or read logs before all other work gets its turn."""
 
 PUMP_SLICE_MS: Final = 0.5
-"""How long the pump works on what can wait, before everything else gets its turn. A frame takes two or three turns of
-the loop to be read: where the pump never rests, a session has so many times this for each."""
+"""How long the pump works before all other work gets its turn; the pump's work can wait. A frame needs two or three
+turns of the loop to be read, so under a busy pump each frame takes two or three times this."""
 
 MEMORY_SLACK_BYTES: Final = 64 << 20
-"""Above what is held though nobody is left to be ended, before sessions are ended again."""
+"""How much the memory may grow before sessions end again, once no session is left that could end and the memory is
+still held."""
 
 MEMORY_LOOK_MS: Final = 100
-"""How often the process looks how much it holds: 0.1 ms each time. In between, clients of one network send 100 MB."""
+"""How often the process checks how much memory it holds, which takes 0.1 ms. In between, the clients on one network can
+send 100 MB."""
 
 MEMORY_HIGH: Final = 1.25
 MEMORY_TOP: Final = 1.5
-"""Above its budget a process ends sessions that consume nothing and were silent for STALLED_SESSION_MS. Above so many
-times the budget it takes no new ones, and a shorter silence ends them, then consumers, too. Its machine should have
-twice the budget (docs/administration.md)."""
+"""Above its memory budget a process ends sessions that consume nothing and were silent for STALLED_SESSION_MS. Above
+MEMORY_HIGH times the budget it takes no new sessions, and a shorter silence ends them; if none is left, it ends
+consumers that were silent for STALLED_SESSION_MS, above MEMORY_TOP times the budget after the shorter silence too. Its
+machine should have twice the budget (docs/administration.md)."""
 
 SILENT_SESSION_MS: Final = 1_000
-"""From a session that is in the middle of a request nothing came for so long."""
+"""The shorter silence (see MEMORY_HIGH): for this time no whole frame came from a session, as when it is in the middle
+of a request."""
 
 SESSIONS_ENDED_PER_LOOK: Final = 32
-"""Ended in one look while the process holds more than its budget, and one more for each request that is too much."""
+"""Sessions ended in one check while the process holds more than its budget, and one more for each largest request by
+which it is over the budget."""
 
 STALLED_SESSION_MS: Final = 10_000
-"""A session whose client has taken nothing for so long is the first to end when deliveries fill their share."""
+"""When deliveries fill their share of memory, sessions whose clients have taken nothing for this time end first."""
 
 STALLED_CROWDED_MS: Final = 500
-"""The same for answers while others wait for their room: a largest one at 16 Mbit/s."""
+"""Replaces STALLED_SESSION_MS for answers while others wait for their room: enough for an answer of the largest size at
+16 Mbit/s."""
 
 STALLED_SMALL_MS: Final = 2_000
-"""The same for sessions that hold less than ANSWERS_HELD_FLOOR_BYTES each, where too many of them do so together."""
+"""Replaces STALLED_SESSION_MS for sessions that hold less than ANSWERS_HELD_FLOOR_BYTES of answers each, but too much
+together."""
 
 ANSWERS_SMALL_PARTS: Final = 4
-"""Such sessions may hold one of so many parts of the answers' share while others wait: what is left of the smallest
-share fits two of the largest answers."""
+"""Such sessions together may hold the answers' share divided by this while others wait. The rest of the smallest share
+has room for two of the largest answers."""
 
 STALLED_SMALL_PER_LOOK: Final = 100
-"""Of them, ended in one look: up to 60 MB a second, and never a loop full of sessions that end."""
+"""Such sessions ended in one check: this frees up to 60 MB a second, and never blocks the loop with ending sessions."""
 
 STEP_WATCH_MS: Final = 1_000
-"""How often the node looks whether a session stands still, and whether a binding was forgotten."""
+"""How often the node checks whether a session is stalled, and whether a binding was forgotten."""
 
 SERVED_STREAMS_PER_LOOK: Final = 500
-"""Bindings looked at then: under 2 ms."""
+"""Bindings checked each time: takes under 2 ms."""
 
 DELTA_ROWS_MAX: Final = 120_000
-"""Rows changed before a checkpoint begins: the journal tail to replay after a crash, and about 60 MB."""
+"""Rows changed before a checkpoint begins. Bounds the journal tail to replay after a crash; takes about 60 MB."""
 
 DELTA_BYTES_MAX: Final = 64 << 20
-"""The same in memory."""
+"""Memory of changed rows, in bytes, before a checkpoint begins."""
 
 DELTA_AGE_MS: Final = 60_000
-"""Changes older than this begin a checkpoint, however few."""
+"""Changes older than this begin a checkpoint, however few they are."""
 
 TAIL_OPERATIONS_MAX: Final = 400_000
-"""Operations journaled above a checkpoint before the next begins: about two seconds of replay."""
+"""Operations journaled after a checkpoint before the next one begins: about two seconds of replay."""
 
 TAIL_BYTES_MAX: Final = 256 << 20
-"""The same in bytes of records."""
+"""Bytes of records journaled after a checkpoint before the next one begins."""
 
 DELTA_STALL_FACTOR: Final = 8
-"""At so many times the maximum, while the checkpointer is still busy, applying waits: memory is bounded."""
+"""Applying waits while the checkpointer is still busy and the delta has this many times its maximum: bounds memory."""
 
 DELTA_TROUBLE_FACTOR: Final = 4
-"""At so many times the maximum, while checkpoints fail, changes are refused: applying has not begun to wait yet."""
+"""Changes are refused while checkpoints fail and the delta has this many times its maximum: applying has not begun to
+wait then."""
 
 ARCHIVE_EVERY_S_DEFAULT: Final = 0
-"""A journal segment is closed for the archive when it is full; 0: not by its age."""
+"""The age at which a journal segment is closed for the archive; 0: segments are closed only when they are full."""
 
 TICK_MS: Final = 20
-"""How often maintenance looks for work: acks to journal, keys to trim, rows to reclaim, leases to end."""
+"""How often maintenance checks for work: acks to journal, keys to trim, rows to reclaim, leases to end."""
 
 SESSIONS_MAX: Final = 50_000
-"""Open sessions and unary calls at a time: file descriptors, and about 50 KB each."""
+"""Open sessions and unary calls at a time. Each costs a file descriptor and about 50 KB."""
 
 OPERATORS_CONNECTIONS_MAX: Final = 500
 """Connections of operators' programs, where they have a server of their own: a cluster's executors, and a few more."""
 
 OPEN_FILES_RESERVE: Final = 1_500
-"""Open files kept for other things than clients' connections: operators', HTTP's, journal, store, its processes. A node
-that cannot open its next journal segment stops."""
+"""Open files reserved for everything but clients' connections: operators' and HTTP connections, journal, store, child
+processes. A node that cannot open its next journal segment stops."""
 
 CHECKPOINT_RETRY_MS: Final = 1_000
-"""Between attempts when the checkpointer died or its disk was full."""
+"""The time between attempts to checkpoint when the checkpointer died or its disk was full."""
 
 ARCHIVE_RETRY_MS: Final = 5_000
-"""Between attempts when the archive's volume is full or gone: the journal grows meanwhile, serving goes on."""
+"""The time between attempts when the archive's volume is full or gone. Meanwhile the journal grows, serving goes on."""
 
 LEASE_S: Final = 10
-"""A node silent for so long is gone: long enough for a stall, short enough for a takeover."""
+"""A node that is silent for this time counts as gone: long enough to survive a stall, short enough for a takeover."""
 
 CLAIM_RETRY_MS: Final = 1_000
-"""Between attempts to lead the slice while another node's lease runs or etcd is away."""
+"""The time between attempts to lead the slice while another node's lease runs or etcd is not reachable."""
 
 STOP_S: Final = 2.0
 """How long sessions get to end by themselves when the node stops."""
 
 GC_THRESHOLDS: Final = (10_000, 20, 500)
-"""Allocations before the cyclic collector looks at each generation: few cycles are made, and a look at all stalls."""
+"""Allocations before the cyclic garbage collector checks each generation: few cycles are made, and a check of all
+objects stalls the loop."""
 
 SWITCH_S: Final = 0.0005
-"""How long the loop keeps Python's lock while another thread waits for it: the journal's takes it several times for
-each sync, and everybody's answer waits for that. Python's own 5 ms made it 10 to 30 ms while the loop was busy."""
+"""How long the loop keeps Python's global lock while another thread waits for it. The journal's thread takes the lock
+several times for each sync, and all answers wait for the sync. With Python's default of 5 ms a sync took 10 to 30 ms
+while the loop was busy."""
 
 CHECKPOINT_STOP_S: Final = 60
 """How long a clean stop waits for its checkpoint before it leaves the rest to the journal."""

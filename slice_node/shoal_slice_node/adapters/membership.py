@@ -1,4 +1,5 @@
-"""This node in its cluster: registered in etcd, leading its slice, owning the partitions that the map gives it."""
+"""Makes this node a member of its cluster: registers it in etcd, leads its slice, and owns the partitions that the map
+assigns to the slice."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ async def lead_slice(
 ) -> tuple[Registration, SliceRecord]:
     """Registers the node and claims its slice with `data`; waits while another node's lease still runs, and for etcd.
 
-    One registration is kept over all attempts, and ended if none succeeds. `on_loss` is called only once the slice is
-    led. Raises Conflict for what waiting does not mend, and what etcd's client raises for good.
+    All attempts share one registration, which ends if none succeeds. `on_loss` is called only for a loss after this
+    node became the leader. Raises Conflict where waiting does not help, and what etcd's client raises for good.
     """
     candidate = _Candidate(client, cluster, record, on_loss)
     told = ""
@@ -47,7 +48,8 @@ async def lead_slice(
 
 
 class _Candidate:
-    """A node that would lead its slice: its registration, made anew only if its lease was lost."""
+    """Tries to make a node the leader of its slice. Keeps its registration, and makes a new one only if the lease was
+    lost."""
 
     def __init__(self, client: EtcdClient, cluster: str, record: NodeRecord, on_loss: Callable[[], None]) -> None:
         self._client = client
@@ -58,7 +60,7 @@ class _Candidate:
         self._leads = False
 
     async def claim(self, data: ClaimedData) -> tuple[Registration, SliceRecord]:
-        """Tries once. Raises Conflict, Fenced, and what etcd's client raises."""
+        """Tries once to claim the slice. Raises Conflict, Fenced, and what etcd's client raises."""
         registration = await self._registered()
         try:
             claimed = await claim_slice_leadership(self._client, self._cluster, self._record.slice, registration, data)
@@ -71,7 +73,7 @@ class _Candidate:
         return registration, claimed
 
     async def end(self) -> None:
-        """Withdraws the registration, if there is one. Its loss is then told to nobody."""
+        """Withdraws the registration, if there is one. Its loss is then not reported."""
         if self._registration is not None:
             ended, self._registration = self._registration, None
             await ended.end()
@@ -91,7 +93,7 @@ class _Candidate:
 
 
 def owned_bytes(partition_map: PartitionMap, slice_name: str) -> bytes:
-    """One byte a partition: 1 owned."""
+    """Returns one byte for each partition: 1 if the slice owns it, else 0."""
     owned = bytearray(partition_map.partitions)
     for partition in partition_map.partitions_of(slice_name):
         owned[partition] = 1
@@ -99,9 +101,9 @@ def owned_bytes(partition_map: PartitionMap, slice_name: str) -> bytes:
 
 
 async def follow(client: EtcdClient, cluster: str, slice_name: str, broker: Broker, known: asyncio.Event) -> None:
-    """Keeps the broker's partitions as the map has them; until cancelled. Sets `known` once the broker has a map.
+    """Keeps the broker's partitions equal to the map's, until it is cancelled. Sets `known` once the broker has a map.
 
-    Raises Fenced when etcd's record of the slice is not this leader's any more: then another may lead already.
+    Raises Fenced when etcd's record of the slice is no longer this leader's: another node may lead already.
     """
     async with aclosing(watch_cluster(client, cluster)) as views:
         async for view in views:

@@ -1,4 +1,5 @@
-"""A slice's figures in Prometheus's text form: one value each, labelled with slice and node; none by key."""
+"""Shows a slice's figures in Prometheus's text format. Each has one value, labelled with slice and node; there are none
+for single keys."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ ARCHIVE_COUNTERS: tuple[tuple[str, str, ArchiveValue], ...] = (
 
 
 class SliceMetrics(Collector):
-    """Values are taken when they are asked for. Before the slice serves there are only those of the process."""
+    """Collects values when Prometheus requests them. Before the slice serves, there are only those of the process."""
 
     def __init__(self) -> None:
         self.figures: Figures | None = None
@@ -132,7 +133,7 @@ def _shares(labels: tuple[str, str], found: FiguresResponse) -> Iterator[Metric]
 
 
 def _refusals(labels: tuple[str, str], found: FiguresResponse) -> Metric:
-    """Every code from the start, so that a rate begins at 0."""
+    """Returns the refusals by error code. Every code is there from the start, so that each rate begins at 0."""
     counts = dict.fromkeys(_CODES, 0) | {entry.code: entry.count for entry in found.refused}
     refusals = CounterMetricFamily(PREFIX + REFUSALS[0], REFUSALS[1], labels=("slice", "node", "error"))
     for code, count in counts.items():

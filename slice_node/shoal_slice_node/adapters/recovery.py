@@ -1,7 +1,7 @@
-"""What a start finds in a node's folder: whose data it is, and the state that checkpoint and journal give together.
+"""Recovers a node's data at its start: finds out whose data it is, and builds the state from checkpoint and journal.
 
 Belongs here: looking before anything is changed, opening, replaying in steps. Not here: whether the node may serve it
-(admission.py), what records do (core).
+(slice_data), what records do (core).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What lies in a folder. `identity` None: it does not say whose it is."""
+    """Describes the data found in a folder. `identity`: whose data it is; None: the data does not say."""
 
     identity: DataIdentity | None
     checkpoint_lsn: int
@@ -40,7 +40,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """`replayed`: how many records the checkpoint did not have."""
+    """Holds the recovered parts of a node. `replayed`: the number of records that the checkpoint did not have."""
 
     store: Store
     journal: Journal
@@ -48,15 +48,15 @@ class Recovered:
     replayed: int
 
     async def close(self) -> None:
-        """Where no broker comes to take it over."""
+        """Closes journal and store; for the case that no broker takes them over."""
         await asyncio.to_thread(self.journal.close)
         await self.store.close()
 
 
 def look(folder: Path) -> Found | None:
-    """Whose data a node's folder holds; None: there is none. Changes nothing.
+    """Returns whose data a node's folder holds; None: it holds none. Changes nothing.
 
-    Raises Conflict where store and journal say different things, Corrupt, Malformed.
+    Raises Conflict where store and journal name different identities, Corrupt, Malformed.
     """
     store, journal = folder / STORE_FOLDER, folder / JOURNAL_FOLDER
     said: dict[str, bytes] = {}
@@ -83,7 +83,7 @@ def look(folder: Path) -> Found | None:
 
 
 def standalone_identity(found: Found | None, slice_name: str, node: str) -> DataIdentity:
-    """The identity with which a node that runs alone goes on. Raises Conflict for data of a cluster, or of another
+    """Returns the identity with which a standalone node goes on. Raises Conflict for data of a cluster, or of another
     slice."""
     if found is None or found.identity is None:
         return DataIdentity("", slice_name, node, uuid4().hex)
@@ -103,7 +103,8 @@ def _shown(identity: bytes) -> str:
 async def recover(
     folder: Path, identity: DataIdentity | None = None, delta_rows_max: int = DELTA_ROWS_MAX
 ) -> Recovered:
-    """Opens what the folder holds, or makes it, of this identity; then replays the journal above the checkpoint.
+    """Opens the folder's store and journal, or makes them with this identity; then replays the journal above the
+    checkpoint.
 
     Raises Conflict (another process has the folder), Corrupt, ResourceExhausted.
     """
@@ -120,8 +121,8 @@ async def recover(
 
 
 async def _replay(replica: Replica, store: Store, journal: Journal) -> int:
-    """Applies what the checkpoint does not have, LOOP_SLICE_MS at a time. Only a tail beyond all bounds is checkpointed
-    on the way: else the first checkpoint can wait until the node serves."""
+    """Applies the records that the checkpoint does not have, LOOP_SLICE_MS at a time. Returns their number. Only an
+    oversized tail is checkpointed during replay; otherwise the first checkpoint waits until the node serves."""
     began = turn_began = time.perf_counter()
     state, replayed = replica.state, 0
     for record in journal.records(store.checkpoint_lsn + 1):

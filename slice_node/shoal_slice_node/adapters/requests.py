@@ -1,4 +1,4 @@
-"""How sessions and unary calls ask a broker: changes, and work in turns, with room for its answer."""
+"""Submits the requests of sessions and unary calls to a broker: changes, and work in turns with room for its answer."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def submit_change(
     answer: Answered,
     large_bytes: int = 0,
 ) -> None:
-    """Journals and applies a change; its answer comes once that is durable. `checked`: the same, parsed. `large_bytes`:
-    what it has of the room of large frames.
+    """Journals and applies a change. `answer` is called once the change is durable and applied. `checked`: the parsed
+    form of `data`. `large_bytes`: the bytes that it holds in the room of large frames.
 
     Raises ResourceExhausted while the slice takes no changes.
     """
@@ -65,9 +65,10 @@ def submit_work(
     on_reserved: Callable[[Reservation], bool] | None = None,
     answer_bytes: int = LARGE_ANSWER_BYTES,
 ) -> None:
-    """Does `work` in turns, after all that its source submitted before is applied, and one after the other; answers
-    with what it returns. `on_reserved`: it begins when there is room for an answer of `answer_bytes`, is told
-    of that, and says whether somebody still waits for it."""
+    """Does `work` in turns, and answers with its result. It begins after everything that its source submitted before is
+    applied; the work of one source is done one piece after the other. With `on_reserved` it begins only when there is
+    room for an answer of `answer_bytes`: `on_reserved` then gets the reservation, and returns whether the answer is
+    still wanted."""
 
     def begin() -> None:
         broker.add_work(source, work(), done)
@@ -98,7 +99,7 @@ def submit_work(
 
 
 def described_bytes(request: wire.Describe) -> int:
-    """The largest answer to it."""
+    """Returns the size of the largest answer to `request`, in bytes."""
     if request.bindings:
         return LARGE_ANSWER_BYTES
     return min(LARGE_ANSWER_BYTES, DESCRIBED_BYTES_MAX * (1 + len(request.queues) + len(request.keys)))

@@ -1,6 +1,7 @@
-"""The node's gRPC servers: one for clients, and, if it is given a place of its own, one for administration and bulk.
+"""Runs the node's gRPC servers: one for clients and, if it has an address of its own, one for administration and bulk.
 
-Whoever may reach the second may do everything: it is for operators' programs, and behind a network policy of its own.
+Every program that can reach the second server may do everything. It is for operators' programs, behind a network
+policy of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ TRANSPORT = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", UNREAD_
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """`address`, `admin_address`: where clients and operators reach this node; the same without a place of its own."""
+    """Holds the node's servers. `address`, `admin_address`: where clients and operators reach this node; both are equal
+    if administration has no address of its own."""
 
     clients: grpc.aio.Server
     operators: grpc.aio.Server
@@ -43,7 +45,7 @@ class Servers:
 
     @classmethod
     def listen(cls, address: str, advertise: str, admin_address: str, admin_advertise: str) -> Servers:
-        """Raises OSError if an address cannot be listened on."""
+        """Returns servers that listen on these addresses. Raises OSError if they cannot listen on one."""
         room = _connections_max()
         clients = _new_server(room)
         listened = grpc_server.listen(clients, address)
@@ -56,7 +58,7 @@ class Servers:
         return cls(clients, operators, advertise or listened, admin_advertise or admin_listened, ports)
 
     def add(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
-        """Adds the services, before `start`."""
+        """Adds the services; called before `start`."""
         broker.watch.unread.ports = self.ports
 
         def answers_waited_for() -> bool:
@@ -74,7 +76,7 @@ class Servers:
             await server.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Ends every call; what is under way has `grace_s`."""
+        """Ends every call; calls that are under way have `grace_s` to finish."""
         for server in {self.clients, self.operators}:
             await server.stop(grace_s)
 
@@ -85,7 +87,8 @@ def _new_server(connections_max: int) -> grpc.aio.Server:
 
 
 def _connections_max() -> int:
-    """As many as the process may have files for, beside those that it must open itself: half of few."""
+    """Returns how many connections the process has open files for, besides the files that it must open itself. Where
+    only few files are allowed, half of them are for connections. At most SESSIONS_MAX."""
     files = raise_open_files()
     room = max(files - OPEN_FILES_RESERVE, files // 2)
     if room < SESSIONS_MAX:

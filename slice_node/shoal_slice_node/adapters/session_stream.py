@@ -1,7 +1,7 @@
-"""One session: a bidirectional stream of frames in, answers and deliveries out.
+"""Serves one session: a bidirectional stream that brings frames in, and answers and deliveries out.
 
-The reader stops when the broker has enough to do of this session or the client takes no answers; the writer merges what
-is ready. A client that sends no more and still reads gets every answer that it is owed.
+The reader pauses while too much of this session is pending, or the client does not take its answers. The writer merges
+what is ready. A client that sends no more and still reads gets all answers that are still owed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class SessionStream:
-    """`serve` runs until the client leaves, or the slice ends the session."""
+    """Serves one session. `serve` runs until the client leaves, or the slice ends the session."""
 
     def __init__(self, broker: Broker, context: Context, opened: wire.Open) -> None:
         self._broker = broker
@@ -50,7 +50,7 @@ class SessionStream:
         self._wake = asyncio.Event()
         self._answers = Answers(broker.answers, self._wake.set)
         self._ended = asyncio.Event()
-        """The slice ends the session, whatever its writer waits for."""
+        """Is set when the slice ends the session, whatever its writer waits for."""
         self._session = broker.open_session(opened.window_bytes, context.peer(), self._wake.set, self._ended.set)
         self._source = Source(context.peer(), self._session.number)
 
@@ -72,7 +72,7 @@ class SessionStream:
                     if task.done():
                         task.result()
         except ShoalError as error:
-            self._close()  # Before: gRPC ends the call only once the client has read what is being written.
+            self._close()  # First, since gRPC ends the call only once the client has read what is being written.
             await abort(self._context, error)
         finally:
             self._close()
@@ -84,7 +84,8 @@ class SessionStream:
             self._answers.close()
 
     async def _read(self) -> None:
-        """Raises Malformed, TooLarge: a frame that cannot be told from another ends the session."""
+        """Reads frames until the client sends no more. Raises Malformed, TooLarge: a frame that cannot be parsed ends
+        the session."""
         context, commit, connection = self._context, self._broker.commit, self._context.peer()
         while True:
             data = await context.read()
@@ -108,8 +109,8 @@ class SessionStream:
             await commit.room(connection)
 
     def _take(self, data: bytes, large_bytes: int) -> int:
-        """Begins what a frame asks for. Returns what it does not need any more of the room of large frames. Raises
-        Malformed, TooLarge."""
+        """Begins what a frame requests. Returns how many of its bytes in the room of large frames can be freed now.
+        Raises Malformed, TooLarge."""
         request = parse_request(data)
         weight = _weight(request, len(data))
         self._answers.expect(weight)
@@ -150,7 +151,8 @@ class SessionStream:
         return large_bytes
 
     def _change(self, request: wire.SessionRequest, weight: int, large_bytes: int) -> None:
-        """Weighs as much as its answer may: each operation may be refused, with a text."""
+        """Submits a change. Its weight grows with its operations: each may be refused with a text, so the answer may
+        grow too."""
         checked = parse_change(request.change)
         head = ChangeHead(self._producer, request.sequence, request.settled)
         more = checked.operations // OPERATIONS_PER_WEIGHT
@@ -177,7 +179,8 @@ class SessionStream:
         broker.after_event()
 
     async def _write(self) -> None:
-        """Raises what the slice ends the session with."""
+        """Writes answers and deliveries until all are written and no more will come. Raises Fenced once the lease may
+        be over."""
         session, context, broker = self._session, self._context, self._broker
         while True:
             if self._reading_ended and not (self._answers.owed or session.to_send):
@@ -201,7 +204,7 @@ class SessionStream:
                     broker.after_event()
 
     def _response(self) -> tuple[wire.SessionResponse, int]:
-        """What is ready, up to one response's size; and the memory of its deliveries."""
+        """Returns a response with what is ready, up to a response's size, and the memory of its deliveries in bytes."""
         response, session = wire.SessionResponse(), self._session
         room = self._answers.take(response, RESPONSE_BYTES_MAX)
         response.resets.extend(session.resets[:RESETS_PER_RESPONSE_MAX])
@@ -214,8 +217,9 @@ class SessionStream:
 
 
 def _weight(request: wire.SessionRequest, size_bytes: int) -> int:
-    """What is pending of a change is counted in bytes elsewhere; other frames are kept until they are answered. What a
-    change may be answered comes on top."""
+    """Returns the weight of a frame among the answers that a session is owed. A change weighs 1: its pending bytes are
+    counted elsewhere, and more for a long answer is added later. Other frames are kept in memory until they are
+    answered, so their weight grows with their size."""
     kind = request.WhichOneof("frame")
     if kind == "change":
         return 1
@@ -223,7 +227,7 @@ def _weight(request: wire.SessionRequest, size_bytes: int) -> int:
 
 
 def check_open(data: bytes) -> wire.Open:
-    """Raises Malformed unless this is a proper first frame."""
+    """Returns the Open of a session's first frame. Raises Malformed if it is not a valid one."""
     request = parse_request(data)
     if request.WhichOneof("frame") != "open":
         raise Malformed("a session begins with an Open frame")

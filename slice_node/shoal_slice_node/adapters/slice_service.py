@@ -1,4 +1,5 @@
-"""gRPC's side of a slice: sessions, and unary calls for simple clients. Foreign errors become typed ones here."""
+"""Serves SliceService over gRPC: sessions, and unary calls for simple clients. Translates foreign errors to typed
+ones."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ SERVICE = "shoal.v1.SliceService"
 
 
 class SliceService:
-    """All unary calls share one session of the broker: what they pull is leased. Calls of one connection are one source
-    of the commit loop."""
+    """Serves sessions and unary calls. All unary calls share one session of the broker; the messages that they pull are
+    leased. Calls of one connection are one source of the commit loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -142,7 +143,8 @@ class SliceService:
     async def _change(
         self, call: Call, step: wire.Step, head: ChangeHead = _UNNUMBERED
     ) -> tuple[wire.StepOutcome, Sequence[int]]:
-        """Raises what the slice refuses it with."""
+        """Submits one step as a change. Returns its outcome, and how many queues are live for each publish. Raises the
+        error with which the slice refuses it."""
         data = wire.Change(steps=[step]).SerializeToString()
         source, checked = Source(call.peer, call.peer), parse_change(data)
         answer = await self._ask(
@@ -156,7 +158,7 @@ class SliceService:
     async def _read(
         self, call: Call, work: Callable[[], Work[wire.Answer]], answer_bytes: int = LARGE_ANSWER_BYTES
     ) -> wire.Answer:
-        """What it reserves is kept until the client has the answer."""
+        """Does `work` and returns its answer. The room reserved for the answer is kept until the client has it."""
         source = Source(call.peer, call.peer)
         reservation = await self._broker.answers.reserved(source.connection, answer_bytes)
         call.held.callback(reservation.release)
@@ -181,7 +183,8 @@ class SliceService:
 
 
 def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:
-    """To be added to a server. Requests come as bytes: what they would cost to parse is known first."""
+    """Returns the handlers of SliceService, to be added to a server. They get requests as bytes, so that the cost of
+    parsing is known before."""
     service = SliceService(broker)
     methods = {
         "Declare": Unary(wire.DeclareRequest, service.declare),

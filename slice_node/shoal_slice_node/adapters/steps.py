@@ -1,6 +1,6 @@
-"""How long steps of work hold the event loop: the longest of the last minute, for figures and alerts.
+"""Measures how long steps of work block the event loop: the longest step of the last minute, for figures and alerts.
 
-Two halves of half a minute each: a look always sees between 30 and 60 s.
+The minute has two halves of 30 s, so the figure always covers the last 30 to 60 s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from shoal_slice_node.adapters.limits import STEPS_WATCHED_S
 
 
 class StepWatch:
-    """`done` at the end of each step."""
+    """Keeps the longest step. `done` is called at the end of each step."""
 
     __slots__ = ("_before_s", "_half_ends_s", "_now_s")
 
@@ -21,7 +21,7 @@ class StepWatch:
         self._half_ends_s = 0.0
 
     def done(self, began: float) -> None:
-        """A step that began at this time.perf_counter() ends now."""
+        """Records a step that began at `began`, a value of time.perf_counter(), and ends now."""
         now = time.perf_counter()
         if now > self._half_ends_s:
             self._turn_over(now)

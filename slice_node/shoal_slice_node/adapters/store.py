@@ -1,8 +1,8 @@
-"""The store: one folder with a checkpoint, the delta over it, and the process that brings the one into the other.
+"""The store: one folder with a checkpoint, the delta over it, and the process that writes the delta to the checkpoint.
 
 Belongs here: their common life. Not here: the journal (journal_files), when to freeze (its owner knows the LSN).
-The store is right at every moment of a crash: its LSN and its rows are of one LMDB transaction; the journal above that
-LSN gives back the delta.
+The store is right after a crash at any moment: its LSN and its rows are written in one LMDB transaction, and the
+journal above that LSN restores the delta.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _log = logging.getLogger(__name__)
 
 
 class Store:
-    """Use from one event loop. `tables` is the delta: synchronous, for the core."""
+    """Keeps a checkpoint with the delta over it. Use it from one event loop. `tables` is the delta: synchronous, for
+    the core."""
 
     def __init__(
         self, folder: Path, lock_fd: int, checkpointer: Checkpointer, base: LmdbBase, delta_rows_max: int
@@ -40,14 +41,14 @@ class Store:
         self.tables = Delta(base)
         self.checkpoint_lsn = base.lsn
         self.checkpoint_ms = int((folder / DATA_FILE).stat().st_mtime * 1000)
-        """When it was committed, by the machine's clock."""
+        """The Unix time at which the checkpoint was committed, in milliseconds, by this machine's clock."""
         self.delta_rows_max = delta_rows_max
 
     @classmethod
     async def open(cls, folder: Path, delta_rows_max: int = DELTA_ROWS_MAX, identity: bytes = b"") -> Store:
-        """Makes the folder and an empty store of this identity if there is none; with so many rows changed its owner
-        should freeze the delta. Raises Conflict (another process has it, another format), Corrupt,
-        ResourceExhausted."""
+        """Opens the store in `folder`; makes the folder and an empty store of this identity if there is none.
+        `delta_rows_max`: the number of changed rows at which the store's owner should freeze the delta. Raises Conflict
+        (another process has it, or it has another format), Corrupt, ResourceExhausted."""
         lock_fd = await lock_folder(folder)
         try:
             checkpointer = await Checkpointer.start(folder, lock_fd, identity)
@@ -63,22 +64,22 @@ class Store:
 
     @property
     def delta_rows(self) -> int:
-        """Rows changed since the last freeze."""
+        """The number of rows changed since the last freeze."""
         return self.tables.rows_active
 
     @property
     def delta_bytes(self) -> int:
-        """Memory they take, about."""
+        """The approximate memory of the rows changed since the last freeze, in bytes."""
         return self.tables.bytes_active
 
     @property
     def disk_bytes(self) -> int:
-        """Of the checkpoint, as allocated."""
+        """The disk space allocated for the checkpoint, in bytes."""
         return (self._folder / DATA_FILE).stat().st_blocks * 512
 
     @property
     def disk_free_bytes(self) -> int:
-        """What this process may still write on the store's file system."""
+        """The number of bytes that this process may still write on the store's file system."""
         found = os.statvfs(self._folder)
         return found.f_bavail * found.f_frsize
 
@@ -88,20 +89,21 @@ class Store:
 
     @property
     def freezing(self) -> bool:
-        """From `freeze` until `checkpoint` has returned."""
+        """Whether a delta is frozen: True from `freeze` until `checkpoint` has returned."""
         return self._frozen_lsn is not None
 
     def freeze(self, lsn: int) -> None:
-        """The delta holds everything up to `lsn`, and nothing above. O(1). Not while `freezing`."""
+        """Freezes the delta, which must hold everything up to `lsn` and nothing above. O(1). Not to be called while
+        `freezing`."""
         assert not self.freezing, "the last frozen delta is not checkpointed yet"
         assert lsn >= self.checkpoint_lsn
         self.tables.freeze()
         self._frozen_lsn = lsn
 
     async def checkpoint(self) -> dict[str, Any]:
-        """Writes the frozen delta; figures. Other work goes on meanwhile. Raises Unavailable if the checkpointer died,
-        ResourceExhausted, Corrupt: then nothing has changed, and calling again sends the same delta again (to a
-        fresh checkpointer if need be)."""
+        """Writes the frozen delta and returns figures. Other work goes on meanwhile. Raises Unavailable if the
+        checkpointer died, ResourceExhausted, Corrupt: then nothing has changed, and the next call sends the same delta
+        again (to a new checkpointer if needed)."""
         assert self._frozen_lsn is not None, "nothing is frozen"
         if self._checkpointer.dead:
             await self._checkpointer.close()
@@ -119,15 +121,17 @@ class Store:
         return figures
 
     def warm(self) -> None:
-        """After a start: the checkpoint is read into the page cache ahead of its rows. Blocks: call it in a thread."""
+        """Reads the checkpoint into the page cache after a start, before its rows are needed. Blocks: call it in a
+        thread."""
         self._base.warm()
 
     def let_go_of_memory(self) -> int:
-        """When idle: what was read of the checkpoint leaves the resident memory (not the page cache). Bytes freed."""
+        """Removes the checkpoint's pages from the resident memory of an idle node (the page cache keeps them). Returns
+        the bytes freed."""
         return self._base.let_go_of_memory()
 
     async def close(self) -> None:
-        """Without a checkpoint: what is in the delta is in the journal."""
+        """Closes the store without a checkpoint: the journal has everything that is in the delta."""
         self._base.close()
         await self._checkpointer.close()
         os.close(self._lock_fd)

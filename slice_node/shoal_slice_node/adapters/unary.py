@@ -1,11 +1,11 @@
-"""Unary calls under admission: their requests are read only when there is room for them, and parsed in bounded time.
+"""Serves unary calls under admission: reads their requests only when there is room, and parses them in bounded time.
 
-gRPC reads the request of a unary call before its handler runs, whatever its size and number. On the wire a unary call
-is a stream of one message; served as such its message stays in the transport, behind flow control, until it is asked
-for. So 600 calls of 1 MB at once cost 600 small contexts, not 600 MB.
+gRPC reads the request of a unary call before its handler runs, whatever its size, and however many calls there are. On
+the wire a unary call is a stream of one message. Served as a stream, its message stays in the transport, held back by
+flow control, until the handler reads it. So 600 calls of 1 MB at once cost 600 small contexts, not 600 MB.
 
-Belongs here: reading, parsing, errors, writing. Not here: who is next (admission), what the calls do (slice_service,
-admin_service).
+Belongs here: reading, parsing, errors, writing. Not here: which call is next (admission), what the calls do
+(slice_service, admin_service).
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ _FLAT: Shape = {}
 
 
 class Call(NamedTuple):
-    """What a method is told of its call. `peer`: the client's connection. `held`: what is let go of once the client has
-    the answer, or cannot have it any more."""
+    """Describes a call to its method. `peer`: the client's connection. `held`: callbacks that run once the client has
+    the answer, or cannot get it any more."""
 
     peer: str
     held: ExitStack
 
 
 class Unary(NamedTuple):
-    """One method: how its request is parsed, what answers it. `shape`: messages within the request, for the count."""
+    """Describes one method: how its request is parsed, and the function that answers it. `shape`: the messages within
+    the request, for counting its fields."""
 
     request: type[Message]
     answer: Callable[[Any, Call], Awaitable[Message]]
@@ -58,7 +59,7 @@ class Unary(NamedTuple):
 
 
 def unary_handlers(service: str, methods: Mapping[str, Unary], admission: Admission) -> grpc.GenericRpcHandler:
-    """To be added to a server."""
+    """Returns the handler of a service's unary methods, to be added to a server."""
     handlers = {name: _handler(method, admission) for name, method in methods.items()}
     return grpc.method_handlers_generic_handler(service, handlers)
 
@@ -87,7 +88,7 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
 
 
 async def _parsed(method: Unary, data: bytes, admission: Admission) -> Any:
-    """Raises Malformed, TooLarge."""
+    """Parses a request; a large one in a turn of the loop of its own. Raises Malformed, TooLarge."""
     if len(data) <= UNARY_LARGE_BYTES:
         return parse(method.request, data, method.shape)
     async with admission.parsing:
@@ -96,7 +97,8 @@ async def _parsed(method: Unary, data: bytes, admission: Admission) -> Any:
 
 
 async def _read(context: Context, admission: Admission) -> bytes:
-    """Raises Malformed, DeadlineExceeded if the client takes too long to send it, ResourceExhausted if others wait."""
+    """Reads the request. Raises Malformed if there is none; if the client takes too long to send it, DeadlineExceeded,
+    or ResourceExhausted while others wait."""
     async with admission.patience.waiting(context.peer(), "sent"):
         data = await context.read()
     if data is grpc.aio.EOF:
@@ -106,7 +108,7 @@ async def _read(context: Context, admission: Admission) -> bytes:
 
 
 async def _write(data: bytes, context: Context, admission: Admission) -> None:
-    """Ends the call if the client takes too long to read it, sooner where others wait."""
+    """Writes the answer. Ends the call if the client takes too long to read it, sooner where others wait."""
     try:
         async with _patience(lambda: admission.crowded_by_answers):
             await send_headers(context)
@@ -118,7 +120,8 @@ async def _write(data: bytes, context: Context, admission: Admission) -> None:
 
 @asynccontextmanager
 async def _patience(crowded: Callable[[], bool]) -> AsyncIterator[None]:
-    """Bounds how long an answer is written. Raises DeadlineExceeded: no place is waited for, but what it holds."""
+    """Bounds how long an answer is written. Raises DeadlineExceeded, also where others wait: the call has no place any
+    more, and others wait only for the memory that it holds."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     looking: asyncio.TimerHandle
@@ -142,7 +145,7 @@ async def _patience(crowded: Callable[[], bool]) -> AsyncIterator[None]:
 
 
 def parse(form: type[Request], data: bytes, shape: Shape) -> Request:
-    """Raises Malformed, TooLarge."""
+    """Parses a request, after counting the fields of a large one. Raises Malformed, TooLarge."""
     if len(data) > PARSED_AT_ONCE_BYTES_MAX and count_fields(data, shape, UNARY_FIELDS_MAX) > UNARY_FIELDS_MAX:
         raise TooLarge(
             f"request of {len(data)} bytes has more than {UNARY_FIELDS_MAX} fields",
@@ -157,8 +160,8 @@ def parse(form: type[Request], data: bytes, shape: Shape) -> Request:
 
 
 def _without_padding(request: Request, size_bytes: int) -> Request:
-    """A message keeps fields that it does not know, for as long as it lives: where they are most of it, it is made anew
-    without them."""
+    """Returns the request; a large one without its unknown fields, which a message keeps as long as it lives. Where
+    they were more than half of its bytes, the request is made anew, so that their memory is freed."""
     if size_bytes <= PARSED_AT_ONCE_BYTES_MAX:
         return request
     request.DiscardUnknownFields()

@@ -1,4 +1,4 @@
-"""Looks, every second, at what must never be: a session that stands still while memory is short, a silent binding."""
+"""Checks, every second, for what must not be: a stalled session while memory is short, or a silent binding."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ _log = logging.getLogger(__name__)
 
 
 class Watchman:
-    """`memory_bytes`: the process's budget; `own_bytes`: what it holds.
+    """Watches the node's memory, sessions and bindings. `memory_bytes`: the process's memory budget. `own_bytes`:
+    returns how much it holds.
 
-    `memory_short`: the process holds much more, and takes no new session. `silent`: bindings found that nothing would
-    have served, since the start: always 0, or a defect."""
+    `memory_short`: the error that refuses new sessions while the process holds much more than its budget; else None.
+    `silent`: the number of bindings found since the start that would never have been served; anything but 0 is a
+    defect."""
 
     def __init__(
         self,
@@ -57,7 +59,8 @@ class Watchman:
         self._own_bytes = own_bytes
         self._short_since_ms = steady_ms()
         self._let_be_bytes = 0
-        """Held for so long that no session can be what holds it: new ones are taken up to there."""
+        """The bytes up to which new sessions are taken although they are above the budget: so much was held for so long
+        that no session can be the cause."""
         self.memory_short: ShoalError | None = None
         self.unread = Unread()
         self.guard = MemoryGuard(self.unread, memory_bytes, int(MEMORY_HIGH * memory_bytes), own_bytes)
@@ -67,7 +70,7 @@ class Watchman:
         self.silent = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watches until it is cancelled."""
         self.guard.start()
         try:
             await self._watch()
@@ -80,14 +83,14 @@ class Watchman:
                 await asyncio.sleep(MEMORY_LOOK_MS / 1000)
                 self.guard_memory()
                 self.guard_answers()
-            await self._between_records.wait()  # The last wait: what follows looks into tables and dispatch.
+            await self._between_records.wait()  # No wait may follow: the next lines read tables and dispatch.
             self._tell(self._writers.end_stalled(self._dispatcher.shares.deliveries))
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))
             self.look()
 
     def guard_answers(self) -> None:
-        """A session that does not read its answers ends soon while others wait for their room: first those that hold
-        much, then those that hold little each and too much together."""
+        """Ends sessions that do not read their answers while others wait for room: first those that hold much, then
+        those that each hold little, but too much together."""
         waiting = self._answers.waiting
         share, needed_bytes = self._answers.share, LARGE_ANSWER_BYTES * max(1, waiting)
         for_ms = STALLED_CROWDED_MS if waiting else STALLED_SESSION_MS
@@ -102,9 +105,10 @@ class Watchman:
             _log.warning("session %d ends: %s", session.number, session.ended_by)
 
     def guard_memory(self) -> None:
-        """The last resort, for what no share counts: frames that clients began to send and do not end. The more is
-        held, the shorter the silence that ends a session. Where nobody is left to be ended, what is held is let be: a
-        memory that the C library cannot give back must not lock all out."""
+        """Ends silent sessions while the process holds more than its budget. This is the last resort, for memory that
+        no share counts: frames that clients began to send and do not finish. The more is held, the shorter the silence
+        that ends a session. If no session is left that could end, the bound is raised to what is held: memory that the
+        C library cannot give back must not lock out all clients."""
         held_bytes, now_ms = self._own_bytes(), steady_ms()
         ended = 0
         if held_bytes > self._memory_bytes:
@@ -134,7 +138,7 @@ class Watchman:
         )
 
     def _end_silent(self, held_bytes: int, error: ShoalError) -> int:
-        """How many sessions end."""
+        """Ends silent sessions with `error`. Returns how many it ended."""
         count = SESSIONS_ENDED_PER_LOOK + (held_bytes - self._memory_bytes) // REQUEST_BYTES_MAX
         over = held_bytes / self._memory_bytes
         for_ms = STALLED_SESSION_MS if over <= MEMORY_HIGH else SILENT_SESSION_MS
@@ -145,7 +149,8 @@ class Watchman:
         return ended
 
     def look(self) -> None:
-        """At the next few feeds. Large ones are left out: looking at them would hold the loop."""
+        """Checks the next few feeds for silent bindings, and serves those. Leaves out large feeds: they would block the
+        loop."""
         for silent in silent_streams(self._dispatcher, self._next_feeds()):
             self.silent += 1
             _log.error("a binding of queue %s would have stayed silent: %s", silent.feed.name.hex(), silent.reason)

@@ -1,7 +1,7 @@
-"""The sessions' streams: how each is woken when there is something to send, and since when each has been writing.
+"""Keeps the sessions' streams: how each is woken when there is something to send, and since when each is writing.
 
-A transport takes what is written when its client reads. A session that stands still at that holds memory, and is the
-first to end when memory is short.
+A transport takes a response only when its client reads. A session that is stalled while writing holds memory, and ends
+first when memory is short.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shoal_slice_node.core.dispatch.shares import Share
 
 
 class Writers:
-    """Of sessions that clients have open."""
+    """Keeps the streams of the sessions that clients have open, and ends silent or stalled sessions."""
 
     def __init__(self) -> None:
         self.sessions: dict[int, Session] = {}
@@ -34,19 +34,19 @@ class Writers:
         self._enders: dict[int, Callable[[], None]] = {}
         self._connections: dict[int, Hashable] = {}
         self._heard: OrderedDict[Session, int] = OrderedDict()
-        """Session -> when a whole frame of it came last, steady_ms; the longest ago first."""
+        """Maps a session to the time (steady_ms) of its last whole frame; the oldest first."""
         self._writing: dict[Session, int] = {}
-        """Session -> since when, steady_ms; in the order in which they began."""
+        """Maps a session that is writing to the time (steady_ms) when it began; the oldest first."""
         self._answers_bytes: dict[Session, Callable[[], int]] = {}
-        """The same sessions -> bytes of their answers: what is being written, and what waits behind it."""
+        """Maps the same sessions to functions that return the bytes of their answers, being written or waiting."""
 
     def __len__(self) -> int:
-        """How many streams are open."""
+        """Returns the number of open streams."""
         return len(self._wakers)
 
     def open(self, session: Session, connection: Hashable, wake: Callable[[], None], end: Callable[[], None]) -> None:
-        """`connection`: the client's, which other sessions may share. `end`: to be called when the session has an
-        `ended_by`."""
+        """Adds a session's stream. `connection`: the client's, which other sessions may share. `wake` is called when
+        there is something to send. `end` is called when the session has an `ended_by`."""
         self.sessions[session.number] = session
         self._connections[session.number] = connection
         self.heard(session)
@@ -60,7 +60,7 @@ class Writers:
         self.ended(session)
 
     def wake(self, dirty: dict[int, Session]) -> None:
-        """Tells these sessions' streams, and empties `dirty`."""
+        """Wakes the streams of these sessions, and empties `dirty`."""
         for number, session in dirty.items():
             waker = self._wakers.get(number)
             if waker is not None:
@@ -70,14 +70,14 @@ class Writers:
         dirty.clear()
 
     def heard(self, session: Session) -> None:
-        """A whole frame of it came, or it opened."""
+        """Records that a whole frame of the session came, or that it opened."""
         self._heard[session] = steady_ms()
         self._heard.move_to_end(session)
 
     def end_silent(self, count: int, error: ShoalError, for_ms: int, consumers: bool) -> int:
-        """Ends up to so many sessions from which nothing whole came `for_ms`, those that opened last first: who was
-        there before something went wrong did not cause it. Returns how many. `consumers`: also those that have a queue
-        attached."""
+        """Ends up to `count` sessions that sent no whole frame for `for_ms`. Those that opened last end first, since
+        sessions that were there before the trouble did not cause it. Returns how many it ended. `consumers`: ends also
+        sessions that have a queue attached."""
         until_ms = steady_ms() - for_ms
         silent = takewhile(lambda one: self._heard[one] <= until_ms, self._heard)
         may_end = (one for one in silent if one.ended_by is None and (consumers or not one.attachments))
@@ -88,18 +88,20 @@ class Writers:
         return len(chosen)
 
     def began(self, session: Session, answers_bytes: Callable[[], int]) -> None:
-        """A response is on its way to the transport. `answers_bytes`: of the session's answers that are not taken."""
+        """Records that the session begins to write a response. `answers_bytes` returns the bytes of its answers that
+        are not taken."""
         self._writing[session] = steady_ms()
         self._answers_bytes[session] = answers_bytes
 
     def ended(self, session: Session) -> None:
-        """The transport has it."""
+        """Records that the transport has taken the response."""
         self._writing.pop(session, None)
         self._answers_bytes.pop(session, None)
 
     def end_stalled(self, share: Share, needed_bytes: int = 0, for_ms: int = STALLED_SESSION_MS) -> list[Session]:
-        """Ends sessions until a share that is full would not be: of those that stood still `for_ms`, who holds most of
-        it first. Returns them. `needed_bytes`: of the answers' share, which is full when less is free."""
+        """Ends sessions until the share will not be full any more: those that were stalled for `for_ms`, the one that
+        holds most of the share first. Returns them. `needed_bytes`: given for the answers' share, which counts as full
+        when less than this is free."""
         lacking_bytes = max(1, needed_bytes) - share.left_bytes
         if lacking_bytes <= 0:
             return []
@@ -110,7 +112,7 @@ class Writers:
             for session in stalled
             if session.ended_by is None
         }
-        least_bytes = ANSWERS_HELD_FLOOR_BYTES if needed_bytes else 1  # Who holds less is not why others wait.
+        least_bytes = ANSWERS_HELD_FLOOR_BYTES if needed_bytes else 1  # Others do not wait because of sessions below.
         ended: list[Session] = []
         for session in sorted(holds, key=lambda one: holds[one], reverse=True):
             if lacking_bytes <= 0 or holds[session] < least_bytes:
@@ -121,12 +123,12 @@ class Writers:
         return ended
 
     def end_stalled_small(self, share: Share, needed_bytes: int) -> list[Session]:
-        """Ends sessions that hold few bytes of answers each, where `needed_bytes` of the answers' share are not free,
-        and will not be when the sessions that hold much have ended. Returns those that end.
+        """Ends sessions that each hold few bytes of answers, where `needed_bytes` of the answers' share are not free,
+        and will not be free when the sessions that hold much have ended. Returns those that it ended.
 
-        Only those that stood still for STALLED_SMALL_MS, and only until together they hold no more than a part of the
-        share; those of the connection that holds most come first. So a session that rests with a few bytes is let be,
-        whatever others hold."""
+        It ends only sessions that were stalled for STALLED_SMALL_MS, and only until such sessions together hold no more
+        than 1/ANSWERS_SMALL_PARTS of the share. Those of the connection that holds most end first. So a session that
+        pauses with a few bytes is left alone, whatever others hold."""
         lacking_bytes = needed_bytes - share.left_bytes
         if lacking_bytes <= 0:
             return []
@@ -136,7 +138,7 @@ class Writers:
         for session, since_ms in self._writing.items():
             held_bytes = self._answers_bytes[session]()
             if session.ended_by is not None or held_bytes >= ANSWERS_HELD_FLOOR_BYTES:
-                lacking_bytes -= held_bytes  # It is about to be free.
+                lacking_bytes -= held_bytes  # These bytes will be free soon.
             elif since_ms <= until_ms:
                 holds[session] = held_bytes
                 by_connection[self._connections[session.number]] += held_bytes

@@ -1,1 +1,1 @@
-"""Processes beside the node's: the checkpointer, and one for each snapshot; and how they are spoken with."""
+"""Runs the processes beside the node's: the checkpointer, and one for each snapshot; and talks with them."""

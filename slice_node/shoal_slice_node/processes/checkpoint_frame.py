@@ -1,12 +1,13 @@
-"""How broker and checkpointer talk: `marshal` in frames (child_frame) over one socket pair, request and answer.
+"""Encodes what broker and checkpointer send each other: `marshal` in frames (child_frame) over one socket pair.
 
     broker -> checkpointer    (shape, table, list)           a piece
                               ("commit", "", [lsn])          the end of the delta
     checkpointer -> broker    ("ready", 0, {})               at its start
                               ("done", lsn, figures)         the delta is on disk
-                              ("failed", error class, text)  nothing of it is
+                              ("failed", error class, text)  nothing of the delta is on disk
 
-`marshal` is as fast as it gets for lists of bytes; both ends are the same interpreter and one is the other's child.
+The broker sends requests, the checkpointer answers them. `marshal` is the fastest way for lists of bytes; it is safe
+since both ends run the same interpreter, and one is the other's child.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def encode_frame(value: tuple[Any, ...]) -> bytes:
 
 
 async def read_frame(reader: StreamReader) -> tuple[Any, ...]:
-    """Raises IncompleteReadError when the other end is gone."""
+    """Reads one message. Raises IncompleteReadError when the other end is gone."""
     _, data = await child_frame.read_frame(reader)
     frame: tuple[Any, ...] = marshal.loads(data)
     return frame
 
 
 def receive_frame(connection: socket) -> tuple[Any, ...] | None:
-    """The blocking form; None when the other end is gone."""
+    """Reads one message, blocking; None when the other end is gone."""
     found = child_frame.receive_frame(connection)
     return None if found is None else marshal.loads(found[1])

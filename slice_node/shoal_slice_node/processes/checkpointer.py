@@ -1,7 +1,7 @@
-"""The broker's end of the checkpointer process: starts it, sends it a frozen delta, learns how it went.
+"""The broker's end of the checkpointer process: starts the process, sends it a frozen delta, and gets its answer.
 
 Belongs here: the process and its socket. Not here: what it does (checkpointer_process), when (store).
-Started with exec, never by fork alone: a forked broker would share its threads' locks and its memory.
+The process is started with exec, never by fork alone: a forked broker would share its threads' locks and its memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from shoal_slice_node.processes.limits import CHECKPOINTER_ANSWER_S_MAX
 
 
 class Checkpointer:
-    """A running checkpointer of one folder. After an Unavailable it is dead: start another, send the delta again."""
+    """Controls the checkpointer process of one folder. After an Unavailable the process is dead: start another one and
+    send the delta again."""
 
     def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._process = process
@@ -30,8 +31,8 @@ class Checkpointer:
 
     @classmethod
     async def start(cls, folder: Path, lock_fd: int, identity: bytes = b"") -> Checkpointer:
-        """Makes a store of this identity in `folder` if there is none. Raises Conflict, Corrupt, ResourceExhausted,
-        Unavailable."""
+        """Starts a checkpointer, which makes a store of this identity in `folder` if there is none. Raises Conflict,
+        Corrupt, ResourceExhausted, Unavailable."""
         arguments = [str(folder), CHILD_SOCKET, str(lock_fd), "greet", identity.decode()]
         process, ours = await start_child("shoal_slice_node.processes.checkpointer_process", arguments, (lock_fd,))
         reader, writer = await asyncio.open_connection(sock=ours)
@@ -53,15 +54,16 @@ class Checkpointer:
 
     @property
     def ending(self) -> str:
-        """How it ended, as the end of a sentence."""
+        """Says how the process ended, as the end of a sentence."""
         code = self._process.returncode
         if code is None:
             return f"process {self.pid} does not answer"
         return f"process {self.pid} ended " + (f"by signal {-code}" if code < 0 else f"with status {code}")
 
     async def write(self, pieces: Iterator[Piece], lsn: int) -> dict[str, Any]:
-        """Sends all pieces, waits for the commit; figures. The loop gets its turn after each piece, and none is made
-        before the one before it is on its way. Raises Unavailable (it died), ResourceExhausted, Corrupt."""
+        """Sends all pieces, waits for the commit, and returns figures. Other tasks get their turn after each piece; a
+        piece is made only when the one before it has been sent. Raises Unavailable (the process died),
+        ResourceExhausted, Corrupt."""
         try:
             for piece in pieces:
                 self._writer.write(encode_frame(piece))
@@ -90,7 +92,7 @@ class Checkpointer:
         return Unavailable(f"the checkpointer {self.ending}", subject="checkpointer")
 
     async def kill(self) -> None:
-        """At once; a commit under way counts as a crash, which LMDB outlives."""
+        """Kills the process at once. For a commit under way this is like a crash, which LMDB survives."""
         if self._process.returncode is None:
             try:
                 self._process.kill()
@@ -99,6 +101,6 @@ class Checkpointer:
         await self.close()
 
     async def close(self) -> None:
-        """It ends by itself when its socket closes. Waits for it."""
+        """Closes the socket and waits for the process, which then ends by itself."""
         self._writer.close()
         await self._process.wait()

@@ -2,10 +2,10 @@
 
     python -P -m shoal_slice_node.processes.checkpointer_process FOLDER SOCKET_FD LOCK_FD greet|quiet IDENTITY
 
-It ends when the broker's end of the socket closes, after a commit under way. It holds the folder's lock with its
-broker: a successor of a killed broker cannot start before this one has ended. Checkpoints that follow each other share
-one mapping of the file: mapping pages again costs more than reading them. At rest it lets go of the mapping, and if it
-is still large starts itself anew in place (execv): same process, same sockets, empty heap.
+It ends when the broker's end of the socket closes, after a commit under way. It shares the folder's lock with its
+broker, so the successor of a killed broker cannot start before this process has ended. Consecutive checkpoints share
+one mapping of the file, since mapping pages again costs more than reading them. When idle it lets go of the mapping
+and, if it is still large, starts itself anew in place (execv): same process, same sockets, empty heap.
 
 Belongs here: the loop. Not here: writing (storage/checkpoint_writer), the frames (processes/checkpoint_frame).
 """
@@ -29,7 +29,7 @@ from shoal_slice_node.storage.mapped_memory import resident_bytes, resident_byte
 
 
 class Gone(Exception):
-    """The broker is."""
+    """Raised when the broker has closed its end of the socket."""
 
 
 def main(arguments: list[str]) -> None:
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
 
 
 class _Kept:
-    """The writer, open from one checkpoint to the next."""
+    """Keeps the writer open from one checkpoint to the next."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,7 +72,7 @@ class _Kept:
 
 
 def _greeting(folder: Path, identity: bytes) -> bytes:
-    """`identity`: for a store that has to be made."""
+    """Returns the first frame for the broker: ready, or failed. `identity`: for a store that has to be made."""
     try:
         CheckpointWriter(folder, identity).close()
     except ShoalError as error:
@@ -81,7 +81,7 @@ def _greeting(folder: Path, identity: bytes) -> bytes:
 
 
 def _checkpoint(kept: _Kept, connection: socket) -> bytes:
-    """One delta, received and written; the answer."""
+    """Receives one delta and writes it. Returns the answer for the broker. Raises Gone."""
     pieces: list[Piece] = []
     for piece in _pieces(connection):
         pieces.append(piece)
@@ -95,7 +95,7 @@ def _checkpoint(kept: _Kept, connection: socket) -> bytes:
 
 
 def _pieces(connection: socket) -> Iterator[Any]:
-    """Up to and with the commit."""
+    """Yields the pieces of one delta, up to and including the commit frame. Raises Gone."""
     while True:
         frame = receive_frame(connection)
         if frame is None:

@@ -1,7 +1,7 @@
 """Starts a child process of the broker with a socket to it: the checkpointer, and snapshot processes.
 
-Started with exec, never by fork alone: a forked broker would share its threads' locks and its memory. The working
-folder is not on its path (`-P`): a file in it may have the name of a module.
+A child is started with exec, never by fork alone: a forked broker would share its threads' locks and its memory. The
+working folder is not on the child's module path (`-P`), since a file there may have the name of a module.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from socket import socket, socketpair
 from typing import Final
 
 CHILD_SOCKET: Final = "SOCKET_FD"
-"""Among a child's arguments: where the number of its end of the socket goes."""
+"""A placeholder in a child's arguments: it is replaced by the file descriptor of the child's end of the socket."""
 
 
 async def start_child(module: str, arguments: Sequence[str], pass_fds: Sequence[int] = ()) -> tuple[Process, socket]:
-    """Returns the process and the broker's end of the socket."""
+    """Starts a child. Returns the process and the broker's end of the socket."""
     ours, theirs = socketpair()
     numbered = [str(theirs.fileno()) if argument == CHILD_SOCKET else argument for argument in arguments]
     try:

@@ -1,11 +1,11 @@
-"""Frames between the broker and a child process, over one socket pair.
+"""Defines the frames between the broker and a child process, over one socket pair.
 
 kind u8 | length u32 little-endian | bytes
 
-DATA    what the two talk about: to a snapshot process a VerifyRequest, from it an ExportResponse or a
-        VerifyResponse, serialized; between broker and checkpointer see checkpoint_frame
-END     nothing: no more to come
-ERROR   a serialized Error, from the child; nothing follows
+DATA    a serialized message: to a snapshot process a VerifyRequest, from it an ExportResponse or a VerifyResponse;
+        for broker and checkpointer see checkpoint_frame
+END     empty: no more frames follow
+ERROR   a serialized Error from the child; no more frames follow
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def encode_frame(kind: int, data: bytes = b"") -> bytes:
 
 
 async def read_frame(reader: StreamReader) -> tuple[int, bytes]:
-    """Raises IncompleteReadError when the other end is gone."""
+    """Reads one frame: its kind and its bytes. Raises IncompleteReadError when the other end is gone."""
     kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     return kind, await reader.readexactly(length)
 
 
 def receive_frame(connection: socket) -> tuple[int, bytes] | None:
-    """The blocking form; None when the other end is gone. Takes not a byte more than the frame."""
+    """Reads one frame, blocking; None when the other end is gone. Reads no byte beyond the frame."""
     head = connection.recv(_HEAD.size, MSG_WAITALL)
     if len(head) < _HEAD.size:
         return None

@@ -1,6 +1,6 @@
-"""The broker's end of a snapshot process: starts it, hands it requests, gets its messages, sees to its end.
+"""The broker's end of a snapshot process: starts it, sends it requests, receives its messages, and ends it.
 
-Belongs here: the process and its socket. Not here: what it does (snapshot_process), who asks (bulk_service).
+Belongs here: the process and its socket. Not here: what it does (snapshot_process), its caller (bulk_service).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shoal_slice_node.processes.limits import SNAPSHOT_END_S_MAX
 
 
 class Snapshot:
-    """One running snapshot process of the store in `folder`. Close it in `finally`."""
+    """Controls one snapshot process of a store. Close it in `finally`."""
 
     def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._process = process
@@ -25,14 +25,14 @@ class Snapshot:
 
     @classmethod
     async def start(cls, folder: Path, mode: str) -> Snapshot:
-        """`mode`: export or verify."""
+        """Starts a snapshot process of the store in `folder`. `mode`: export or verify."""
         arguments = [str(folder), CHILD_SOCKET, mode]
         process, ours = await start_child("shoal_slice_node.processes.snapshot_process", arguments)
         reader, writer = await asyncio.open_connection(sock=ours)
         return cls(process, reader, writer)
 
     async def send(self, request: bytes) -> None:
-        """A serialized message. If the process is gone, `receive` says so."""
+        """Sends a serialized message. If the process is gone, `receive` raises that."""
         try:
             self._writer.write(encode_frame(DATA, request))
             await self._writer.drain()
@@ -40,7 +40,7 @@ class Snapshot:
             pass
 
     async def no_more(self) -> None:
-        """After the last `send`."""
+        """Tells the process that no more messages follow; called after the last `send`."""
         try:
             self._writer.write(encode_frame(END))
             await self._writer.drain()
@@ -48,7 +48,8 @@ class Snapshot:
             pass
 
     async def receive(self) -> bytes | None:
-        """The next serialized message; None: that was all. Raises what the process raised; Unavailable if it died."""
+        """Returns the next serialized message; None: there are no more. Raises the process's error; Unavailable if it
+        died."""
         try:
             kind, data = await read_frame(self._reader)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -58,7 +59,8 @@ class Snapshot:
         return None if kind == END else data
 
     async def close(self) -> None:
-        """It notices and ends by itself: only so does it give back its place among LMDB's readers at once."""
+        """Closes the socket and waits for the process to end by itself: only then does it free its LMDB reader slot at
+        once. Kills it after SNAPSHOT_END_S_MAX."""
         self._writer.close()
         try:
             await asyncio.wait_for(self._process.wait(), SNAPSHOT_END_S_MAX)

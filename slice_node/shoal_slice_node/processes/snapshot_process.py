@@ -2,8 +2,8 @@
 
     python -m shoal_slice_node.processes.snapshot_process FOLDER SOCKET_FD export|verify
 
-A process, so that a walk over millions of rows takes nothing from the broker's loop. It only reads, and ends when the
-broker's end of the socket closes.
+It is a separate process, so that a walk over millions of rows does not slow down the broker's loop. It only reads, and
+ends when the broker's end of the socket closes.
 
 Belongs here: the loop. Not here: what a membership is (core/apply/memberships), the frames (processes/child_frame).
 """
@@ -47,7 +47,7 @@ def _export(base: LmdbBase, connection: socket) -> None:
 
 
 def _verify(base: LmdbBase, connection: socket) -> None:
-    """Raises Malformed, TooLarge."""
+    """Verifies each chunk that the broker sends. Raises Malformed, TooLarge."""
     verifier = Verifier(Delta(base), base.lsn)
     while (frame := receive_frame(connection)) is not None and frame[0] == DATA:
         request = wire.VerifyRequest.FromString(frame[1])

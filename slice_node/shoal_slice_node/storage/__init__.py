@@ -1,1 +1,1 @@
-"""Files of a slice: journal, store, archive; and what is done with them while no node runs."""
+"""Reads and writes a slice's files: journal, store, archive; also checks and repairs them while no node runs."""

@@ -1,14 +1,15 @@
-"""The archive: a folder, on any file system, that closed journal segments go to before the journal lets go of them.
+"""Puts closed journal segments into the archive, a folder on any file system, before the journal releases them.
 
     <archive>/<slice>/<node>/<first lsn, 16 hex digits>.journal      whole segments, as they were in the journal
-                             <the same>.journal.partial              under way, or left by a crash: read by nobody
+                             <the same>.journal.partial              under way, or left by a crash: never read
 
-Why it survives a crash at any point: a segment is complete and synced under its other name before a rename gives it its
-own, and the journal releases it only after that and the folder's sync. Repeating a step is doing it once: a closed
-segment never changes, and one that is there is known by its size. The last segment of a clean stop is copied, since a
-crash before its release would have the next start write on in it; it is then archived again, longer.
+Why it survives a crash at any point: a segment is complete and synced under its partial name before a rename gives it
+its final name. The journal releases the segment only after that rename and a sync of the folder. Repeating a step has
+the same result as doing it once: a closed segment never changes, and an archived one is recognized by its size. The
+last segment of a clean stop is copied, not linked: if a crash comes before its release, the next start writes on in it,
+and it is then archived again, longer.
 
-Belongs here: one segment's way. Not here: when, and what follows a failure (archiving).
+Belongs here: archiving one segment. Not here: when, and what follows a failure (archiving).
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EML
 
 
 class Archive:
-    """`folder`: of one node. Blocks: use it in one thread, not the loop's."""
+    """Archives one node's segments in `folder`. Blocks: use it in one thread, not the loop's."""
 
     def __init__(self, folder: Path, files: Files | None = None) -> None:
         self.folder = folder
         self._files = files or DiskFiles()
 
     def put(self, path: Path, sound_bytes: int | None = None) -> None:
-        """A closed segment: on disk in the archive when this returns, by a link where that can be. `sound_bytes`: copy
-        only so much, of a segment that the journal may yet write on in.
+        """Archives a closed segment, by a link where possible. It is on disk in the archive when this returns.
+        `sound_bytes`: copies only so many bytes, for a segment that the journal may still write to.
 
         Raises ResourceExhausted (no space there), Unavailable (gone, not writable, ...): nothing has changed then.
         """
@@ -53,7 +54,7 @@ class Archive:
             there = files.read(to)
             self._check_same_life(data, there, to)
             if sound_bytes is None and len(there) == len(data):
-                files.sync_folder(self.folder)  # A crash may have come before this.
+                files.sync_folder(self.folder)  # A crash may have prevented this sync before.
                 return
         if partial.name in names:
             files.remove(partial)
@@ -64,7 +65,8 @@ class Archive:
 
     @staticmethod
     def _check_same_life(data: bytes, there: bytes, path: Path) -> None:
-        """A segment's head is its own: another one of the same name is of another life of the slice. Raises OSError."""
+        """Checks that two segments of one name have the same head. Each segment's head is unique, so another head means
+        another life of the slice. Raises OSError."""
         ours, theirs = read_head(data), read_head(there)
         if ours is not None and theirs is not None and ours.nonce != theirs.nonce:
             raise FileExistsError(

@@ -1,10 +1,11 @@
 """Writes one frozen delta into LMDB: all tables in key order, in one transaction together with its LSN.
 
-Why a crash at any point is harmless: LMDB commits by writing new pages, syncing, then one meta page, syncing. Before
-that the store is the previous checkpoint, after it the new one, each with its own LSN; the journal has the rest.
-Writing the same delta twice is writing it once: puts and deletes say what is, not what changes.
+Why a crash at any point is harmless: LMDB commits by writing new pages and syncing them, then writing one meta page and
+syncing it. Before that the store is the previous checkpoint, after it the new one, each with its own LSN; the journal
+has the rest. Writing the same delta twice gives the same result as once: puts and deletes state the new value, not a
+change.
 
-Belongs here: pieces to rows on disk. Not here: how pieces travel (checkpointer_process).
+Belongs here: writing pieces as rows on disk. Not here: how pieces are sent (checkpointer_process).
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ CANDIDATES = "reclaim"
 
 
 class CheckpointWriter:
-    """The owner of the write environment of `folder`; makes a store of this identity where there is none. Raises
-    Conflict, Corrupt."""
+    """Owns the write environment of `folder`; makes a store of this identity where there is none. Raises Conflict,
+    Corrupt."""
 
     def __init__(self, folder: Path, identity: bytes = b"") -> None:
         self._folder = folder
         self._environment = environment = open_environment(folder, readonly=False)
         try:
             with errors_translated(folder):
-                environment.reader_check()  # a killed reader would hold on to its old pages for good
+                environment.reader_check()  # else a killed reader would keep its old pages from reuse for good
                 with environment.begin(write=True) as transaction:
                     self._tables = self._open(transaction, identity)
         except BaseException:
@@ -59,7 +60,7 @@ class CheckpointWriter:
             raise
 
     def _open(self, transaction: Any, identity: bytes) -> dict[str, Any]:
-        """All tables. A store that has to be made is made as a whole: a kill before the commit leaves nothing."""
+        """Opens all tables. A new store is made in one transaction: a kill before its commit leaves nothing."""
         found = read_format(self._environment, transaction, self._folder)
         if found is not None:
             check_format(found, self._folder)
@@ -75,8 +76,8 @@ class CheckpointWriter:
         self._environment.close()
 
     def write(self, pieces: Iterable[Piece], lsn: int) -> dict[str, Any]:
-        """All of `pieces`, or nothing. Returns figures: rows, seconds of writing and of the commit, and `emptied`:
-        rows put into `reclaim` for groups that lost their last member.
+        """Writes all of `pieces`, or nothing. Returns figures: `fields` written, the seconds of writing (`write_s`) and
+        of the commit (`commit_s`), and `emptied`: rows put into `reclaim` for groups that lost their last member.
         Raises ResourceExhausted, Corrupt."""
         started = perf_counter()
         gathered: dict[tuple[str, str], list[Any]] = defaultdict(list)
@@ -133,7 +134,8 @@ class CheckpointWriter:
 
 
 def _put_sorted(cursor: Any, items: list[tuple[bytes, bytes]]) -> None:
-    """What lies beyond the table's end is appended: that fills pages, where splits would leave them half empty."""
+    """Puts sorted rows into a table. Rows beyond the table's end are appended, which fills pages; inserting them would
+    split pages and leave them half empty."""
     end = bisect_right(items, cursor.key(), key=itemgetter(0)) if cursor.last() else 0
     cursor.putmulti(items[:end])
     cursor.putmulti(items[end:], append=True)

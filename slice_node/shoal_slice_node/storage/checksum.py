@@ -1,6 +1,7 @@
-"""A checksum over all rows of a slice's tables: the same wherever they say the same, whatever files hold them.
+"""Computes a checksum over all rows of a slice's tables. Equal contents give equal checksums, whatever files hold them.
 
-Left out is what depends on a node's checkpoints: hints for background work, and sums that are saved with each of them.
+It leaves out rows that depend on a node's checkpoints: hints for background work, and totals saved with each
+checkpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _DIGEST_BYTES = 16
 
 
 def checksum_of(tables: Tables, count: Callable[[Iterable[bytes]], Iterator[bytes]] = iter) -> str:
-    """Returns 32 hex digits. `count` is given every part that is summed, and gives it back."""
+    """Returns the checksum as 32 hex digits. All parts that are summed pass through `count`, which may count them."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     for part in count(_parts(tables)):
         digest.update(len(part).to_bytes(4, "big"))

@@ -1,4 +1,4 @@
-"""The names of what lies in a node's data folder, once."""
+"""Names the files and folders in a node's data folder, in one place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 STORE_FOLDER: Final = "store"
 JOURNAL_FOLDER: Final = "journal"
 OWNER_FILE: Final = "owner"
-"""In the store's folder: the lock of the process that has it, and its pid."""
+"""The lock file in the store's folder. It holds the pid of the process that has the store open."""
 
 REPAIR_FOLDER: Final = "repair"
-"""Files as they were before an operator's repair, in a folder for each."""
+"""Keeps files as they were before an operator's repair, in one folder for each repair."""

@@ -1,7 +1,7 @@
-"""The few file operations that the journal is made of, as an interface: the disk, or a disk that fails in a test.
+"""Defines the few file operations that the journal needs, as an interface: the disk, or a disk that fails in a test.
 
-Belongs here: open, write, sync, name. Not here: what is written. Errors are OSError, as the system gives them; whoever
-calls knows what they mean.
+Belongs here: open, write, sync, name. Not here: what is written. Errors are OSError, as the system raises them; the
+callers know what they mean.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from typing import Protocol, cast
 
 
 class File(Protocol):
-    """Open for writing at positions."""
+    """Writes to an open file at given positions."""
 
     def write_at(self, position: int, data: bytes) -> None:
-        """All of `data`, or OSError with some of it written."""
+        """Writes all of `data`. Raises OSError; a part may be written then."""
 
     def allocate(self, size_bytes: int) -> None:
-        """Space on disk for so many bytes, or OSError(ENOSPC)."""
+        """Reserves space on disk for so many bytes. Raises OSError(ENOSPC)."""
 
     def sync(self) -> None:
-        """What was written survives a power loss. After an error nobody knows what does; it must not be repeated."""
+        """Makes everything written so far survive a power loss. After an error it is unknown what survives, and `sync`
+        must not be repeated."""
 
     def close(self) -> None: ...
 
 
 class Files(Protocol):
-    """A file system. What happens to names survives a power loss after `sync_folder`."""
+    """Gives access to a file system. Changes of names survive a power loss once `sync_folder` has returned."""
 
     def make_folder(self, folder: Path) -> None: ...
 
@@ -37,15 +38,16 @@ class Files(Protocol):
     def read(self, path: Path) -> bytes: ...
 
     def create(self, path: Path) -> File:
-        """A new file. FileExistsError if there is one."""
+        """Creates a new file. Raises FileExistsError if it exists."""
 
     def open(self, path: Path) -> File: ...
 
     def rename(self, path: Path, to: Path) -> None:
-        """Within one file system. Replaces `to`."""
+        """Renames a file within one file system. Replaces `to`."""
 
     def link(self, path: Path, to: Path) -> None:
-        """A second name for the same file. FileExistsError; other OSErrors where the file systems cannot."""
+        """Gives the same file a second name. Raises FileExistsError if `to` exists; another OSError where the file
+        systems cannot do it."""
 
     def remove(self, path: Path) -> None: ...
 
@@ -53,14 +55,14 @@ class Files(Protocol):
 
 
 class DiskFile:
-    """See File."""
+    """Writes to a file on disk. See File."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def write_at(self, position: int, data: bytes) -> None:
         written = os.pwrite(self._fd, data, position)
-        while written < len(data):  # a signal, or a disk that is nearly full
+        while written < len(data):  # after a signal, or on a disk that is nearly full
             written += os.pwrite(self._fd, data[written:], position + written)
 
     def allocate(self, size_bytes: int) -> None:
@@ -74,7 +76,7 @@ class DiskFile:
 
 
 class DiskFiles:
-    """See Files."""
+    """Gives access to the disk's file system. See Files."""
 
     def make_folder(self, folder: Path) -> None:
         if not folder.is_dir():
@@ -85,8 +87,9 @@ class DiskFiles:
         return [entry.name for entry in folder.iterdir()]
 
     def read(self, path: Path) -> bytes:
-        """Mapped: no copy, and no fresh memory to fill (a third of a replay's time, measured). As `bytes` to its users:
-        length, slices, find and struct.unpack_from are the same."""
+        """Returns the file as a memory map, which needs no copy and no fresh memory to fill (that was a third of a
+        replay's time, measured). Callers use it as `bytes`: length, slices, find and struct.unpack_from are the
+        same."""
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return b""

@@ -1,6 +1,7 @@
-"""One owner per folder: an flock on the file `owner`, which holds the owner's pid. flock(2) ends with the process.
+"""Gives a folder one owner: an flock on the file `owner`, which holds the owner's pid. flock(2) ends with the process.
 
-The checkpointer inherits the lock, so it also waits out the last commit of a killed broker.
+The checkpointer inherits the lock. So after a broker was killed, the folder stays locked until its checkpointer's last
+commit has ended.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from shoal_slice_node.storage.limits import LOCK_RETRY_S, LOCK_WAIT_S_MAX
 
 
 async def lock_folder(folder: Path) -> int:
-    """Makes the folder. A file descriptor; closing it (in every process that inherited it) unlocks.
+    """Makes and locks the folder. Returns a file descriptor; closing it (in every process that inherited it) unlocks.
 
-    Raises Conflict with the owner's pid. If the owner is dead, its checkpointer is not yet: waits for that, up to
+    Raises Conflict with the owner's pid. If the owner is dead but its checkpointer is not yet, waits for that, up to
     LOCK_WAIT_S_MAX."""
     fd = _open(folder)
     until = monotonic() + LOCK_WAIT_S_MAX
@@ -39,7 +40,8 @@ async def lock_folder(folder: Path) -> int:
 
 
 def _open(folder: Path) -> int:
-    """Raises Conflict for a folder of another user, who could put a link in our way."""
+    """Makes the folder and opens its lock file. Raises Conflict for a folder of another user, who could place a link
+    there."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.geteuid():
         raise Conflict(f"{folder} belongs to user {folder.stat().st_uid}, not to {os.geteuid()}", subject=str(folder))

@@ -1,18 +1,19 @@
-"""The journal of a slice: append, replay, release. Every change is here before it is anywhere else.
+"""Writes the journal of a slice: append, replay, release. Every change is in the journal before it is anywhere else.
 
 Why it survives a crash at any point:
-- append: a batch is acknowledged after its fdatasync. Torn by a power loss, it is cut at start-up, whole or in part.
+- append: a batch is acknowledged after its fdatasync. A batch torn by a power loss is cut at start-up, whole or in
+  part.
 - rotation: the next segment is made ahead under another name, zeroed and synced; a rename and a folder sync put it in
-  its place before its first batch. Until then the journal ends in the old one.
-- start-up: what follows the tail is zeroed and synced before anything is appended, so that no old record can ever
-  be taken for a new one. What a killed process wrote but did not sync is synced before it is believed.
-- release: oldest first, so that what is left is always without a gap.
-- a failed fdatasync: the kernel may have dropped the pages and calls them clean, so trying again proves nothing
+  its place before its first batch. Until then the journal ends in the old segment.
+- start-up: the bytes after the tail are zeroed and synced before anything is appended, so that no old record can ever
+  be mistaken for a new one. Records that a killed process wrote but did not sync are synced before they are used.
+- release: the oldest segment goes first, so that the remaining ones never have a gap.
+- a failed fdatasync: the kernel may have dropped the pages and marked them clean, so trying again proves nothing
   (Rebello et al., Can Applications Recover from fsync Failures?, USENIX ATC 2020). The journal stops. A restart writes
-  the last batch again before it syncs: what was only in the page cache is then on disk, or the sync fails.
+  the last batch again before it syncs: data that was only in the page cache is then on disk, or the sync fails.
 
-Belongs here: writing, and one thread's use of it. Not here: reading (journal_reader), bytes (journal_segment), batching
-and threads of its callers. `append`, `release` and `close` block: call them from one thread at a time, not the loop's.
+Belongs here: writing, for one thread. Not here: reading (journal_reader), bytes (journal_segment), batching and threads
+of its callers. `append`, `release` and `close` block: call them from one thread at a time, not the loop's.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _log = logging.getLogger(__name__)
 
 
 class Journal:
-    """`next_lsn`: of the next record; everything below it is on disk. `identity`: of the data, as the journal's heads
-    have it, b"" if they have none."""
+    """Writes one slice's journal. `next_lsn`: the LSN of the next record; everything below it is on disk. `identity`:
+    the data's, as in the heads of the segments; b"" if they have none."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Journal:
         self._segment_bytes = segment_bytes
         self._background = background
         self._prepared: Future[bytes] | None = None
-        """The next segment's nonce, from an eighth of this one on."""
+        """The nonce of the next segment, which is made ahead once an eighth of this one is filled."""
         self._nonce = b""
         self._failed: ShoalError | None = None
         self._file: File
@@ -83,9 +84,9 @@ class Journal:
         background: Executor | None = None,
         identity: bytes = b"",
     ) -> Journal:
-        """Makes an empty journal if there is none and the checkpoint needs none; cuts a torn tail. `identity`: for new
-        segments, where the journal has none yet. Raises Corrupt for damage, and when it does not reach the checkpoint
-        without a gap; ResourceExhausted."""
+        """Opens the journal and cuts a torn tail; makes an empty journal if there is none and the checkpoint needs
+        none. `identity`: for new segments, if the journal has none yet. Raises Corrupt for damage, or if the journal
+        does not reach the checkpoint without a gap; ResourceExhausted."""
         files = files or DiskFiles()
         background = background or ThreadPoolExecutor(1, "journal-next-segment")
         try:
@@ -141,7 +142,7 @@ class Journal:
 
     @property
     def first_lsn(self) -> int:
-        """Of the oldest segment kept."""
+        """The first LSN of the oldest segment kept."""
         return self._segments[0].first_lsn
 
     @property
@@ -150,17 +151,18 @@ class Journal:
 
     @property
     def written_bytes(self) -> int:
-        """Of the segments kept; the last one is allocated beyond."""
+        """The bytes written in the segments kept. The last segment has more bytes allocated."""
         return (len(self._segments) - 1) * self._segment_bytes + self._position
 
     @property
     def allocated_bytes(self) -> int:
-        """Of the segments kept, and of the one made ahead."""
+        """The bytes allocated for the segments kept and for the one made ahead."""
         return (len(self._segments) + (self._prepared is not None)) * self._segment_bytes
 
     def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
-        """Whole records, first_lsn to last_lsn; on disk when this returns. Raises ResourceExhausted (no disk space:
-        nothing is appended, try again later), TooLarge, Corrupt (the disk failed: for good)."""
+        """Appends whole records, first_lsn to last_lsn, which are on disk when this returns. Raises ResourceExhausted
+        (no disk space: nothing is appended, try again later), TooLarge, Corrupt (the disk failed; the journal stops for
+        good)."""
         if self._failed is not None:
             raise self._failed
         assert first_lsn == self.next_lsn <= last_lsn, f"LSN {first_lsn}-{last_lsn}; expected {self.next_lsn}"
@@ -187,7 +189,8 @@ class Journal:
         self._position += len(batch)
 
     def _unwrite(self, error: OSError, batch_bytes: int) -> None:
-        """Part of a batch may be there: zeros over it, or the journal stops."""
+        """Overwrites with zeros what may be written of a failed batch. If that fails too, the journal stops. Raises
+        ResourceExhausted, Corrupt."""
         failure = _typed(error, self._segments[-1].path, self._position)
         try:
             if not isinstance(failure, ResourceExhausted):
@@ -198,7 +201,7 @@ class Journal:
         raise failure from error
 
     def _rotate(self) -> None:
-        """The next batch goes into a new segment. All before it has been synced."""
+        """Begins a new segment for the next batch. Everything before it has been synced."""
         nonce = self._made_ahead()
         try:
             old = self._file
@@ -211,8 +214,8 @@ class Journal:
             raise failure from error
 
     def _made_ahead(self) -> bytes:
-        """The nonce of the segment that was made ahead; b"": there is none, or making it failed. There may be room for
-        it by now, so that is tried again."""
+        """Returns the nonce of the segment that was made ahead; b"": there is none, or making it failed. The caller
+        then makes it, since there may be disk space by now."""
         prepared, self._prepared = self._prepared, None
         if prepared is None:
             return b""
@@ -223,7 +226,7 @@ class Journal:
             return b""
 
     def _begin_segment(self, nonce: bytes = b"") -> None:
-        """`nonce`: of the segment that was made ahead."""
+        """Begins the next segment. `nonce`: that of the segment made ahead; b"": it has to be made now."""
         nonce = nonce or self._prepare()
         path = self._folder / segment_name(self.next_lsn)
         self._files.rename(self._folder / PREPARED, path)
@@ -234,7 +237,7 @@ class Journal:
         self._segments.append(Segment(self.next_lsn, path))
 
     def _prepare(self) -> bytes:
-        """A head and zeros, on disk, under a name that no start-up reads. Returns its nonce."""
+        """Makes a segment of a head and zeros, on disk, under a name that no start-up reads. Returns its nonce."""
         nonce = os.urandom(NONCE_BYTES)
         path = self._folder / PREPARED
         if PREPARED in self._files.names(self._folder):
@@ -260,19 +263,20 @@ class Journal:
             position += step
 
     def records(self, from_lsn: int) -> Iterator[Record]:
-        """Everything from from_lsn on, up to what is there now. Raises OutOfRange if that is released, Corrupt."""
+        """Returns the records from from_lsn on, up to the last one written now. Raises OutOfRange if from_lsn is
+        released, Corrupt."""
         return read_records(self._files, tuple(self._segments), from_lsn, self.next_lsn)
 
     def closed(self, below_lsn: int) -> list[tuple[Segment, int]]:
-        """Segments that have only records below `below_lsn`, each with its end LSN, and that nothing will be written to
-        again, not even after a crash: a later segment has a record."""
+        """Returns the segments that have only records below `below_lsn`, each with its end LSN. Nothing will be written
+        to them again, not even after a crash, since a later segment has a record."""
         pairs = zip(self._segments, self._segments[1:], strict=False)
         return [(one, later.first_lsn) for one, later in pairs if later.first_lsn <= min(below_lsn, self.next_lsn - 1)]
 
     def seal(self) -> tuple[Path, int] | None:
-        """Ends the segment being written, with a mark that all of it was synced; an empty one follows. Its path and how
-        much of it is sound; None: it has no records. A start that finds nothing in the new one writes on in the old.
-        Raises as `append`."""
+        """Ends the segment being written, with a mark that all of it was synced, and begins an empty one. Returns the
+        path of the ended segment and the number of its sound bytes; None: it has no records. A start that finds nothing
+        in the new segment continues in the old one. Raises the same errors as `append`."""
         segment = self._segments[-1]
         if segment.first_lsn == self.next_lsn:
             return None
@@ -282,8 +286,8 @@ class Journal:
         return segment.path, sound_bytes
 
     def release(self, below_lsn: int) -> int:
-        """Segments that have only records below `below_lsn` go. The one being written stays. Returns how many went.
-        Raises ResourceExhausted, Corrupt."""
+        """Removes the segments that have only records below `below_lsn`, but not the one being written. Returns how
+        many it removed. Raises ResourceExhausted, Corrupt."""
         released = 0
         try:
             while len(self._segments) > 1 and self._segments[1].first_lsn <= below_lsn:
@@ -297,7 +301,8 @@ class Journal:
         return released
 
     def close(self) -> None:
-        """Ends with a mark that all of it was synced: from now on a bad last record is known for damage."""
+        """Closes the journal, with a mark that all of it was synced: a bad last record is from now on known to be
+        damage."""
         self._background.shutdown()
         self._mark_end()
         self._file.close()

@@ -1,6 +1,6 @@
-"""Reading a journal: its segments, its tail, its records.
+"""Reads a journal: its segments, its tail, its records.
 
-Belongs here: what a start-up or a replay may believe. Not here: repair and writing (journal_files, journal_repair).
+Belongs here: what a start-up or a replay may rely on. Not here: repair and writing (journal_repair, journal_files).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Segment(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """Where the journal ends: which segment, and `position` in it. `clean`: only zeros follow there. `last_mark`: where
-    its last batch begins; what is before it had been synced."""
+    """Says where the journal ends: in which segment, and at which `position`. `clean`: only zeros follow. `last_mark`:
+    where its last batch begins; everything before it had been synced."""
 
     segment_index: int
     position: int
@@ -35,7 +35,7 @@ class Tail(NamedTuple):
 
 
 OnSkipped = Callable[[Path, Skipped], None]
-"""Told of damage that nothing needs."""
+"""A function that is told of damaged records that nothing needs."""
 
 
 def _say_nothing(path: Path, skipped: Skipped) -> None:
@@ -44,8 +44,8 @@ def _say_nothing(path: Path, skipped: Skipped) -> None:
 
 @dataclass(frozen=True)
 class SegmentSummary:
-    """For operators. `state`: whole, tail (zeros or a torn batch follow), damaged (see `end_position`). `set_aside`:
-    records that an operator had marked so."""
+    """Describes one segment for operators. `state`: whole, tail (zeros or a torn batch follow), damaged (see
+    `end_position`). `set_aside`: the number of records that an operator had set aside."""
 
     name: str
     first_lsn: int
@@ -60,7 +60,7 @@ class SegmentSummary:
 
 
 def list_segments(files: Files, folder: Path) -> list[Segment]:
-    """Ascending by first LSN. Files of other names are none."""
+    """Returns the segments in `folder`, ascending by first LSN. Files with other names are ignored."""
     found = []
     for name in files.names(folder):
         try:
@@ -73,11 +73,11 @@ def list_segments(files: Files, folder: Path) -> list[Segment]:
 def find_tail(
     files: Files, segments: Sequence[Segment], checkpoint_lsn: int = 0, on_skipped: OnSkipped = _say_nothing
 ) -> Tail:
-    """The last segment that has anything sound, and its end; what follows was never acknowledged.
+    """Returns the last segment with anything sound, and its end; what follows the end was never acknowledged.
 
-    A segment is begun only when all before it has been synced, so what is wrong in an earlier one is damage, and
-    `read_records` says so. Damage up to `checkpoint_lsn` is passed over: nothing needs it. Raises Corrupt when what
-    follows the end proves that more had been there."""
+    A segment is begun only when everything before it has been synced. So a bad record in an earlier segment is damage,
+    and `read_records` raises for it. Damaged records up to `checkpoint_lsn` are skipped: nothing needs them. Raises
+    Corrupt when the bytes after the end prove that more records had been synced."""
     later: list[SegmentScan] = []
     for index in range(len(segments) - 1, -1, -1):
         scan = SegmentScan(files.read(segments[index].path), segments[index].first_lsn, checkpoint_lsn + 1)
@@ -103,8 +103,8 @@ def find_tail(
 def read_records(
     files: Files, segments: Sequence[Segment], from_lsn: int, end_lsn: int, needed_lsn: int = 0
 ) -> Iterator[Record]:
-    """Records with from_lsn <= lsn < end_lsn, in order. Raises OutOfRange if the journal begins later, Corrupt when a
-    record before end_lsn is not sound, unless it is below `needed_lsn`. Holds one segment in memory."""
+    """Yields records with from_lsn <= lsn < end_lsn, in order. Raises OutOfRange if the journal begins later, Corrupt
+    if a record below end_lsn is not sound, unless it is below `needed_lsn`. Holds one segment in memory."""
     if from_lsn >= end_lsn:
         return
     if not segments or segments[0].first_lsn > from_lsn:
@@ -125,7 +125,7 @@ def read_records(
 
 
 def inspect_journal(folder: Path) -> Iterator[SegmentSummary]:
-    """Every segment, ascending. Changes nothing; raises nothing for damage."""
+    """Yields a summary of every segment, ascending. Changes nothing; raises nothing for damage."""
     files = DiskFiles()
     segments = list_segments(files, folder)
     nexts: list[int | None] = [*(segment.first_lsn for segment in segments[1:]), None]

@@ -1,7 +1,9 @@
-"""Repairs a stopped node's journal as an operator decides: sets one record aside, or gives up all from damage on.
+"""Repairs a stopped node's journal as an operator decides: sets one record aside, or gives up all records from damage
+on.
 
-What is replaced is kept, in `repair/<time>` of the node's folder. A new segment takes an old one's name only when it is
-whole on disk. Belongs here: what may be repaired, and doing it. Not here: asking the operator (the command line).
+Replaced files are kept, in `repair/<time>` of the node's folder. A new segment takes the name of an old one only when
+all of it is on disk. Belongs here: what may be repaired, and doing it. Not here: asking the operator (the command
+line).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _STX = bytes((STX,))
 
 
 class Place(NamedTuple):
-    """Where a record stands."""
+    """Says where a record is: its segment's file, and its position there in bytes."""
 
     path: Path
     position: int
@@ -44,8 +46,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """What a cut gives up: all from `first_lsn` on. `last_lsn`: of the last record that can still be read there; 0:
-    none can. `records`: how many can be read, by kind. `path`, `position`: where the damage is."""
+    """Describes what a cut gives up: all records from `first_lsn` on. `last_lsn`: the last of them that can still be
+    read; 0: none can. `records`: how many of them can be read, by kind. `path`, `position`: where the damage is."""
 
     path: Path
     position: int
@@ -55,7 +57,8 @@ class Loss:
 
 
 class JournalRepair:
-    """`node`: a node's data folder, which `stopped` holds. Nothing is changed before `set_aside` or `cut`."""
+    """Repairs one journal. `node`: the node's data folder, which must be held by `stopped`. Only `set_aside` and `cut`
+    change anything."""
 
     def __init__(self, node: Path, store: Path) -> None:
         self._node = node
@@ -71,7 +74,8 @@ class JournalRepair:
     # One record.
 
     def find(self, lsn: int) -> Place:
-        """Raises OutOfRange if the checkpoint has it already, or the journal has no such sound record."""
+        """Returns where record `lsn` is. Raises OutOfRange if the checkpoint has it already, or the journal has no such
+        sound record."""
         if lsn <= self.checkpoint_lsn:
             raise OutOfRange(
                 f"record {lsn} is in the checkpoint, which goes to {self.checkpoint_lsn}: it was applied already",
@@ -87,7 +91,7 @@ class JournalRepair:
         raise OutOfRange(f"the journal has no sound record {lsn}", subject="lsn", value=lsn)
 
     def set_aside(self, place: Place) -> Path:
-        """Marks the record so that replay passes over it. Returns where the segment as it was is kept."""
+        """Marks the record so that replay skips it. Returns the folder that keeps the segment as it was before."""
         kind, flags, lsn, epoch, time_ms, payload = place.record
         marked = encode_record(kind, lsn, epoch, time_ms, payload, flags | SET_ASIDE)
         data = bytearray(self._files.read(place.path))
@@ -99,7 +103,7 @@ class JournalRepair:
     # Damage.
 
     def find_damage(self) -> Loss | None:
-        """The first that keeps a node from starting; None: nothing does."""
+        """Returns the first damage that keeps a node from starting; None: there is none."""
         lsn = self.checkpoint_lsn
         if not self._segments:
             return Loss(self._folder, 0, lsn + 1, 0, {}) if lsn else None
@@ -135,11 +139,11 @@ class JournalRepair:
         return Loss(path, position, first_lsn, last_lsn, dict(kinds))
 
     def cut(self, loss: Loss) -> Path:
-        """Ends the journal before `loss`. Returns where the segments as they were are kept."""
+        """Ends the journal before `loss`. Returns the folder that keeps the segments as they were before."""
         kept = self._keep([segment.path for segment in self._segments])
         last = next((one for one in reversed(self._segments) if one.first_lsn < loss.first_lsn), None)
         ended = None if last is None else self._ended(last, loss.first_lsn)
-        if last is None or ended is None:  # Nothing sound leads up to there: the checkpoint is all there is.
+        if last is None or ended is None:  # No sound records lead up to the cut: only the checkpoint is left.
             path = self._folder / segment_name(loss.first_lsn)
             ended = encode_head(os.urandom(NONCE_BYTES), self._identity)
             ended += bytes(SEGMENT_BYTES - len(ended))
@@ -154,7 +158,8 @@ class JournalRepair:
         return kept
 
     def _ended(self, segment: Segment, end_lsn: int) -> bytes | None:
-        """A segment's bytes up to `end_lsn`, with a mark that all of them are on disk; None: they do not go so far."""
+        """Returns a segment's bytes up to `end_lsn`, with a mark that all of them are on disk; None: its sound records
+        do not end there."""
         data = self._files.read(segment.path)
         scan = SegmentScan(data, segment.first_lsn, self.checkpoint_lsn + 1)
         scan.run()
@@ -169,7 +174,8 @@ class JournalRepair:
     # Files.
 
     def _keep(self, paths: Sequence[Path]) -> Path:
-        """Gives the files a second name, which stays when the first goes."""
+        """Gives the files a second name in a new folder, which stays when the first name is removed. Returns the
+        folder. Raises Conflict if it exists."""
         folder = self._node / REPAIR_FOLDER / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         if folder.exists():
             raise Conflict(f"{folder} is there already: wait a second", subject=str(folder))
@@ -194,7 +200,7 @@ class JournalRepair:
 
 
 def _readable(data: bytes, position: int) -> Iterator[Record]:
-    """Sound records from `position` on, with whatever lies between them."""
+    """Yields the sound records from `position` on, whatever lies between them."""
     position = data.find(_STX, position)
     while position >= 0:
         found = decode_record(data, position)

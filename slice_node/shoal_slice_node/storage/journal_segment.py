@@ -1,4 +1,4 @@
-"""A journal segment: a preallocated file of records, and how far it is sound.
+"""Defines a journal segment, a preallocated file of records, and finds out how much of it is sound.
 
     <first lsn, 16 hex digits>.journal
         head | batch mark | record | record | ... | batch mark | record | ... | zeros to the end of the file
@@ -8,11 +8,11 @@
         lsn      of the first record after it
         payload  u64 little-endian: everything up to this LSN had been synced when the mark was written | nonce 8
 
-LSNs of records are dense: each is one above the one before, also from one segment to the next. Head and marks have none
-of their own. The head is on disk before the segment gets its name. A sound mark that says "synced up to n" proves that
-any record up to n was once whole on disk: that is how damage is told from a batch torn by a power loss, whose sectors
-may have reached the disk in any order. A mark is one only with its segment's nonce: what clients send can't look like
-one.
+LSNs of records are dense: each is one above the LSN before it, also from one segment to the next. Head and marks have
+no LSN of their own. The head is on disk before the segment gets its name. A sound mark that says "synced up to n"
+proves that all records up to n were once whole on disk. So damage can be told from a batch torn by a power loss, whose
+sectors may have reached the disk in any order. A mark is valid only with its segment's nonce, so data from clients
+cannot look like a mark.
 
 Belongs here: bytes of one segment. Not here: which segments there are (journal_reader), writing (journal_files).
 """
@@ -31,7 +31,7 @@ BATCH: Final = 0
 """The kind of batch marks."""
 
 HEAD: Final = 255
-"""The kind of a segment's head. Kinds between belong to what is appended."""
+"""The kind of a segment's head. The kinds between BATCH and HEAD are for the appended records."""
 
 SUFFIX: Final = ".journal"
 NONCE_BYTES: Final = 8
@@ -41,7 +41,8 @@ MARK_BYTES: Final = HEADER.size + _SYNCED.size
 
 
 class Head(NamedTuple):
-    """`identity`: encoded, b"" if the journal has none. `end`: where the segment's first mark begins."""
+    """Holds a segment's head. `identity`: encoded, b"" if the journal has none. `end`: the position where the segment's
+    first mark begins."""
 
     nonce: bytes
     identity: bytes
@@ -49,7 +50,8 @@ class Head(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Damage that was passed over: records from first_lsn to before end_lsn, at `position`."""
+    """Describes damage that was skipped: the records from first_lsn up to, but not including, end_lsn, at
+    `position`."""
 
     position: int
     first_lsn: int
@@ -61,7 +63,7 @@ def segment_name(first_lsn: int) -> str:
 
 
 def first_lsn_of(name: str) -> int:
-    """Raises ValueError if it is not a segment's name."""
+    """Returns the first LSN in a segment's name. Raises ValueError if it is not a segment's name."""
     if not name.endswith(SUFFIX):
         raise ValueError(name)
     return int(name.removesuffix(SUFFIX), 16)
@@ -72,7 +74,7 @@ def encode_head(nonce: bytes, identity: bytes) -> bytes:
 
 
 def read_head(data: bytes) -> Head | None:
-    """None: there is no sound head."""
+    """Returns the head of a segment; None: it has no sound one."""
     found = decode_record(data, 0)
     if found is None or found[0].kind != HEAD or len(found[0].payload) < NONCE_BYTES:
         return None
@@ -85,7 +87,8 @@ def batch_mark(first_lsn: int, synced_lsn: int, nonce: bytes) -> bytes:
 
 
 def synced_lsn_of(mark: Record, nonce: bytes) -> int | None:
-    """What a mark says had been synced; None: it is no mark of this segment. `nonce` b"": that is not known."""
+    """Returns the LSN up to which, says a mark, everything had been synced; None: it is no mark of this segment.
+    `nonce`: the segment's; b"": it is not known, and any nonce is accepted."""
     if mark.kind != BATCH or len(mark.payload) != _SYNCED.size:
         return None
     synced_lsn, found = _SYNCED.unpack(mark.payload)
@@ -93,12 +96,13 @@ def synced_lsn_of(mark: Record, nonce: bytes) -> int | None:
 
 
 class SegmentScan:
-    """The sound beginning of a segment's bytes. While and after iterating: `position` is where the next record would
-    begin, `expected_lsn` the one it would have, `marks` how many batches there were, `last_mark` where the last of them
-    begins. `head` None: the segment is damaged at its very beginning; who sets `position` behind that reads on.
+    """Iterates over the records in the sound beginning of a segment's bytes. While and after iterating: `position` is
+    where the next record would begin, `expected_lsn` the LSN that it would have, `marks` the number of batches so far,
+    `last_mark` where the last of them begins. `head` None: the segment is damaged at its very beginning; to read on, a
+    caller sets `position` behind the damage.
 
-    `needed_lsn`: damage below it is passed over, where a later mark tells how many records it took, and noted in
-    `skipped`: nothing needs them.
+    `needed_lsn`: damage below it is skipped, where a later mark tells how many records were damaged, and is noted in
+    `skipped`: nothing needs these records.
     """
 
     def __init__(self, data: bytes, first_lsn: int, needed_lsn: int = 0) -> None:
@@ -114,7 +118,7 @@ class SegmentScan:
 
     @property
     def empty(self) -> bool:
-        """Nothing sound stands behind the head."""
+        """Whether nothing sound follows the head."""
         return self.position == self.begin
 
     def __iter__(self) -> Iterator[Record]:
@@ -142,7 +146,7 @@ class SegmentScan:
             yield record
 
     def _resume(self, position: int, nonce: bytes) -> tuple[int, int] | None:
-        """Where to go on behind damage that nothing needs, and with which LSN."""
+        """Returns the position and the LSN to continue with behind damage that nothing needs; None: there is none."""
         lsn = self.expected_lsn
         if lsn >= self._needed_lsn:
             return None
@@ -154,7 +158,7 @@ class SegmentScan:
         return None
 
     def run(self) -> int:
-        """To the end of what is sound; the number of records."""
+        """Reads to the end of the sound part. Returns the number of records."""
         return sum(1 for _ in self)
 
     def rest_is_zeros(self) -> bool:
@@ -167,9 +171,9 @@ class SegmentScan:
         return True
 
     def proves_synced(self, lsn: int) -> bool:
-        """Is there a sound mark behind what is sound that says that `lsn` had been synced?"""
+        """Whether a sound mark after the sound part says that `lsn` had been synced."""
         if self.head is None:
-            return True  # It was on disk before the segment had its name.
+            return True  # The head was on disk before the segment had its name, so its absence is damage.
         nonce = self.head.nonce
         return any(
             mark.lsn > lsn and (synced_lsn_of(mark, nonce) or 0) >= lsn
@@ -182,7 +186,7 @@ def _fits(record: Record, nonce: bytes) -> bool:
 
 
 def marks_from(data: bytes, position: int, nonce: bytes) -> Iterator[tuple[int, Record]]:
-    """Sound batch marks of this segment at or after `position`, with where they begin."""
+    """Yields the sound batch marks of this segment at or after `position`, each with the position where it begins."""
     while (position := data.find(_MARK_BEGINS, position)) >= 0:
         found = decode_record(data, position)
         if found is not None and synced_lsn_of(found[0], nonce) is not None:

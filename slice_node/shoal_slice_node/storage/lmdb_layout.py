@@ -1,4 +1,4 @@
-"""The checkpoint's form: one LMDB environment, one named database per table.
+"""Defines the checkpoint's form: one LMDB environment, with one named database per table.
 
     rows tables       key -> value
     binding, ended    group -> members of 8 bytes        DUPSORT, DUPFIXED
@@ -6,8 +6,8 @@
     store             b"format" -> b"4"      b"lsn" -> checkpoint LSN (8, big-endian)
                       b"identity" -> whose data it is (shoal_contract.data_identity); absent: not said
 
-A log row is its parts 0, 1, ... joined. LMDB keeps a value above about 2 KB on pages of its own, and looks long for
-several free pages in a row; parts of one page each need no look.
+A log row is its parts 0, 1, ... joined. LMDB keeps a value above about 2 KB on pages of its own, and needs long to find
+several consecutive free pages. A part fits one page, so it needs no such search.
 
 Belongs here: names, how an environment is opened, what foreign errors mean. Not here: reading (lmdb_tables), writing
 (checkpoint_writer).
@@ -40,7 +40,7 @@ TABLES: Final = (*ROW_TABLES, *GROUP_TABLES, LOG_TABLE, STORE)
 
 
 def open_environment(folder: Path, readonly: bool) -> Any:
-    """lmdb.Environment. One per folder and process. Raises Corrupt, ResourceExhausted."""
+    """Opens an lmdb.Environment. There may be one per folder and process. Raises Corrupt, ResourceExhausted."""
     with errors_translated(folder):
         return lmdb.open(
             str(folder),
@@ -48,7 +48,7 @@ def open_environment(folder: Path, readonly: bool) -> Any:
             max_dbs=len(TABLES),
             readonly=readonly,
             create=not readonly,
-            readahead=fits_memory(folder / DATA_FILE),  # 16 neighbours a fault, and a cold store warms quickly
+            readahead=fits_memory(folder / DATA_FILE),  # 16 more pages for each page fault: a cold store warms quickly
             meminit=False,
             max_readers=STORE_READERS_MAX,
             mode=0o600,
@@ -56,14 +56,15 @@ def open_environment(folder: Path, readonly: bool) -> Any:
 
 
 def open_table(environment: Any, table: str, create: bool, transaction: Any = None) -> Any:
-    """The named database of `table`; made, if need be, by `transaction`, or by one of its own."""
+    """Opens the named database of `table`. With `create` it is made if it is absent, by `transaction` or by a
+    transaction of its own."""
     groups = table in GROUP_TABLES
     return environment.open_db(table.encode(), transaction, create=create, dupsort=groups, dupfixed=groups)
 
 
 def read_format(environment: Any, transaction: Any, folder: Path) -> bytes | None:
-    """The format that a store names; None: it holds nothing, as after a kill while it was made. Raises Corrupt for one
-    that holds something and names none."""
+    """Returns the format that a store names; None: the store is empty, as after a kill while it was made. Raises
+    Corrupt for a store that is not empty and names none."""
     found = None
     entries = environment.stat()["entries"]
     for table in TABLES:
@@ -80,7 +81,7 @@ def read_format(environment: Any, transaction: Any, folder: Path) -> bytes | Non
 
 
 def is_made(folder: Path) -> bool:
-    """Whether there is a store in `folder`, and not one whose making was interrupted. Raises Corrupt."""
+    """Whether `folder` holds a store that was made completely. Raises Corrupt."""
     path = folder / DATA_FILE
     if not path.is_file() or not path.stat().st_size:
         return False
@@ -93,7 +94,7 @@ def is_made(folder: Path) -> bool:
 
 
 def check_format(found: bytes | None, folder: Path) -> None:
-    """Raises Conflict for another format, Corrupt for none."""
+    """Checks the format that a store names. Raises Conflict for another format, Corrupt for none."""
     if found is None:
         raise Corrupt(f"{folder} is not a Shoal store: it names no format", subject=str(folder))
     if found != FORMAT:
@@ -105,7 +106,7 @@ def check_format(found: bytes | None, folder: Path) -> None:
 
 @contextmanager
 def errors_translated(folder: Path) -> Iterator[None]:
-    """LMDB's errors as typed ones."""
+    """Translates LMDB's errors, and the system's, to typed ones."""
     try:
         yield
     except lmdb.MapFullError:

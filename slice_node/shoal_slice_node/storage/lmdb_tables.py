@@ -1,8 +1,9 @@
-"""The checkpoint as the delta's base: reads of one LMDB snapshot, renewed when the checkpointer has committed.
+"""Reads the checkpoint, as the delta's base: one LMDB snapshot, renewed when the checkpointer has committed.
 
 Belongs here: reading. Not here: writing (checkpoint_writer, in another process), the form (lmdb_layout).
-Every table has a read transaction of its own with that table as default: `get` is then LMDB's own, without a Python
-frame around it. They show one snapshot: the only writer commits only when it is told to, and then all are renewed.
+Every table has its own read transaction, with that table as its default. So `get` is LMDB's own method, without a
+Python frame around it. All these transactions show one snapshot: the only writer commits only on the broker's request,
+and then all of them are renewed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from shoal_slice_node.storage.mapped_memory import let_go, warm_file
 
 
 class LmdbRows:
-    """See delta_rows.BaseRows."""
+    """Reads a table of rows. See delta_rows.BaseRows."""
 
     unfit_key_error: type[Exception] = lmdb.BadValsizeError
 
@@ -44,7 +45,7 @@ class LmdbRows:
         self.renewed(transaction)
 
     def renewed(self, transaction: Any) -> None:
-        """`get` is another one from now on."""
+        """Reads from the snapshot of `transaction` from now on. `get` is then a new function."""
         self._transaction = transaction
         self.get = transaction.get
 
@@ -60,7 +61,8 @@ class LmdbRows:
     def scan_beside(
         self, covered: Container[bytes], prefix: bytes, start: bytes
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        """Large values are copied page by page: not those that are not asked for."""
+        """Yields rows as `scan` does, with None for the values of `covered` keys: these are not read, since large
+        values are copied page by page."""
         cursor = self._transaction.cursor()
         if not cursor.set_range(max(prefix, start)):
             return
@@ -74,14 +76,14 @@ class LmdbRows:
 
 
 class LmdbGroups:
-    """See delta_groups.BaseGroups."""
+    """Reads a table of groups. See delta_groups.BaseGroups."""
 
     def __init__(self, transaction: Any, database: Any) -> None:
         self._database = database
         self.renewed(transaction)
 
     def renewed(self, transaction: Any) -> None:
-        """A cursor ends with its snapshot."""
+        """Reads from the snapshot of `transaction` from now on, with a new cursor: a cursor ends with its snapshot."""
         self._transaction = transaction
         self._cursor = transaction.cursor()
         self._find = self._cursor.set_key
@@ -91,7 +93,7 @@ class LmdbGroups:
         return self._count() if self._find(group) else 0
 
     def entries(self) -> int:
-        """LMDB counts duplicates one by one."""
+        """Returns the number of members in all groups: LMDB counts each duplicate as an entry."""
         return int(self._transaction.stat(self._database)["entries"])
 
     def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
@@ -109,7 +111,7 @@ class LmdbGroups:
 
 
 class LmdbLogs:
-    """See delta_logs.BaseLogs."""
+    """Reads the log table. See delta_logs.BaseLogs."""
 
     def __init__(self, transaction: Any) -> None:
         self.renewed(transaction)
@@ -137,7 +139,8 @@ class LmdbLogs:
 
 
 def _joined(cursor: Any) -> Iterator[tuple[bytes, int, bytes]]:
-    """(key id, first, row) from where the cursor stands: a row is handed on when the next one's part 0 is met."""
+    """Yields (key id, first offset, row) from the cursor's position on. A row is yielded when part 0 of the next row is
+    met."""
     parts: list[bytes] = []
     key_id, first = b"", 0
     for key, part in cursor:
@@ -153,7 +156,8 @@ def _joined(cursor: Any) -> Iterator[tuple[bytes, int, bytes]]:
 
 
 class LmdbBase:
-    """See delta.Base. `folder` must hold a store (the checkpointer makes it). Raises Corrupt, Conflict."""
+    """Reads a checkpoint. See delta.Base. `folder` must hold a store (the checkpointer makes it). Raises Corrupt,
+    Conflict."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -186,21 +190,22 @@ class LmdbBase:
 
     @property
     def lsn(self) -> int:
-        """Of the snapshot: everything up to it is in."""
+        """The snapshot's LSN: the snapshot has everything up to it."""
         return int.from_bytes(cast(bytes, self._transactions[STORE].get(LSN_ROW)), "big")
 
     @property
     def identity(self) -> bytes:
-        """Whose data it is; b"" if it does not say."""
+        """The identity of the data, encoded; b"" if the store has none."""
         return cast(bytes, self._transactions[STORE].get(IDENTITY_ROW) or b"")
 
     @property
     def disk_bytes(self) -> int:
-        """Of the pages in use, with those that are free to be used again."""
+        """The bytes of all pages in use, including pages that are free for reuse."""
         return int(self._environment.info()["last_pgno"] + 1) * int(self._environment.stat()["psize"])
 
     def renew(self) -> None:
-        """To the newest commit. Whoever holds a `get` of a table's base must take it anew (Delta.drop_frozen does)."""
+        """Renews the snapshot to the newest commit. A `get` of a table's base that is held elsewhere must be taken anew
+        (Delta.drop_frozen does this)."""
         for transaction in self._transactions.values():
             transaction.abort()
         self._begin()
@@ -208,11 +213,12 @@ class LmdbBase:
             reader.renewed(self._transactions[table])
 
     def warm(self) -> None:
-        """Asks the kernel to read a cold checkpoint in one go, not row by row. Blocks: call it in a thread."""
+        """Asks the kernel to read a cold checkpoint as a whole, not row by row. Blocks: call it in a thread."""
         warm_file(self._folder / DATA_FILE)
 
     def let_go_of_memory(self) -> int:
-        """Takes the file's pages off this process's resident memory (the page cache keeps them): bytes before."""
+        """Removes the file's pages from this process's resident memory (the page cache keeps them). Returns the bytes
+        freed."""
         return let_go(self._environment.path())
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Resident memory: how much this process holds, and letting go of pages that are only mapped from a file.
+"""Measures resident memory, and lets go of pages that are only mapped from a file.
 
-LMDB maps its file; every page ever read stays on this process's account until it is unmapped. `madvise(MADV_DONTNEED)`
-on a shared file mapping only drops the page table entries: what was written stays in the page cache, and the next read
+LMDB maps its file; every page ever read counts as this process's memory until it is unmapped. `madvise(MADV_DONTNEED)`
+on a shared file mapping only drops the page table entries: written data stays in the page cache, and the next read
 finds it there (madvise(2)). Linux only; elsewhere nothing happens.
 
 Belongs here: /proc and madvise. Not here: when to do it (store, checkpointer_process).
@@ -18,10 +18,10 @@ from shoal_slice_node.core.limits import MEMORY_BYTES_MIN
 from shoal_slice_node.storage.limits import STORE_MEMORY_SHARE
 
 LMDB_FILE = "data.mdb"
-"""The file in an environment's folder: LMDB's own name for it."""
+"""LMDB's own name for the data file in an environment's folder."""
 
 STEP_BYTES = 64 << 20
-"""Dropped at one go: under a millisecond."""
+"""Bytes of pages dropped at a time, which takes under a millisecond."""
 
 _MAPS = Path("/proc/self/maps")
 _CGROUP_MAX = Path("/sys/fs/cgroup/memory.max")
@@ -29,7 +29,8 @@ _STATUS = Path("/proc/self/status")
 
 
 def resident_bytes(pid: int | None = None) -> int:
-    """Memory of a process, of this one if none is named; 0 if it is gone, or where that cannot be known."""
+    """Returns the resident memory of a process (default: this one) in bytes; 0 if the process is gone, or where its
+    memory cannot be known."""
     try:
         return int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1]) * PAGESIZE
     except (OSError, ValueError):
@@ -37,7 +38,7 @@ def resident_bytes(pid: int | None = None) -> int:
 
 
 def resident_bytes_peak() -> int:
-    """The most this process ever held; 0 where that cannot be known."""
+    """Returns the most resident memory that this process ever held, in bytes; 0 where that cannot be known."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:
@@ -47,9 +48,9 @@ def resident_bytes_peak() -> int:
 
 
 def let_go(folder: str) -> int:
-    """Drops the mapped pages of the LMDB file in `folder`. Returns resident bytes less than before, at least 0.
+    """Drops the mapped pages of the LMDB file in `folder`. Returns by how many bytes resident memory fell, at least 0.
 
-    Nothing happens where the process may open no further file: this is a saving, and no reason to stop.
+    Does nothing if the process may open no further file: this only saves memory, and is no reason to stop.
     """
     before = resident_bytes()
     try:
@@ -72,13 +73,14 @@ def _drop(start: int, size_bytes: int) -> None:
 
 
 def fits_memory(path: Path) -> bool:
-    """Whether a file (absent: will) fits this machine's memory so well that neighbours of what is read are welcome."""
+    """Whether a file is so small compared with this machine's memory that read-ahead is useful. True also for a file
+    that does not exist yet."""
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * PAGESIZE
     return not path.exists() or path.stat().st_size < memory_bytes // STORE_MEMORY_SHARE
 
 
 def warm_file(path: Path) -> None:
-    """Has the kernel read a file that fits memory into its page cache. Blocks meanwhile."""
+    """Has the kernel read a file into its page cache, if the file fits memory. Blocks meanwhile."""
     if not fits_memory(path) or not hasattr(os, "posix_fadvise"):
         return
     fd = os.open(path, os.O_RDONLY)
@@ -90,7 +92,8 @@ def warm_file(path: Path) -> None:
 
 
 def memory_mib_default() -> int:
-    """A quarter of the memory that this process may use: the machine's, or its control group's if that is less."""
+    """Returns a quarter of the memory that this process may use, in MiB, but at least MEMORY_BYTES_MIN. It may use the
+    machine's memory, or its control group's limit if that is less."""
     limits = [os.sysconf("SC_PHYS_PAGES") * PAGESIZE]
     try:
         limits.append(int(_CGROUP_MAX.read_text()))

@@ -1,6 +1,7 @@
-"""Checks a stopped node's folder: journal, checkpoint, and what a start would make of both. Changes nothing.
+"""Checks a stopped node's folder: journal, checkpoint, and the state that a start would build from both. Changes
+nothing.
 
-Damage does not end a check: what can still be read is looked at all the same.
+Damage does not end a check: everything that can still be read is checked.
 Belongs here: opening both read-only and replaying in memory. Not here: the invariants (core/invariants), the command
 line.
 """
@@ -40,9 +41,9 @@ def _tell_nobody(phase: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """`identity`: whose data it says it is. `rows`: after replay, by table. `set_aside`: LSNs of records that an
-    operator set aside. `checksum`: of all rows after replay, "" if it was not asked for. `problems`: at most
-    PROBLEMS_MAX of each pass."""
+    """Holds the result of a check. `identity`: whose data it is, as the data says. `rows`: the number of rows after
+    replay, by table. `set_aside`: LSNs of records that an operator set aside. `checksum`: of all rows after replay, ""
+    if it was not requested. `problems`: at most PROBLEMS_MAX of each pass."""
 
     identity: str
     checkpoint_lsn: int
@@ -60,9 +61,9 @@ class CheckReport:
 
 
 def check_path(path: Path, progress: Progress = _tell_nobody, checksum: bool = False) -> CheckReport:
-    """`path`: a node's data folder. Walks the checkpoint, then the same with the journal's tail over it.
+    """Checks `path`, a node's data folder: walks the checkpoint, then the checkpoint with the journal's tail over it.
 
-    `progress(phase, done, total)` hears now and then how far a phase is, in rows or records; the total is a guess.
+    `progress(phase, done, total)` is told regularly how far a phase is, in rows or records; the total is an estimate.
 
     Raises Conflict if a node has it open or it has another format, Corrupt if there is no store that can be opened.
     """
@@ -118,7 +119,7 @@ class _Check:
         self._problems.append(Problem("journal", str(subject), text))
 
     def _walk(self, tables: Tables, candidates_known: bool) -> None:
-        """A page of the checkpoint that LMDB cannot read ends the walk."""
+        """Checks the tables and collects problems. A page of the checkpoint that LMDB cannot read ends the walk."""
         try:
             with errors_translated(self._folder):
                 self._problems += islice(check_tables(tables, candidates_known), PROBLEMS_MAX)
@@ -126,7 +127,7 @@ class _Check:
             self._problems.append(Problem("store", str(error.subject), error.message))
 
     def _identity(self, segments: list[Segment]) -> str:
-        """Also what segments of other data may lie here."""
+        """Returns whose data the store says it is. Reports segments of other data as problems."""
         mine = self._base.identity
         for segment in segments:
             head = SegmentScan(self._files.read(segment.path), segment.first_lsn).head
@@ -135,7 +136,7 @@ class _Check:
         return _shown(mine)
 
     def _end_lsn(self, segments: list[Segment]) -> int:
-        """Where what can be replayed ends."""
+        """Returns the LSN after the last record that can be replayed. Reports problems of the journal's ends."""
         lsn = self._base.lsn
         if not segments:
             self._problem(self._journal, "has no segments")
@@ -151,7 +152,7 @@ class _Check:
         return end_lsn
 
     def _replay(self, tables: Tables, segments: list[Segment], end_lsn: int) -> tuple[int, list[int]]:
-        """Returns how many records were applied, and which were set aside."""
+        """Applies the journal's tail. Returns how many records were applied, and which were set aside."""
         engine, lsn = Engine(tables), self._base.lsn
         replayed, set_aside = 0, []
         expected = lsn + 1
@@ -160,7 +161,7 @@ class _Check:
                 if record.lsn % PROGRESS_EVERY == 0:
                     self._progress("journal", record.lsn - segments[0].first_lsn, end_lsn - segments[0].first_lsn)
                 if record.lsn != expected:
-                    continue  # Below the checkpoint; or above a gap, of which was told.
+                    continue  # Below the checkpoint, or above a gap, which is reported already.
                 expected += 1
                 replayed += 1
                 if engine.apply(record).set_aside:

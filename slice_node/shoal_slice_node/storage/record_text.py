@@ -1,4 +1,4 @@
-"""Says what a journal record asked for, in one line for operators."""
+"""Says what a journal record requested, in one line for operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kind_name(kind: int) -> str:
 
 
 def record_text(record: Record) -> str:
-    """Kind, epoch, time, and for a change its steps with the first few names in them."""
+    """Returns the record's kind, epoch, time and size; for a change also its steps with their first few names."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.time_ms / 1000))
     text = f"{kind_name(record.kind)} of epoch {record.epoch}, {at}, {len(record.payload)} bytes"
     return f"{text}: {_change_text(record.payload)}" if record.kind == Kind.CHANGE else text

@@ -1,4 +1,4 @@
-"""A stopped node's data folder, held so that no node starts on it meanwhile."""
+"""Holds a stopped node's data folder, so that no node starts on it meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from shoal_slice_node.storage.lmdb_layout import DATA_FILE
 
 @contextmanager
 def stopped(path: Path) -> Iterator[Path]:
-    """Yields the store's folder in the node's folder `path`. A copy without the lock's file was never started.
+    """Locks and yields the store's folder in the node's folder `path`. A copy without a lock file was never started, so
+    it needs no lock.
 
     Raises Corrupt if there is no store, Conflict if a node runs on it.
     """

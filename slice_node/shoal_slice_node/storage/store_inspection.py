@@ -1,6 +1,7 @@
-"""What a stopped store holds, table by table, for operators: pure data. The command line is made elsewhere.
+"""Shows operators what a store holds, table by table, as pure data. Not here: the command line.
 
-Opens read-only and beside a running node too (another process's store; LMDB allows one environment per process).
+It opens the store read-only, also beside a running node. That node must be another process: LMDB allows one
+environment per process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shoal_slice_node.storage.lmdb_layout import (
 
 @dataclass(frozen=True)
 class TableSummary:
-    """`rows`: rows, members or parts of log rows. `bytes`: of the table's pages."""
+    """Describes one table. `rows`: the number of rows, members, or parts of log rows. `bytes`: of the table's pages."""
 
     name: str
     rows: int
@@ -33,7 +34,8 @@ class TableSummary:
 
 @dataclass(frozen=True)
 class StoreSummary:
-    """`format` is empty if the store names none. `used_bytes`: up to the last page in use; free pages among them."""
+    """Describes a store. `format` is empty if the store names none. `used_bytes`: up to the last page in use, including
+    free pages below it."""
 
     format: str
     checkpoint_lsn: int
@@ -44,7 +46,7 @@ class StoreSummary:
 
 
 def inspect_store(folder: Path) -> StoreSummary:
-    """Raises Corrupt if there is no store in `folder` that LMDB can read."""
+    """Returns a summary of the store in `folder`. Raises Corrupt if LMDB can read no store there."""
     environment = open_environment(folder, readonly=True)
     try:
         with errors_translated(folder):

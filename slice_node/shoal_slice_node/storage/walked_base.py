@@ -1,4 +1,4 @@
-"""A checkpoint that tells how far a walk over it is: for offline checks, which may take minutes."""
+"""Reads a checkpoint and reports how far a walk over it is: for offline checks, which may take minutes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 Progress = Callable[[str, int, int], None]
-"""Phase, done, total: rows, as far as they can be guessed."""
+"""A function that is told of progress: the phase, how much is done, and an estimated total, in rows or records."""
 
 PROGRESS_EVERY = 4096
-"""Rows between two words of progress: a few milliseconds."""
+"""The number of rows between two reports of progress: a few milliseconds."""
 
 Item = TypeVar("Item")
 
 
 class WalkedBase:
-    """See delta.Base. Counts what scans read, whoever makes them."""
+    """Counts the rows that all scans read. See delta.Base."""
 
     def __init__(self, base: LmdbBase, progress: Progress) -> None:
         self._base = base
