@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457): the type of error (docs/concepts.md) with its subject, limit and value.
+"""Errors as `application/problem+json` (RFC 9457): type (docs/concepts.md), subject, limit and value.
 
 Belongs here: which error is which status, and the form. Not here: raising them, their description in OpenAPI (ops).
 """

@@ -168,7 +168,8 @@ PRODUCER_IDLE_MS: Final = 24 * 3600 * 1000
 """A producer silent for so long is forgotten: an outage that a client may wait out and still resend exactly once."""
 
 ACK_FLUSH_MS: Final = 70
-"""Acks gather for so long before they are journaled; with a tick and a sync it stays below the 100 ms of docs/concepts.md."""
+"""Acks gather for so long before they are journaled; with a tick and a sync it stays below the 100 ms of
+docs/concepts.md."""
 
 ACK_COST_PER_RECORD: Final = 250
 """Acked ranges in one journal record, and what their done ranges cost: under 5 ms of the broker."""
