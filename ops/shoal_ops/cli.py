@@ -193,7 +193,7 @@ def repair(
     cut: Annotated[bool, typer.Option("--cut", help="Give up all of the journal from its first damage on.")] = False,
     confirmed: Annotated[bool, typer.Option("--yes", help="Do it; else it only says what would be lost.")] = False,
 ) -> None:
-    """Make a stopped node's journal readable again, at the price that it names first. A copy is kept."""
+    """Make a stopped node's journal readable again. It names first what would be lost. A copy is kept."""
     from shoal_ops.commands import repair as commands
 
     if cut == bool(skip):

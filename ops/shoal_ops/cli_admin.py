@@ -76,7 +76,7 @@ def peek(
 
 @commands.command()
 def purge(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """Drop the backlog of queues; they stay bound. One that is not there does not keep the others."""
+    """Drop the backlog of queues; they stay bound. A queue that does not exist does not stop the others."""
     from shoal_ops.commands import many
 
     raise typer.Exit(exits.run(many.purge(at, queues, as_json)))
@@ -99,8 +99,8 @@ def sweep(
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Drop what interrupted drops of queues left behind on other slices. `shoal admin` drops by itself, slowly, what
-    belongs to an older life of a queue that was declared again."""
+    """Drop the parts of queues that interrupted drops left behind on other slices. `shoal admin` drops by itself,
+    slowly, parts of an older life of a queue that was declared again."""
     from shoal_ops.commands import sweeping
 
     raise typer.Exit(exits.run(sweeping.sweep(at, pause_s, dry_run, unknown_too, as_json)))
