@@ -11,8 +11,7 @@ CLIENTS_MAX: Final = 64
 """Connections of one replay: each has two sessions with every slice."""
 
 STEPS_PENDING_MAX: Final = 20_000
-"""Steps read from the files and not yet done, over all groups: many enough for small groups to go on beside a large
-one."""
+"""Steps read from the files and not yet done, over all groups: enough for small groups to go on beside a large one."""
 
 PUBLISHES_UNDER_WAY_MAX: Final = 1_000
 """Messages of one group without a receipt."""
@@ -43,7 +42,7 @@ QUIET_S: Final = 30.0
 """The seconds without any delivery after which outstanding messages count as missing."""
 
 MISMATCHES_KEPT_MAX: Final = 1_000
-"""Mismatches kept one by one; those above are only counted."""
+"""Mismatches kept one by one; further ones are only counted."""
 
 MISMATCHES_SHOWN_MAX: Final = 20
 """Mismatches printed."""

@@ -1,5 +1,5 @@
-"""`shoal drop` and `shoal purge`: one verb for many queues. A queue that cannot be served is reported, and the others
-go on."""
+"""`shoal drop` and `shoal purge`: one verb for many queues. An error for one queue is reported, and the others go
+on."""
 
 from __future__ import annotations
 

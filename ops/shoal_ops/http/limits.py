@@ -46,7 +46,7 @@ TOKEN_BYTES_MIN: Final = 16
 """The fewest characters of a token: 16 random letters and digits are 95 bits, beyond guessing."""
 
 TOKENS_MAX: Final = 2
-"""Tokens valid at a time: one, and a second while it is changed."""
+"""Tokens valid at a time: one, or two while the token is changed."""
 
 TOKEN_FILE_BYTES_MAX: Final = 64 << 10
 """The bytes that are read of a token file: a longer one is some other file."""

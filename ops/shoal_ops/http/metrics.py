@@ -39,7 +39,7 @@ class _ReadCounter(Collector):
 
 
 class Metrics:
-    """The figures of this process; there is one for the process."""
+    """Keeps the figures of this process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

@@ -12,7 +12,7 @@ from shoal_contract.http import query
 from shoal_ops.http import limits, names
 from shoal_ops.http.gateway import Gateway, of
 
-# FastAPI would run dependencies that are not async in a thread, each by itself.
+# FastAPI would run each dependency that is not async in a thread.
 TheGateway = Annotated[Gateway, Depends(of)]
 
 

@@ -32,7 +32,7 @@ async def overview(
         int, Query(ge=1, le=limits.SAMPLES_MAX, description="how much history, newest last", examples=[2])
     ] = limits.SAMPLES_MAX,
 ) -> models_admin.Overview:
-    """Shows what the page shows: every slice's figures and rates, with five minutes of history."""
+    """Returns what the page shows: every slice's figures and rates, with five minutes of history."""
     await gateway.sampler.newest()
     return glance.overview(list(gateway.sampler.samples)[-samples:])
 

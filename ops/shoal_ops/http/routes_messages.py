@@ -102,8 +102,8 @@ async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: 
 
 @router.post("/v1/queues/{queue}/acks", status_code=204, response_class=Response)
 async def ack(gateway: TheGateway, queue: QueueName, acks: models.Acks) -> None:
-    """Acks messages of the queue, no matter what they were given to: a pull or a stream, here or through another
-    gateway. A message that is not given out now stays as it is."""
+    """Acks messages of the queue, whether a pull or a stream got them, here or through another gateway. A message that
+    is not given out now stays as it is."""
     done = []
     for text in acks.ids:
         key, offset = names.from_message_id(text)
