@@ -87,7 +87,8 @@ def _setting(given: argparse.Namespace, report: Path, cluster: Cluster) -> Setti
 
 @contextmanager
 def _cluster(at: str, slices: int, report: Path) -> Iterator[Cluster]:
-    """Yields the cluster `at`, or a fresh one in a temporary folder; both end with the context. Raises BenchFailed."""
+    """Yields the cluster `at`, or a fresh one; a fresh cluster ends with the context, with its temporary folder. Raises
+    BenchFailed."""
     if at:
         yield Cluster(at)
         return
