@@ -76,7 +76,8 @@ WARM_UP_SHARE: Final = 0.1
 
 NODE_READY_S_MAX: Final = 120.0
 NODE_STOP_S_MAX: Final = 300.0
-"""A start replays a journal tail; a clean stop writes a last checkpoint. Longer is a failure worth reporting."""
+"""The seconds for a start, which replays a journal tail, and for a clean stop, which writes a last checkpoint. Longer
+is a failure worth reporting."""
 
 CHECKPOINTER_QUIET_S: Final = 0.5
 """The seconds without CPU after which the checkpointer counts as idle: many times its longest wait for the disk."""

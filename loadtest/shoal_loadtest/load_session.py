@@ -93,7 +93,8 @@ class LoadSession(OwnConnection):
         return answer.result()
 
     async def room(self, free: asyncio.Semaphore) -> None:
-        """Takes one from `free`. Raises BenchFailed if the session ends first, or nothing is answered in time."""
+        """Waits for a place in `free` and takes it. Raises BenchFailed if the session ends first, or nothing is
+        answered in time."""
         if not free.locked():
             await free.acquire()
             return

@@ -1,4 +1,4 @@
-"""How results are shown: a table for people, one JSON object for programs."""
+"""Shows results: a table for people, one JSON object for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a bind begins, as words of the command line: now, earliest, last=N, offset=N."""
+"""Parses where a bind starts, in the words of the command line: now, earliest, last=N, offset=N."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Translates any error into a ShoalError of one line, and gives its exit code.
+"""Translates errors into a ShoalError of one line, and gives its exit code.
 
 Errors raised in Spark's Python workers reach the driver as text inside Spark's own errors; the typed error is found
 again in that text. What Spark itself refuses (a file that is not Parquet, a folder that cannot be written) is found in

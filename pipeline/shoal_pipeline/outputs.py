@@ -112,7 +112,7 @@ class Outputs:
             check_replaceable(path, kind, self.names(path), overwrite)
             self._put(beside, path)
         except BaseException:
-            with suppress(Exception):  # The first error is the one to tell.
+            with suppress(Exception):  # The first error is the one to report.
                 self._remove(beside)
             raise
 

@@ -24,7 +24,7 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
-    "spark.sql.adaptive.enabled": "false",  # it plans anew at each shuffle: more than the shuffle itself costs here
+    "spark.sql.adaptive.enabled": "false",  # it plans again at each shuffle, which costs more than the shuffle here
 }
 
 

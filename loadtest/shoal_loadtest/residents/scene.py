@@ -101,7 +101,7 @@ class Scene:
         self.states = bytearray(self.town.seats)
 
     def is_dropping(self, resident: int) -> bool:
-        """`resident`: the number in a queue's name."""
+        """Returns whether a resident is dropping its queue. `resident`: the number in a queue's name."""
         return resident // self.setting.generators in self.dropping
 
     def is_watched(self, seat: int) -> bool:

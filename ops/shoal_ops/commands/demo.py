@@ -1,4 +1,4 @@
-"""`shoal demo`: real chat and churn through a local cluster that loses a node meanwhile; every message is checked."""
+"""`shoal demo`: replays real chat and churn through a local cluster that loses a node, and checks every message."""
 
 from __future__ import annotations
 

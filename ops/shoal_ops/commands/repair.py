@@ -1,4 +1,4 @@
-"""`shoal repair`: what an operator may do with a stopped node's journal when the node does not start."""
+"""`shoal repair`: repairs a stopped node's journal, as far as an operator may, when the node does not start."""
 
 from __future__ import annotations
 

@@ -124,7 +124,8 @@ PULL_WAIT_S_MAX: Final = 55.0
 
 LEASE_MS_DEFAULT: Final = 30_000
 LEASE_MS_MAX: Final = PULL_LEASE_MS_MAX
-"""How long pulled messages are kept for their ack: 30 s as the slice's own default, an hour at most."""
+"""The milliseconds for which pulled messages are kept for their ack: 30 s as the slice's own default, an hour at
+most."""
 
 WAITING_PULLS_MAX: Final = 800
 """Long polls at once; each costs its share of one question to every slice."""

@@ -1,4 +1,4 @@
-"""Messages in JSON: bodies and headers as text where they are UTF-8, else in base64."""
+"""Turns messages into JSON and back: bodies and headers are text where they are UTF-8, else base64."""
 
 from __future__ import annotations
 

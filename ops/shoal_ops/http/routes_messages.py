@@ -70,7 +70,8 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
 
 @router.post("/v1/queues/{queue}/messages", response_model=models.Receipt, response_model_exclude_none=True)
 async def send(gateway: TheGateway, queue: QueueName, message: models.MessageOfBatch) -> models.Receipt:
-    """Sends one message to this queue alone, by its direct key `@queue`. Unroutable where there is no such queue."""
+    """Sends one message to this queue alone, by its direct key `@queue`. Answers Unroutable where there is no such
+    queue."""
     receipt = await gateway.broker.send(
         queue,
         messages.body_of(message.body, message.body_base64),

@@ -69,7 +69,7 @@ class Takes:
 
     async def _until_room(self) -> None:
         """Waits until there is room for another answer. Readers that make no progress are cut off meanwhile."""
-        while not self._has_room():  # noqa: ASYNC110 - connections do not tell
+        while not self._has_room():  # noqa: ASYNC110 - connections do not signal
             await asyncio.sleep(limits.ROOM_LOOK_S)
 
     def count(self, more: int) -> None:

@@ -94,5 +94,5 @@ def _names(names: Names, kind: pa.DataType) -> pa.Array:
         return data
     try:
         return data.cast(kind)
-    except pa.ArrowInvalid:  # a name that is no UTF-8
+    except pa.ArrowInvalid:  # a name that is not UTF-8
         return pa.array([None if name is None else text(name) for name in names], kind)

@@ -110,8 +110,7 @@ class Manifest:
 
 def write_chunks(rows: DataFrame, partition_map: PartitionMap, folder: str, parts: int) -> None:
     """Sorts good rows by owner, queue and key, packs them and writes the chunks. Replaces what is there."""
-    # Slice and queue are one value: Spark compares the first 8 bytes of the first column much faster than anything
-    # else.
+    # Slice and queue are one value, as Spark compares the first 8 bytes of the first column much faster than the rest.
     place = F.concat(F.unhex(F.lpad(F.hex("slice"), 4, "0")), F.col("queue")).alias("place")
     located = _located(rows, partition_map).select(place, "key", "start")
     in_order = located.repartitionByRange(parts, "place").sortWithinPartitions(

@@ -28,7 +28,7 @@ _COLOURS = {
     "#050505": "var(--grid)",
 }
 INK, FAINT, FIRST, SECOND, GRID = _COLOURS
-_FONT = "DejaVu Sans"  # matplotlib's own, to measure with; the page has its reader's
+_FONT = "DejaVu Sans"  # matplotlib's own font, to measure text; the page uses the reader's
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "font.family": _FONT,

@@ -21,8 +21,7 @@ _NUMBER = (1 << 48) - 1
 
 
 class Said(NamedTuple):
-    """What a message says of itself. `sender`, `group`, `generation`: numbers of names; `number`: by group, 1, 2, 3
-    ..."""
+    """A message's own data. `sender`, `group`, `generation`: numbers of names; `number`: by group, 1, 2, 3 ..."""
 
     sender: int
     group: int
@@ -47,7 +46,7 @@ def body_of(said: Said) -> bytes:
 
 
 def read_body(body: bytes) -> Said | None:
-    """Returns what a body says; None if it is no such body."""
+    """Returns the data of a body; None if the body is not one of a test message."""
     if len(body) != BODY_BYTES:
         return None
     magic, sender, group, mixed, due_s = _BODY.unpack_from(body)
@@ -57,7 +56,7 @@ def read_body(body: bytes) -> Said | None:
 
 
 class Talk:
-    """Keeps the messages of late. Numbers grow by group, over all its generations."""
+    """Keeps recent messages. Numbers grow by group, over all its generations."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -75,8 +74,8 @@ class Talk:
         return number
 
     def noted(self, key: bytes, offset: int, said: Said, now_s: float) -> None:
-        """Notes that this message has this offset, as a receipt says or a delivery shows. Adds a fault if it was
-        another one."""
+        """Notes that this message has this offset, as a receipt says or a delivery shows. Adds a fault if the offset
+        had another message before."""
         known = self._words.get((key, offset))
         if known is None:
             self._words[key, offset] = (said.sender, said.number)

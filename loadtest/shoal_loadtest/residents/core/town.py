@@ -49,7 +49,7 @@ class Town:
         """The number of memberships when every seat is taken."""
         self._generation = array("H", bytes(2 * self.groups))
         self._members = array("H", bytes(2 * self.groups))
-        """How many places of each group are taken."""
+        """The number of places taken in each group."""
         self._free = array("I", range(self.places))
         self._seat_of_place = array("i", [NOBODY]) * self.places
         self._places: list[array[int]] = [array("I") for _ in range(self.seats)]
@@ -137,7 +137,7 @@ class Town:
         return self._places[seat]
 
     def join(self, seat: int) -> int:
-        """Takes a free place in a group that the seat is not in. NOBODY if none was found."""
+        """Takes a free place in a group that the seat is not in, and returns it. Returns NOBODY if none was found."""
         for _ in range(PLACE_PICKS_MAX if self._free else 0):
             index = self._chance.randrange(len(self._free))
             place = self._free[index]
