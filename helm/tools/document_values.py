@@ -1,4 +1,4 @@
-"""Makes the table of values in helm/README.md anew from the comments of values.yaml: `make chart`."""
+"""Makes the table of values in helm/README.md from the comments of values.yaml: `make chart`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Makes the lists of what the image installs, with hashes, anew from constraints.txt: `make lock`. Asks the index.
+"""Makes the lists of what the image installs, with hashes, from constraints.txt: `make lock`. It asks the index.
 
 helm/requirements.txt         the command line and the servers (extra `cli`)
 helm/requirements-spark.txt   the same and Spark (extras `cli`, `spark`)
-helm/requirements-build.txt   what the two are built with, in a stage that is thrown away
+helm/requirements-build.txt   the packages that build the two, in a stage that is thrown away
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Runs what the chart renders to as processes of this machine, and on them the demo's replay; or until Ctrl-C.
+"""Runs what the chart renders as processes of this machine, and a replay on them; without one, until Ctrl-C.
 
 `python helm/tools/run_rendered.py helm/shoal/examples/laptop.yaml [--set a.b=1] [--replay FILE...]`
-Every process is started by the command, arguments and environment of its container; ready are they by its probes.
-Exit codes: the replay's; 1 if something does not become ready.
+Every process is started with the command, arguments and environment of its container; its probes say when it is ready.
+Exit code: the replay's; 1 if something does not become ready.
 """
 
 from __future__ import annotations

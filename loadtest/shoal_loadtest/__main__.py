@@ -1,4 +1,4 @@
-"""`python -m shoal_loadtest`."""
+"""`python -m shoal_loadtest`: runs the benchmarks."""
 
 import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
 

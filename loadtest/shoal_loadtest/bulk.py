@@ -1,7 +1,7 @@
-"""Bench `bulk`: a population loaded by Spark into a fresh cluster of one slice, then churn on what was loaded.
+"""Bench `bulk`: Spark loads a population into a fresh cluster of one slice; then churn runs on what was loaded.
 
-`shoal up` and `shoal pipeline load` as real processes; times of stages are what the load itself says. Afterwards the
-cluster is stopped cleanly, started again and put under the load of bench `churn`, whose check follows.
+`shoal up` and `shoal pipeline load` run as real processes; the times of stages are those that the load prints.
+Afterwards the cluster is stopped cleanly, started again and put under the load of bench `churn`, whose check follows.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _STAGES = {
 
 @dataclass(frozen=True)
 class Loaded:
-    """`stages`: seconds, as the load said. `peaks`: bytes by role."""
+    """What a load took. `stages`: seconds, as the load printed them. `peaks`: bytes by role."""
 
     stages: dict[str, float]
     peaks: dict[str, int]
 
 
 async def bench_bulk(setting: Setting) -> Result:
-    """Raises BenchFailed."""
+    """Runs the bench. Raises BenchFailed."""
     try:
         from shoal_loadtest.bulk_input import made_input
     except ImportError as error:
@@ -94,7 +94,8 @@ def _details(population: Population, loaded: Loaded, disk: Disk) -> list[tuple[s
 
 @asynccontextmanager
 async def _cluster(folder: Path) -> AsyncIterator[tuple[str, int]]:
-    """One of one slice on the folder's data: its redirector, and the pid of `shoal up`. Stopped cleanly at the end."""
+    """Starts a cluster of one slice on the folder's data. Yields its redirector and the pid of `shoal up`. The cluster
+    is stopped cleanly at the end."""
     command = ["-m", "shoal_ops", "up", "--slices", "1", "--data", str(folder / "cluster")]
     command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)

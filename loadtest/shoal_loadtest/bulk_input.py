@@ -1,4 +1,4 @@
-"""A population's memberships as a Parquet file: what `shoal pipeline load` takes. Made once and kept."""
+"""Writes a population's memberships as a Parquet file, which `shoal pipeline load` takes. It is made once and kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCHEMA = pa.schema([pa.field("queue", pa.string()), pa.field("key", pa.string()
 
 
 def made_input(data: Path, population: Population) -> Path:
-    """The kept file, made if there is none."""
+    """Returns the kept file, and makes it if there is none."""
     path = data / f"memberships-{population.queues}.parquet"
     if path.exists():
         return path

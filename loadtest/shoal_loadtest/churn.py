@@ -1,8 +1,9 @@
-"""Bench `churn`: logins and logouts of nine keys each, acknowledged durable, on a full population.
+"""Bench `churn`: logins and logouts of nine keys each, durably acknowledged, on a full population.
 
-Each session first logs a tenth of its own share of the queues out, uncounted. From then on each frame logs random
-queues out and those longest away in: they have been away for longer than a checkpoint takes, so nothing cancels out
-in memory. Closed loop: a few frames in flight per session. Afterwards a sample's memberships are compared.
+Each session has its own share of the queues, and first logs a tenth of it out, uncounted. From then on each frame logs
+random queues out, and logs those in that have been away longest. They have been away for longer than a checkpoint
+takes, so nothing cancels out in memory. Closed loop: a few frames in flight per session. Afterwards the memberships of
+a sample are compared.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _OPS_PER_FRAME = CHURN_QUEUES_PER_FRAME * MEMBERSHIPS_PER_QUEUE
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One frame, and the numbers of the queues in it."""
+    """One frame, and the numbers of the queues that it logs out and in."""
 
     frame: Frame
     leaving: list[int]
@@ -50,7 +51,7 @@ class Planned:
 
 
 class ChurnPlan:
-    """One session's frames, without end. Frames must be sent in the order they were planned."""
+    """Makes one session's frames, without end. Frames must be sent in the order they were planned."""
 
     def __init__(self, population: Population, share: int, source: random.Random, out: Set[int]) -> None:
         self._population = population
@@ -58,12 +59,12 @@ class ChurnPlan:
         self._source = source
         self._away_queues = max(_HALF, int(len(self._queues) * CHURN_AWAY_SHARE))
         self._away = deque(queue for queue in self._queues if queue in out)
-        """Logged out, the longest away first."""
+        """Queues that are logged out, those longest away first."""
         self._out = set(self._away)
 
     @property
     def ramp_frames(self) -> int:
-        """The first frames, which only log out."""
+        """The number of first frames, which only log out."""
         return max(0, self._away_queues - len(self._away)) // CHURN_QUEUES_PER_FRAME
 
     def next(self) -> Planned:
@@ -82,7 +83,7 @@ class ChurnPlan:
 
 
 class Churn:
-    """Load on one node from several sessions, until told to stop."""
+    """Puts load on one node from several sessions, until `stop`."""
 
     def __init__(
         self, population: Population, seed: int, prebuilt_frames: int = 0, out: Set[int] = frozenset()
@@ -101,7 +102,7 @@ class Churn:
         """Set once a tenth is logged out and the steady load has begun."""
         self.timings = Timings()
         self.operations = 0
-        """Acknowledged while the timings counted."""
+        """Operations acknowledged while the timings counted."""
         self.built_late = 0
         """Frames that the generator had to build while the clock ran."""
         self.out = set(out)
@@ -113,11 +114,11 @@ class Churn:
 
     @property
     def unknown(self) -> set[int]:
-        """Queues in frames without an answer."""
+        """The queues in frames without an answer."""
         return {queue for planned in self._unanswered.values() for queue in (*planned.leaving, *planned.coming)}
 
     async def run(self, address: str) -> None:
-        """Until `stop`, and all answers are there. Raises BenchFailed."""
+        """Runs until `stop` was called and all answers are there. Raises BenchFailed."""
         async with asyncio.TaskGroup() as group:
             for plan, prebuilt in zip(self._plans, self._prebuilt, strict=True):
                 group.create_task(self._drive(address, plan, prebuilt))
@@ -161,7 +162,7 @@ class Churn:
 
 @dataclass(frozen=True)
 class Measured:
-    """One steady stretch of churn: `seconds` of it, `usage` before and after by process."""
+    """The result of one steady stretch of churn: its `seconds`, and the usage before and after, by process."""
 
     seconds: float
     before: dict[str, Usage]
@@ -169,12 +170,12 @@ class Measured:
 
 
 def prebuilt_frames(seconds: float) -> int:
-    """How many to build before so long a run."""
+    """Returns how many frames to build before a run of so many seconds."""
     return int(seconds * (1 + WARM_UP_SHARE) * CHURN_PREBUILT_OPS_PER_S / _OPS_PER_FRAME)
 
 
 async def bench_churn(setting: Setting) -> Result:
-    """Raises BenchFailed."""
+    """Runs the bench. Raises BenchFailed."""
     population = Population(setting.queues)
     seconds = setting.seconds_of("churn")
     source = await populated(setting.data, population)

@@ -1,6 +1,6 @@
-"""A session that consumes many queues: attaches, checks that nothing is missing, acks everything, gathered.
+"""A session that consumes many queues: it attaches them, checks that nothing is missing, and acks everything, gathered.
 
-Belongs here: positions per key and queue. Does not: what arrived (a callback looks at it).
+Belongs here: positions per key and queue. Not here: what arrived (a callback looks at it).
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ Delivered = Callable[[wire.Delivery], None]
 
 
 class ConsumingSession:
-    """Use as `async with ConsumingSession(...) as consumer:`. `deliveries`: message x queue, without repeats."""
+    """Consumes queues. Use as `async with ConsumingSession(...) as consumer:`. `deliveries`: messages times queues,
+    without repeats."""
 
     def __init__(self, address: str, queues: Sequence[bytes], delivered: Delivered | None = None) -> None:
         self._session = LoadSession(address, self._take, CONSUMER_WINDOW_BYTES)
         self._queues = queues
         self._delivered = delivered
         self._next: defaultdict[bytes, dict[int, int]] = defaultdict(dict)
-        """By key and handle: the offset that must come next."""
+        """The offset that must come next, by key and handle."""
         self._news: set[bytes] = set()
         self._wake = asyncio.Event()
         self._tasks = Tasks("consuming session")
@@ -56,7 +57,7 @@ class ConsumingSession:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why it ended, if it did."""
+        """Returns why the session ended, if it did."""
         if self._acker.done() and not self._acker.cancelled():
             return self._acker.exception()
         return self._session.failure
@@ -81,7 +82,7 @@ class ConsumingSession:
         self._wake.set()
 
     async def _ack(self) -> None:
-        """One frame of acks under way at a time: what comes meanwhile gathers."""
+        """Sends acks for ever, one frame under way at a time: acks that come meanwhile are gathered for the next."""
         while True:
             await self._wake.wait()
             self._wake.clear()

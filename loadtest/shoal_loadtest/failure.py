@@ -1,5 +1,5 @@
-"""The one exception of the benchmarks: a run whose figures would mean nothing."""
+"""The only exception of the benchmarks: the figures of a failed run would mean nothing."""
 
 
 class BenchFailed(Exception):
-    """A process or a session ended, an answer was missing, or a result was wrong. Says which."""
+    """Says that a process or a session ended, an answer was missing, or a result was wrong."""

@@ -1,7 +1,8 @@
-"""Bench `fanout`: one key, its 785 queues attached over 8 sessions, acks on; deliveries counted where they arrive.
+"""Bench `fanout`: one key, its 785 queues attached over 8 sessions, with acks; deliveries are counted where they
+arrive.
 
-This process publishes; fanout_consumers.py receives. Batched: chunks of 100 messages, some ahead of the slowest
-consumer. Singly: at most two publishes without a receipt. Counted until the last consumer has the last message.
+This process publishes; fanout_consumers.py receives. Batched: chunks of 100 messages, some of them ahead of the slowest
+consumer. Single: at most two publishes without a receipt. Time counts until the last consumer has the last message.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _KEY = key_name(0)
 
 @dataclass(frozen=True)
 class Mode:
-    """How messages are published: messages a chunk, chunks without a receipt, chunks ahead of the last consumer."""
+    """How messages are published: messages per chunk, chunks without a receipt, chunks ahead of the last consumer."""
 
     name: str
     messages: int
@@ -56,7 +57,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`cpu_share`: of one core, the broker's."""
+    """The result of one mode. `cpu_share`: the broker's use of one core."""
 
     deliveries_per_s: float
     messages: int
@@ -72,7 +73,7 @@ _MODES = (
 
 
 async def bench_fanout(setting: Setting) -> Result:
-    """Raises BenchFailed."""
+    """Runs the bench. Raises BenchFailed."""
     machine = measure_machine(setting.data)
     figures: dict[str, float] = {}
     details = [("load", f"one key, {FANOUT_QUEUES} queues over {FANOUT_SESSIONS} sessions, {FANOUT_BODY_BYTES} B")]
@@ -101,7 +102,7 @@ async def _run(mode: Mode, folder: Path, seconds: float) -> Outcome:
 
 
 class _Consumers:
-    """What the consumers' process says."""
+    """Follows what the consumers' process reports."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -111,7 +112,7 @@ class _Consumers:
         self._more = asyncio.Event()
 
     async def line(self) -> dict[str, float]:
-        """Raises BenchFailed if there is none in time."""
+        """Returns the next line. Raises BenchFailed if none comes in time."""
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), ANSWER_S_MAX)
@@ -123,14 +124,14 @@ class _Consumers:
         return found
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Takes lines until cancelled."""
         while True:
             line = await self.line()
             self.messages, self.at_s, self.repeats = int(line["messages"]), line["at_s"], int(line["repeats"])
             self._more.set()
 
     async def have(self, messages: int) -> None:
-        """Waits until every consumer has so many. Raises BenchFailed."""
+        """Waits until every consumer has so many messages. Raises BenchFailed."""
         while self.messages < messages:
             self._more.clear()
             try:

@@ -2,8 +2,9 @@
 
     python -m shoal_loadtest.fanout_consumers ADDRESS CHUNK_MESSAGES
 
-attaches all queues, prints {"ready": true}, then {"messages": everyone has so many, "at_s": when, "repeats": n} after
-every chunk, until its standard input ends. Exit code 1 and a sentence on stderr if anything was missing.
+attaches all queues, prints {"ready": true}, then {"messages": the number every consumer has, "at_s": when, "repeats":
+n} after every chunk, until its standard input ends. If anything was missing, it ends with exit code 1 and a sentence on
+stderr.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from shoal_loadtest.population import queue_name
 
 
 class Progress:
-    """`messages`: how many everyone has; one key, so every queue gets the same number."""
+    """Reports how many messages every consumer has. There is one key, so every queue gets the same number."""
 
     def __init__(self, step_messages: int) -> None:
         self.consumers: list[tuple[ConsumingSession, int]] = []
-        """With how many queues each has."""
+        """Each consumer, with its number of queues."""
         self._step = step_messages
         self._said = 0
 
@@ -50,7 +51,7 @@ def say_line(line: dict[str, object]) -> None:
 
 
 async def consume(address: str, step_messages: int) -> None:
-    """Until standard input ends. Raises BenchFailed."""
+    """Consumes until standard input ends. Raises BenchFailed."""
     progress = Progress(step_messages)
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     async with AsyncExitStack() as stack:

@@ -1,6 +1,7 @@
-"""Frames made before the clock starts: a change is encoded once, and only its two numbers are added when it is sent.
+"""Makes frames before the clock starts: a change is encoded once, and only its two numbers are added when it is sent.
 
-The generator shares two cores with the slice: what it costs, the slice lacks. Not here: sending (load_session.py).
+The generator shares two cores with the slice: what the generator uses, the slice lacks. Not here: sending
+(load_session.py).
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ def numbered(frame: Frame, sequence: int, settled: int) -> bytes:
 
 
 def populate_frame(population: Population, queues: range) -> Frame:
-    """Declares and first logins."""
+    """Returns a frame with declares and first logins."""
     declares = wire.Declares(queues=[queue_name(queue) for queue in queues])
     return change_frame([wire.Step(declares=declares), wire.Step(binds=_logins(population, queues))])
 
 
 def churn_frame(population: Population, leaving: Sequence[int], coming: Sequence[int]) -> Frame:
-    """Logouts, then logins."""
+    """Returns a frame with logouts, then logins."""
     queues = [queue_name(queue) for queue in leaving]
     keys = [population.keys_of(queue) for queue in leaving]
     unbinds = wire.Unbinds(

@@ -1,9 +1,9 @@
-"""Greedy clients of a slice, in a process of their own: bench `neighbours` has honest users live beside them.
+"""Greedy clients of a slice, in a process of their own: bench `neighbours` measures honest clients beside them.
 
     python -m shoal_loadtest.greedy KIND ADDRESS
 
-prepares what it needs and prints {"ready": true}; begins when a line comes on its standard input; goes on until that
-ends, and prints how often it did each thing. A slice may refuse it, make it wait or end it: that is no failure.
+prepares what it needs and prints {"ready": true}. It begins when a line comes on its standard input, goes on until that
+input ends, and prints how often it did each thing. A slice may refuse it, make it wait or end it: that is no failure.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from shoal_loadtest.limits import (
 from shoal_loadtest.load_session import OPTIONS
 
 Go = Callable[[], Awaitable[None]]
-"""What to do once the clock runs, for ever."""
+"""The work of a greedy client once the clock runs; it never ends by itself."""
 WINDOWS = (GREEDY_WINDOW_MESSAGES, WINDOW_BYTES_MAX)
 done: Counter[str] = Counter()
 
 
 @asynccontextmanager
 async def at_every_limit(address: str) -> AsyncIterator[Go]:
-    """One session that does all a session can, each at its limit, all at once, as fast as it is answered."""
+    """Runs one session that uses every verb at its limit, all at once, as fast as the slice answers."""
     gaps: deque[wire.Ack] = deque(maxlen=10 * GREEDY_ACKS)
-    """Acks of every second message: a done range each."""
+    """Acks of every second message: each makes a done range."""
 
     def delivered(delivery: wire.Delivery) -> None:
         done["deliveries"] += (delivery.to - delivery.low) * len(delivery.handles)
@@ -115,7 +115,8 @@ async def at_every_limit(address: str) -> AsyncIterator[Go]:
 
 @asynccontextmanager
 async def never_reading(address: str) -> AsyncIterator[Go]:
-    """Sessions that attach a queue with the widest windows and take nothing, and one that publishes to all."""
+    """Runs sessions that attach a queue with the widest windows and read nothing, and one session that publishes to
+    all."""
     queues = names("unread", GREEDY_UNREAD)
     chunk = encode_chunk([bytes(1000)] * 50)
     async with AsyncExitStack() as stack:
@@ -134,7 +135,7 @@ async def never_reading(address: str) -> AsyncIterator[Go]:
 
 @asynccontextmanager
 async def publishing_at_once(address: str) -> AsyncIterator[Go]:
-    """Unary publishes of 1 MB, all at once, over six connections; then nothing more."""
+    """Sends unary publishes of 1 MB, all at once, over six connections; then nothing more."""
     async with AsyncExitStack() as stack:
         channels = [
             await stack.enter_async_context(grpc.aio.insecure_channel(address, options=OPTIONS)) for _ in "123456"
@@ -157,7 +158,7 @@ async def publishing_at_once(address: str) -> AsyncIterator[Go]:
 
 @asynccontextmanager
 async def reconnecting(address: str) -> AsyncIterator[Go]:
-    """Sessions that consume many queues in all, and are lost and open anew at once, again and again."""
+    """Runs sessions that consume many queues in all, are lost and open anew together, again and again."""
     queues = names("queue", GREEDY_QUEUES)
     share = len(queues) // GREEDY_RECONNECTING
     async with GreedySession(address) as session:
@@ -178,7 +179,7 @@ async def reconnecting(address: str) -> AsyncIterator[Go]:
 
 @asynccontextmanager
 async def storming(address: str) -> AsyncIterator[Go]:
-    """A few sessions at a time that attach many queues and leave in the middle of it, without a pause."""
+    """Runs a few sessions at a time that attach many queues and leave in the middle of it, without a pause."""
     queues = names("queue", GREEDY_QUEUES)
     async with GreedySession(address) as session:
         await session.bind_each(queues, keys_in_turn("key", GREEDY_KEYS, len(queues)))
@@ -206,7 +207,7 @@ KINDS: dict[str, Callable[[str], AbstractAsyncContextManager[Go]]] = {
 
 
 async def again_and_again(verb: Callable[[], Awaitable[None]]) -> None:
-    """Until the slice ends the session."""
+    """Repeats a verb until the slice ends the session."""
     try:
         while True:
             await verb()

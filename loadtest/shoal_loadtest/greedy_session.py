@@ -1,4 +1,4 @@
-"""A raw session that takes errors for answers, and need not read: for clients that go to every limit."""
+"""A raw session that takes errors as answers, and need not read: for clients that go to every limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from shoal_loadtest.load_session import OwnConnection
 
 
 class GreedySession(OwnConnection):
-    """Use as `async with GreedySession(address) as session:`. `reads` False: nothing is ever taken from it."""
+    """A session of a greedy client. Use as `async with GreedySession(address) as session:`. `reads` False: it never
+    reads."""
 
     def __init__(
         self,
@@ -41,7 +42,8 @@ class GreedySession(OwnConnection):
         return self
 
     async def send(self, request: wire.SessionRequest) -> asyncio.Future[wire.Answer]:
-        """What will have the answer. Raises grpc.RpcError when the slice has ended the session."""
+        """Sends a request. Returns a future of the answer. Raises grpc.RpcError when the slice has ended the
+        session."""
         answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         async with self._writing:
             self._sequence += 1
@@ -53,11 +55,11 @@ class GreedySession(OwnConnection):
         return answer
 
     async def ask(self, request: wire.SessionRequest) -> wire.Answer:
-        """Raises grpc.RpcError."""
+        """Sends a request and returns the answer. Raises grpc.RpcError."""
         return await (await self.send(request))
 
     async def change(self, *steps: wire.Step) -> None:
-        """Raises BenchFailed if it is refused."""
+        """Sends a change. Raises BenchFailed if it is refused."""
         answer = await self.ask(wire.SessionRequest(change=wire.Change(steps=steps).SerializeToString()))
         if answer.HasField("error"):
             raise BenchFailed(f"the slice refused what a greedy client needs: {answer.error.message}")
@@ -71,7 +73,7 @@ class GreedySession(OwnConnection):
             await self.change(wire.Step(declares=wire.Declares(queues=names)), wire.Step(binds=binds))
 
     async def attach(self, queues: Sequence[bytes], first_handle: int, windows: tuple[int, int]) -> None:
-        """In frames of the largest size, all on their way at once. `windows`: messages, bytes."""
+        """Attaches queues in frames of the largest size, all under way at once. `windows`: messages, bytes."""
         size = FRAME_OPERATIONS_MAX
         answers = []
         for first in range(0, len(queues), size):

@@ -1,7 +1,7 @@
-"""Bench `idle`: what a population costs when nobody does anything: disk by table, memory by process.
+"""Bench `idle`: what a population costs when nothing happens: disk by table, memory by process.
 
-What counts as names: the tables that hold a name and little else (key, key_name, queue_by_name). The memberships' part
-is all other tables, among them `queue`, whose rows hold the queue's name once more.
+Tables that hold a name and little else count as names (key, key_name, queue_by_name). All other tables count as
+memberships, among them `queue`, whose rows hold the queue's name once more.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ NAME_BYTES = 36
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes. `tables`: of each table's pages in use; `file`: free pages too."""
+    """The bytes of a store. `tables`: of each table's pages in use; `file`: of the file, with free pages."""
 
     tables: dict[str, int]
     file: int
 
 
 async def bench_idle(setting: Setting) -> Result:
-    """Raises BenchFailed."""
+    """Runs the bench. Raises BenchFailed."""
     population = Population(setting.queues)
     source = await populated(setting.data, population)
     machine = measure_machine(setting.data)
@@ -76,7 +76,7 @@ async def bench_idle(setting: Setting) -> Result:
 
 
 async def store_disk(folder: Path) -> Disk:
-    """Of a node's folder. Raises BenchFailed."""
+    """Returns the size of the store in a node's folder. Raises BenchFailed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "shoal_ops", "inspect", "store", str(folder), "--json", stdout=asyncio.subprocess.PIPE
     )

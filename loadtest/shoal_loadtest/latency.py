@@ -1,7 +1,7 @@
 """Bench `latency`: ten times the evaluation's churn and messages, on a full population, some of it attached.
 
 Open loop: logins, logouts and publishes are due at random moments of a fixed rate, whether or not the slice is ready.
-Each latency counts from the moment due, so that a stall is paid for by everything that should have happened in it.
+Each latency counts from the moment when its event was due, so a stall counts against everything that was due in it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DUE = Struct("<d")
 
 
 class Latencies:
-    """Seconds, of what was due at or after `from_s`."""
+    """Keeps latencies in seconds, of events that were due at or after `from_s`."""
 
     def __init__(self) -> None:
         self.from_s = float("inf")
@@ -63,7 +63,7 @@ class Latencies:
 
 
 class OpenLoop:
-    """One kind of event at its rate, for a time."""
+    """Starts one kind of event at its rate, for a time."""
 
     def __init__(self, per_s: float, source: random.Random, event: Callable[[float], Awaitable[None]]) -> None:
         self._per_s = per_s
@@ -71,7 +71,8 @@ class OpenLoop:
         self._event = event
 
     async def run(self, seconds: float) -> None:
-        """Calls `event(due_s)` at exponential distances; late ones at once, with the time at which they were due."""
+        """Calls `event(due_s)` with exponential pauses. Late events are called at once, with the time at which they
+        were due."""
         due_s = time.perf_counter()
         end_s = due_s + seconds
         while (due_s := due_s + self._source.expovariate(self._per_s)) < end_s:
@@ -82,7 +83,7 @@ class OpenLoop:
 
 
 class Logins:
-    """Logs a random queue out, then the one longest away in, and so on. Queues below `LATENCY_CONSUMERS` stay."""
+    """Logs a random queue out, then the queue longest away in, and so on. Queues below `LATENCY_CONSUMERS` stay."""
 
     def __init__(self, population: Population, session: LoadSession, source: random.Random) -> None:
         self.latencies = Latencies()
@@ -113,13 +114,13 @@ class Logins:
 
 
 class Publishes:
-    """Single messages to keys of attached queues. The body begins with the moment it was due."""
+    """Publishes single messages to keys of attached queues. The body begins with the moment at which it was due."""
 
     def __init__(self, population: Population, session: LoadSession, source: random.Random) -> None:
         self.receipts = Latencies()
         self.arrivals = Latencies()
         self.live = 0
-        """Deliveries that the receipts promise."""
+        """The deliveries that the receipts promise."""
         self._population = population
         self._session = session
         self._source = source
@@ -142,7 +143,7 @@ class Publishes:
 
 
 async def bench_latency(setting: Setting) -> Result:
-    """Raises BenchFailed."""
+    """Runs the bench. Raises BenchFailed."""
     population = Population(setting.queues)
     source = await populated(setting.data, population)
     machine = measure_machine(setting.data)
@@ -195,7 +196,7 @@ async def _load(logins: Logins, publishes: Publishes, seconds: float, seed: int)
 
 
 async def _answered(all_there: Callable[[], bool], what: str) -> None:
-    """Raises BenchFailed."""
+    """Waits until all are there. Raises BenchFailed."""
     until_s = time.perf_counter() + ANSWER_S_MAX
     while not all_there():
         if time.perf_counter() > until_s:

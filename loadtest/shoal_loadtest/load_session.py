@@ -1,4 +1,4 @@
-"""One raw session to a slice: frames out, answers matched to who waits for them, deliveries to a callback.
+"""One raw session to a slice: sends frames, passes answers to their waiters, and deliveries to a callback.
 
 Deliberately thinner than the client library: a benchmark measures the slice. Not here: what frames say (frames.py).
 """
@@ -49,14 +49,15 @@ class OwnConnection:
 
 
 class LoadSession(OwnConnection):
-    """Use as `async with LoadSession(address) as session:`. An answer that is an error fails the whole session."""
+    """Use as `async with LoadSession(address) as session:`. An error in an answer fails the whole session."""
 
     def __init__(self, address: str, on_deliveries: OnDeliveries | None = None, window_bytes: int = 0) -> None:
         super().__init__(address, "load session")
         self._on_deliveries = on_deliveries
         self._window_bytes = window_bytes
         self._waiting: dict[int, Answered] = {}
-        """By sequence, in the order sent: bounded by the frames that the bench keeps in flight."""
+        """The frames without an answer, by sequence and in the order sent. Bounded by the frames that the bench keeps
+        in flight."""
         self._sequence = 0
         self._failure: BaseException | None = None
 
@@ -69,7 +70,7 @@ class LoadSession(OwnConnection):
         return self
 
     async def send(self, frame: Frame, answered: Answered) -> None:
-        """Returns when the transport has the frame. Raises BenchFailed if the session is over."""
+        """Sends a frame; returns when the transport has it. Raises BenchFailed if the session is over."""
         if self._failure is not None:
             raise BenchFailed(f"session ended: {self._failure}") from self._failure
         self._sequence += 1
@@ -82,7 +83,7 @@ class LoadSession(OwnConnection):
             raise BenchFailed(f"session ended: {self._failure or error}") from error
 
     async def ask(self, frame: Frame) -> wire.Answer:
-        """Sends and waits. Raises BenchFailed if there is no answer in time, or an error."""
+        """Sends a frame and waits for its answer. Raises BenchFailed if no answer comes in time, or an error."""
         answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         await self.send(frame, answer.set_result)
         either: set[asyncio.Future[Any]] = {answer, self._reader}
@@ -92,7 +93,8 @@ class LoadSession(OwnConnection):
         return answer.result()
 
     async def room(self, free: asyncio.Semaphore) -> None:
-        """Takes one from `free`. Raises BenchFailed if the session ends first, or nothing is answered in time."""
+        """Waits for a place in `free` and takes it. Raises BenchFailed if the session ends first, or nothing is
+        answered in time."""
         if not free.locked():
             await free.acquire()
             return
@@ -110,7 +112,7 @@ class LoadSession(OwnConnection):
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the session ended, if it did."""
+        """Returns why the session ended, if it did."""
         return self._failure
 
     async def _read(self) -> None:
@@ -132,7 +134,7 @@ class LoadSession(OwnConnection):
 
 
 def checked_outcome(answer: wire.Answer) -> wire.Outcome:
-    """Raises BenchFailed for any refusal, and for any item without an offset."""
+    """Returns the outcome of a change. Raises BenchFailed for any refusal, and for any item without an offset."""
     outcome = wire.Outcome.FromString(answer.outcome)
     for step in outcome.steps:
         if step.refusals:

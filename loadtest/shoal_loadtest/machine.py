@@ -1,4 +1,4 @@
-"""What this machine itself can do, measured in the same run: figures mean little without it."""
+"""Measures what this machine itself can do, in the same run: figures mean little without it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from shoal_loadtest.limits import MACHINE_PROBE_S, MACHINE_PUT_ROWS
 
 @dataclass(frozen=True)
 class Machine:
-    """`syncs_per_s`: fdatasync after each append of 4 KiB. `puts_per_s`: random 16+8 B rows, one LMDB transaction."""
+    """What the machine can do. `syncs_per_s`: fdatasync after each append of 4 KiB. `puts_per_s`: random 16+8 B rows in
+    one LMDB transaction."""
 
     syncs_per_s: float
     puts_per_s: float
 
 
 def measure_machine(data: Path) -> Machine:
-    """In a new folder under `data`, so on the same disk; about a second."""
+    """Measures in a new folder under `data`, so on the same disk; takes about a second."""
     data.mkdir(parents=True, exist_ok=True)
     folder = Path(mkdtemp(prefix="machine-", dir=data))
     try:

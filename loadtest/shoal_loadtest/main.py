@@ -1,4 +1,4 @@
-"""`python -m shoal_loadtest NAME`: arguments in, benches one after the other, report out."""
+"""`python -m shoal_loadtest NAME`: parses arguments, runs benches one after the other, and prints the report."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ BENCHES: dict[str, Callable[[Setting], Awaitable[Result]]] = {
     "bulk": bench_bulk,
 }
 NEED_MORE = {"bulk"}
-"""Not part of `all`: they need Spark and Java."""
+"""Benches that are not part of `all`: they need Spark and Java."""
 ALL = "all"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0, or 1 if a bench failed; argparse exits with 2 for bad arguments."""
+    """Returns the exit code: 0, or 1 if a bench failed; argparse exits with 2 for bad arguments."""
     given = _arguments(arguments)
     queues = given.queues or (QUEUES_QUICK if given.quick else QUEUES_DEFAULT)
     setting = Setting(queues, given.quick, given.seconds, given.data)

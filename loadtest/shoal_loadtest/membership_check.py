@@ -1,4 +1,4 @@
-"""After a run: do queues chosen at random have exactly the memberships they should have?"""
+"""Checks after a run that queues chosen at random have exactly the memberships they should have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal_loadtest.population import Population, queue_name
 async def check_memberships(
     address: str, population: Population, out: Set[int], seed: int, unknown: Set[int] = frozenset()
 ) -> int:
-    """How many queues were compared; `out`: those logged out; `unknown`: not compared. Raises BenchFailed."""
+    """Returns how many queues were compared. `out`: those logged out; `unknown`: not compared. Raises BenchFailed."""
     source = random.Random(f"check {seed}")
     chosen = source.sample(range(population.queues), min(CHECKED_QUEUES, population.queues))
     chosen += source.sample(sorted(out), min(CHECKED_QUEUES, len(out)))

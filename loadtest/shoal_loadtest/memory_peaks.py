@@ -1,4 +1,4 @@
-"""Peak resident memory of processes and their children, by what they are."""
+"""Measures the peak resident memory of processes and their children, by role."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ROLES = (
 
 
 class MemoryPeaks:
-    """`bytes`: by role, the highest sum over the processes of that role seen at one time."""
+    """Watches the memory of processes. `bytes`: the highest sum over the processes of each role, seen at one time."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids = pids
         self.bytes: dict[str, int] = {}
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Watches until cancelled."""
         while True:
             for role, resident in self._now().items():
                 self.bytes[role] = max(resident, self.bytes.get(role, 0))

@@ -1,6 +1,6 @@
-"""Bench `neighbours`: what honest users notice of greedy ones, and whether the slice keeps to its budget of memory.
+"""Bench `neighbours`: how much honest clients notice of greedy ones, and whether the slice keeps to its memory budget.
 
-A publisher and a consumer, 100 messages a second in an open loop, beside greedy clients in a process of their own.
+A publisher and a consumer, with 100 messages a second in an open loop, beside greedy clients in another process.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from shoal_loadtest.setting import Setting
 
 _QUEUE, _KEY = b"honest-queue", b"honest-key"
 _NOBODY = "nobody"
-"""The same without anybody greedy: what the machine does by itself."""
+"""The same run without greedy clients: what the machine does by itself."""
 
 
 async def bench_neighbours(setting: Setting) -> Result:
-    """Raises BenchFailed."""
+    """Runs the bench. Raises BenchFailed."""
     machine = measure_machine(setting.data)
     seconds = setting.seconds_of("neighbours")
     figures: dict[str, float] = {}
@@ -57,7 +57,7 @@ async def bench_neighbours(setting: Setting) -> Result:
 
 
 async def _beside(kind: str, node: NodeProcess, seconds: float, seed: int) -> tuple[Latencies, int, str]:
-    """Latencies of honest publishes, the most memory, what the greedy ones did."""
+    """Returns the latencies of honest publishes, the most memory, and what the greedy clients did."""
     latencies = Latencies()
     latencies.from_s = 0
     peak = Peak(node.pid)
@@ -91,14 +91,15 @@ async def _beside(kind: str, node: NodeProcess, seconds: float, seed: int) -> tu
 
 
 class Peak:
-    """`bytes`: the most that a process had of its own. Pages of a store's file are the page cache's, not counted."""
+    """Watches the memory of a process. `bytes`: the most that it had of its own. Pages of a store's file belong to the
+    page cache and are not counted."""
 
     def __init__(self, pid: int) -> None:
         self.bytes = 0
         self._status = Path(f"/proc/{pid}/status")
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Watches until cancelled."""
         while True:
             own = self._status.read_text().split("RssAnon:")[1].split()[0]
             self.bytes = max(self.bytes, int(own) << 10)
@@ -124,7 +125,7 @@ class _Greedy:
         return ", ".join(f"{count:,} {what}" for what, count in sorted(line.items())) or "nothing that was answered"
 
     async def line(self) -> bytes:
-        """Raises BenchFailed."""
+        """Returns the next line of the greedy clients. Raises BenchFailed."""
         assert self._process is not None and self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), ANSWER_S_MAX)
@@ -137,7 +138,7 @@ class _Greedy:
 
 @asynccontextmanager
 async def _greedy(kind: str, address: str) -> AsyncIterator[_Greedy]:
-    """Raises BenchFailed. They are gone afterwards."""
+    """Starts greedy clients, and ends them afterwards. Raises BenchFailed."""
     if kind == _NOBODY:
         yield _Greedy(None)
         return

@@ -1,6 +1,6 @@
-"""A slice node as a real process of its own: start, stop, kill, and what the kernel says it uses.
+"""Runs a slice node as a real process: start, stop, kill, and its use of memory and CPU as the kernel reports it.
 
-Belongs here: one process and its checkpointer. Does not: what is in its folder (prepared.py).
+Belongs here: one process and its checkpointer. Not here: the content of its folder (prepared.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOG_FILE = "node.log"
 
 @dataclass(frozen=True)
 class Usage:
-    """Of a node and its checkpointer. Bytes; `cpu_s`: user and system since they started."""
+    """What one process of a node uses. Memory in bytes; `cpu_s`: user and system time since it started."""
 
     resident: int
     proportional: int
@@ -34,10 +34,10 @@ class Usage:
 
 
 class NodeProcess:
-    """Use as `async with NodeProcess(folder) as node:`; leaving kills it, for a run's folder is thrown away."""
+    """Use as `async with NodeProcess(folder) as node:`; leaving kills the node, as a run's folder is thrown away."""
 
     def __init__(self, data: Path, memory_mib: int = 0) -> None:
-        """`memory_mib`: its budget; 0: its own default."""
+        """`memory_mib`: the node's budget; 0: its own default."""
         self.data = data
         self._memory_mib = memory_mib
         self.address = ""
@@ -58,7 +58,7 @@ class NodeProcess:
         await self.kill()
 
     async def start(self) -> float:
-        """Returns the seconds until its ready line. Raises BenchFailed."""
+        """Starts the node. Returns the seconds until its ready line. Raises BenchFailed."""
         self.data.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "shoal_slice_node", "--slice", "s01", "--node", "n01"]
         command += ["--listen", "127.0.0.1:0", "--data", str(self.data), "--standalone"]
@@ -78,7 +78,7 @@ class NodeProcess:
         return time.perf_counter() - started_s
 
     async def stop(self) -> float:
-        """A clean stop, with its last checkpoint; returns its seconds. Raises BenchFailed."""
+        """Stops the node cleanly, with its last checkpoint. Returns the seconds that it took. Raises BenchFailed."""
         started_s = time.perf_counter()
         code = await self._end(signal.SIGTERM)
         if code:
@@ -117,14 +117,14 @@ class NodeProcess:
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """A node that somebody else started and will end."""
+    """A node that other code started and will end."""
 
     address: str
     pid: int
 
     @classmethod
     def among(cls, cluster_pid: int) -> ClusterNode:
-        """The only slice node among the children of `shoal up`. Raises BenchFailed."""
+        """Returns the only slice node among the children of `shoal up`. Raises BenchFailed."""
         for process in psutil.Process(cluster_pid).children(recursive=True):
             command = process.cmdline()
             if "shoal_slice_node" in command:
@@ -136,7 +136,7 @@ class ClusterNode:
 
 
 def usage_of(pid: int) -> dict[str, Usage]:
-    """Of a node's `broker` and `checkpointer`, now."""
+    """Returns what a node's `broker` and `checkpointer` use now."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     pids = {"broker": pid, **dict.fromkeys(["checkpointer"], int(children[0]) if children else 0)}
     return {name: _usage(found) for name, found in pids.items() if found}

@@ -1,6 +1,6 @@
-"""Who is a member of what: computed, not stored, so that a hundred million memberships need no memory.
+"""Computes which queue is a member of which key. Nothing is stored, so a hundred million memberships need no memory.
 
-Belongs here: names and memberships as pure arithmetic. Does not: how they get into a slice (prepared.py).
+Belongs here: names and memberships as pure arithmetic. Not here: how they get into a slice (prepared.py).
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ _WORD = (1 << 64) - 1
 
 
 class Population:
-    """`queues` queues with nine memberships each, over keys whose sizes are lognormal with the evaluation's figures.
+    """A population of `queues` queues with nine memberships each, over keys whose sizes are lognormal with the
+    evaluation's figures.
 
-    Memberships are numbered 9 q ... 9 q + 8 and sent to places by a golden-ratio step modulo their count, which puts a
-    queue's nine far apart; places belong to keys in order of size. Hence both directions cost O(1) and no memory.
+    The memberships of queue q have the numbers 9 q ... 9 q + 8. A golden-ratio step modulo their count maps numbers to
+    places, which puts a queue's nine far apart. Places belong to keys in order of size. So both directions cost O(1)
+    and no memory.
     """
 
     def __init__(self, queues: int) -> None:
@@ -46,7 +48,7 @@ class Population:
         self._step = _coprime_near(int(self.memberships * _GOLDEN), self.memberships)
 
     def keys_of(self, queue: int) -> list[bytes]:
-        """Names of the nine keys of queue number `queue`."""
+        """Returns the names of the nine keys of queue number `queue`."""
         first = queue * MEMBERSHIPS_PER_QUEUE
         return [self._key_at(number * self._step % self.memberships) for number in range(first, first + 9)]
 
@@ -56,12 +58,12 @@ class Population:
 
 
 def queue_name(number: int) -> bytes:
-    """36 characters that look like a UUID: scattered, as real ones are."""
+    """Returns a name of 36 characters that looks like a UUID; names are scattered, as real ones are."""
     return _name(number, 4)
 
 
 def key_name(number: int) -> bytes:
-    """As `queue_name`, and never the same."""
+    """Returns a name like those of `queue_name`, and never the same as one of them."""
     return _name(number, 5)
 
 
@@ -72,7 +74,8 @@ def _name(number: int, version: int) -> bytes:
 
 
 def _keys_of_size(memberships: int) -> list[int]:
-    """How many keys have 1, 2, ... members: together exactly `memberships`, at least one of the largest size."""
+    """Returns how many keys have 1, 2, ... members: together exactly `memberships`, with at least one key of the
+    largest size."""
     variance = log(1 + (GROUP_SIZE_DEVIATION / GROUP_SIZE_MEAN) ** 2)
     sizes = NormalDist(log(GROUP_SIZE_MEAN) - variance / 2, sqrt(variance))
     keys = memberships / GROUP_SIZE_MEAN

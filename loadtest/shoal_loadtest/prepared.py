@@ -1,9 +1,9 @@
-"""Data folders with a population: made once through the protocol, kept, and copied for each run.
+"""Makes data folders with a population: made once through the protocol, kept, and copied for each run.
 
     <data>/population-<queues>-<form>/node      the node's own folder, cleanly stopped
     <data>/population-<queues>-<form>/complete  written last: without it the folder is made anew
 
-Belongs here: making and copying. Not here: who is a member of what (population.py).
+Belongs here: making and copying. Not here: which queue is a member of which key (population.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COPY_BYTES = 64 << 20
 
 
 async def populated(data: Path, population: Population) -> Path:
-    """The kept folder with this population, made if there is none. Raises BenchFailed."""
+    """Returns the kept folder with this population, and makes it if there is none. Raises BenchFailed."""
     folder = data / f"population-{population.queues}-{POPULATION_FORM}"
     if not (folder / _COMPLETE).exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -45,14 +45,14 @@ async def populated(data: Path, population: Population) -> Path:
 
 @asynccontextmanager
 async def copied(node_folder: Path, data: Path) -> AsyncIterator[Path]:
-    """A copy to run a node in; on disk before it is handed out, so that its writing disturbs no figure."""
+    """Yields a copy to run a node in. The copy is on disk before it is used, so that writing it disturbs no figure."""
     with scratch(data) as folder:
         await asyncio.to_thread(_copy, node_folder, folder / "node")
         yield folder / "node"
 
 
 class scratch:  # noqa: N801 - used as a function
-    """A new folder under `data`, removed at the end; kept after a failure, for its log."""
+    """Makes a new folder under `data` and removes it at the end; after a failure it is kept, for its log."""
 
     def __init__(self, data: Path) -> None:
         data.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 async def populate(address: str, population: Population) -> float:
-    """Declares and binds everything; returns the seconds. Raises BenchFailed."""
+    """Declares and binds everything. Returns the seconds that it took. Raises BenchFailed."""
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     room = asyncio.Semaphore(POPULATE_FRAMES_IN_FLIGHT)

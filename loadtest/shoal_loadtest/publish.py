@@ -1,6 +1,7 @@
-"""Bench `publish`: durable at receipt. Many messages to one key in chunks, and single messages each to another key.
+"""Bench `publish`: messages are durable at their receipt. Many messages to one key in chunks; single messages to many
+keys.
 
-Nothing is consumed meanwhile: everything stays in the backlog, whose exact count is compared in the end.
+Nothing is consumed meanwhile: everything stays in the backlog, whose exact count is compared at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Checked = Callable[[wire.StepOutcome], None]
 
 @dataclass(frozen=True)
 class Rate:
-    """Messages per second, over their frames' latencies."""
+    """Messages per second, with the latencies of their frames."""
 
     per_s: float
     timings: Timings
@@ -53,7 +54,7 @@ class Rate:
 
 
 async def bench_publish(setting: Setting) -> Result:
-    """Raises BenchFailed."""
+    """Runs the bench. Raises BenchFailed."""
     machine = measure_machine(setting.data)
     seconds = setting.seconds_of("publish")
     one: dict[int, Rate] = {}
@@ -62,7 +63,7 @@ async def bench_publish(setting: Setting) -> Result:
         async with NodeProcess(folder / "node") as node, LoadSession(node.address) as session:
             await _bind(session)
             for body_bytes in PUBLISH_SIZES_BYTES:
-                # The published size gets the full time, the others show the trend.
+                # The size of the published figures gets the full time; the others show the trend.
                 share_s = seconds if body_bytes == PUBLISH_BODY_BYTES else seconds / 3
                 one[body_bytes] = await _one_key(session, body_bytes, share_s)
                 many[body_bytes] = await _many_keys(session, body_bytes, share_s)
@@ -73,7 +74,7 @@ async def bench_publish(setting: Setting) -> Result:
 
 
 async def _bind(session: LoadSession) -> None:
-    """One queue for the one key; the many keys spread over some queues."""
+    """Binds one queue to the one key, and some queues to the many keys."""
     await _bind_one(session, _ONE_QUEUE, [_ONE_KEY])
     for first in range(0, PUBLISH_KEYS, PUBLISH_KEYS_PER_QUEUE):
         keys = [key_name(number) for number in range(first, first + PUBLISH_KEYS_PER_QUEUE)]
@@ -127,7 +128,7 @@ async def _many_keys(session: LoadSession, body_bytes: int, seconds: float) -> R
 async def _closed_loop(
     session: LoadSession, frames: list[Frame], count: int, seconds: float, check: Checked
 ) -> tuple[Rate, int]:
-    """The rate of `count` messages per frame, and how many frames were sent; all are answered."""
+    """Returns the rate with `count` messages per frame, and how many frames were sent; all are answered."""
     loop = asyncio.get_running_loop()
     in_flight = max(2, min(PUBLISH_FRAMES_IN_FLIGHT, PUBLISH_BYTES_IN_FLIGHT // len(frames[0])))
     room = asyncio.Semaphore(in_flight)

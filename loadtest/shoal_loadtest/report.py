@@ -1,4 +1,4 @@
-"""What a bench found, as a table for people and as one JSON object for programs."""
+"""Shows the results of a bench, as a table for people and as one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from shoal_loadtest.machine import Machine
 
 @dataclass(frozen=True)
 class Result:
-    """`figures` are the published fields of issue and JSON; `details` explain them, row by row, to people."""
+    """A bench's result. `figures` are the published fields of issue and JSON; `details` explain them to people, row by
+    row."""
 
     bench: str
     command: str
@@ -22,7 +23,7 @@ class Result:
 
 
 def say(sentence: str) -> None:
-    """Progress, beside the result: stdout stays for the report."""
+    """Writes progress to stderr: stdout is kept for the report."""
     sys.stderr.write(sentence + "\n")
     sys.stderr.flush()
 
@@ -38,7 +39,7 @@ def as_text(result: Result) -> str:
 
 
 def as_json(results: Sequence[Result]) -> str:
-    """One result: its fields at the top. Several: an object for each bench."""
+    """Returns results as JSON. One result: its fields at the top. Several: an object for each bench."""
     objects = {result.bench: _object(result) for result in results}
     shown = objects if len(results) > 1 else next(iter(objects.values()))
     return json.dumps(shown, indent=2) + "\n"

@@ -1,6 +1,6 @@
-"""Bench `restart`: from starting the process to the first answer; after a clean stop, and after kill -9 under churn.
+"""Bench `restart`: time from the process's start to its first answer, after a clean stop and after kill -9 under churn.
 
-At a tenth of the population and at all of it: the time must not grow with it. After each start, memberships are
+It runs at a tenth of the population and at all of it: the time must not grow with it. After each start, memberships are
 compared with what was acknowledged; queues in frames without an answer may be either way.
 """
 
@@ -27,7 +27,7 @@ from shoal_loadtest.setting import Setting
 
 @dataclass(frozen=True)
 class Restarts:
-    """Seconds; `checked`: queues compared after each start."""
+    """The results for one population, in seconds. `checked`: queues compared after each start."""
 
     queues: int
     stop_s: float
@@ -44,7 +44,7 @@ class Restarts:
 
 
 async def bench_restart(setting: Setting) -> Result:
-    """Raises BenchFailed."""
+    """Runs the bench. Raises BenchFailed."""
     machine = measure_machine(setting.data)
     seconds = setting.seconds_of("restart")
     sizes = sorted({max(QUEUES_MIN, setting.queues // 10), setting.queues})
@@ -70,7 +70,7 @@ async def _restarts(population: Population, setting: Setting, seconds: float) ->
 
 
 async def _answering(node: NodeProcess) -> float:
-    """Starts the node; seconds until a Describe is answered."""
+    """Starts the node. Returns the seconds until a Describe is answered."""
     started_s = time.perf_counter()
     await node.start()
     async with LoadSession(node.address) as session:

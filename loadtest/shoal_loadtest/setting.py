@@ -1,4 +1,4 @@
-"""What a run was asked for."""
+"""The settings of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal_loadtest.limits import SECONDS_DEFAULT, SECONDS_QUICK
 
 @dataclass(frozen=True)
 class Setting:
-    """`seconds` 0: the bench's own choice. `seed` fixes what is random."""
+    """The settings of a run. `seconds` 0: the bench's own choice. `seed` fixes what is random."""
 
     queues: int
     quick: bool

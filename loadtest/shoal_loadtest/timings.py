@@ -1,4 +1,4 @@
-"""Latencies and stalls of one run."""
+"""Measures latencies and stalls of one run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from array import array
 
 
 class Timings:
-    """Seconds per answer. `stall_s`: the longest time without any answer while something was outstanding."""
+    """Keeps the seconds to each answer. `stall_s`: the longest time without any answer while something was
+    outstanding."""
 
     def __init__(self) -> None:
         self._seconds = array("d")
@@ -17,7 +18,7 @@ class Timings:
         self.stall_s = 0.0
 
     def begin(self) -> None:
-        """Counts from now; what is under way stays out of the latencies' start but counts when it ends."""
+        """Starts counting. An answer that comes from now on counts, even if its request was sent before."""
         self._counting = True
         self._last_s = time.perf_counter()
 
@@ -25,7 +26,7 @@ class Timings:
         self._counting = False
 
     def sent(self) -> float:
-        """The time now, to hand back to `answered`."""
+        """Counts a request as sent. Returns the time now, to pass to `answered`."""
         now = time.perf_counter()
         if self._outstanding == 0:
             self._last_s = now
@@ -33,7 +34,7 @@ class Timings:
         return now
 
     def answered(self, sent_s: float) -> bool:
-        """True if it counts."""
+        """Counts an answer. Returns whether it is among the figures."""
         now = time.perf_counter()
         self._outstanding -= 1
         if self._counting:
@@ -46,12 +47,12 @@ class Timings:
         return len(self._seconds)
 
     def percentile_ms(self, percent: float) -> float:
-        """Nearest rank; 0 if nothing was counted."""
+        """Returns the percentile by nearest rank; 0 if nothing was counted."""
         return percentile(self._seconds, percent) * 1000
 
 
 def percentile(values: array[float], percent: float) -> float:
-    """Nearest rank; 0 of nothing."""
+    """Returns the percentile by nearest rank; 0 if there are no values."""
     if not values:
         return 0.0
     ranked = sorted(values)

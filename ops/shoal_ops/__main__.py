@@ -1,4 +1,4 @@
-"""`python -m shoal_ops`: as `shoal`."""
+"""`python -m shoal_ops` runs the same command line as `shoal`."""
 
 from shoal_ops.entry import main
 

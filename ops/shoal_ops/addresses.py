@@ -1,6 +1,6 @@
-"""HOST:PORT arguments of the command line, checked before anything is started: a bad one is exit code 2.
+"""Checks HOST:PORT arguments of the command line before anything is started: a bad one ends with exit code 2.
 
-Belongs here: parsing, with the sentences for it. Does not: whether the port is free (shoal_coordination.local_ports).
+Belongs here: parsing, and its error messages. Not here: whether the port is free (shoal_coordination.local_ports).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def host_port(text: str) -> str:
 
 
 def optional_host_port(text: str | None) -> str | None:
-    """As `host_port`, of an option that may be left out."""
+    """Does the same as `host_port`, for an option that may be left out: then it returns None."""
     return None if text is None else host_port(text)
 
 
 def loopback(text: str) -> str:
-    """As `host_port`, and of this machine only. Raises BadParameter."""
+    """Does the same as `host_port`, and refuses addresses that are not loopback. Raises BadParameter."""
     host = host_port(text).rpartition(":")[0].strip("[]")
     if not is_loopback(host):
         raise typer.BadParameter(

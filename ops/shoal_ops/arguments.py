@@ -14,7 +14,7 @@ from shoal_ops.limits import MESSAGES_PRINTED_MAX
 
 
 def with_ports(at: str) -> str:
-    """Returns the redirectors that a user named, each with its port; typer's BadParameter (exit code 2) else."""
+    """Returns the redirectors that a user named, each with its port. Raises typer's BadParameter (exit code 2)."""
     try:
         return ",".join(redirector_addresses(at))
     except Malformed as error:

@@ -114,7 +114,7 @@ def demo(
     etcd: Etcd = None,
     as_json: Json = False,
 ) -> None:
-    """A local cluster replays real chat and churn, loses a node, and every message is checked."""
+    """Replay real chat and churn through a local cluster that loses a node, and check every message."""
     from shoal_ops.commands.demo import run_demo
 
     raise typer.Exit(exits.run(run_demo(data, slices, as_json, etcd), exits.SERVING))
@@ -130,7 +130,7 @@ def bench(context: typer.Context) -> None:
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
 def pipeline(context: typer.Context) -> None:
-    """Spark jobs over archives, stores and clusters. `shoal pipeline --help` lists them."""
+    """Run Spark jobs over archives, stores and clusters. `shoal pipeline --help` lists them."""
     from shoal_ops.commands.pipeline import run_job
 
     with exits.told():
@@ -193,7 +193,7 @@ def repair(
     cut: Annotated[bool, typer.Option("--cut", help="Give up all of the journal from its first damage on.")] = False,
     confirmed: Annotated[bool, typer.Option("--yes", help="Do it; else it only says what would be lost.")] = False,
 ) -> None:
-    """Make a stopped node's journal readable again, at the price that it names first. A copy is kept."""
+    """Make a stopped node's journal readable again. It names first what would be lost. A copy is kept."""
     from shoal_ops.commands import repair as commands
 
     if cut == bool(skip):
@@ -205,7 +205,7 @@ def repair(
 
 @inspection.command("journal")
 def inspect_journal(path: Folder, as_json: Json = False) -> None:
-    """Segments, their records and state."""
+    """Show the segments of a journal, their records and state."""
     from shoal_ops.commands import offline
 
     with exits.told(exits.OFFLINE):
@@ -215,7 +215,7 @@ def inspect_journal(path: Folder, as_json: Json = False) -> None:
 
 @inspection.command("store")
 def inspect_store(path: Folder, as_json: Json = False) -> None:
-    """Tables, their rows and pages."""
+    """Show the tables of a store, their rows and pages."""
     from shoal_ops.commands import offline
 
     with exits.told(exits.OFFLINE):

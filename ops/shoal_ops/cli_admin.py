@@ -21,7 +21,7 @@ def queues(
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Names of queues, in order, a page at a time."""
+    """List names of queues, in order, a page at a time."""
     from shoal_ops.commands import lists
 
     exits.run(lists.queues(at, prefix, after, limit, as_json))
@@ -35,7 +35,7 @@ def keys(
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Names of keys, in order, with how many queues are bound."""
+    """List names of keys, in order, with how many queues are bound."""
     from shoal_ops.commands import lists
 
     exits.run(lists.keys(at, prefix, after, limit, as_json))
@@ -45,7 +45,7 @@ def keys(
 def members(
     key: Key, after: After = "", limit: Limit = LIMIT_DEFAULT, at: At = AT_DEFAULT, as_json: Json = False
 ) -> None:
-    """Queues that are bound to a key."""
+    """List the queues that are bound to a key."""
     from shoal_ops.commands import lists
 
     exits.run(lists.members(at, key, after, limit, as_json))
@@ -55,7 +55,7 @@ def members(
 def bindings(
     queue: Queue, after: After = "", limit: Limit = LIMIT_DEFAULT, at: At = AT_DEFAULT, as_json: Json = False
 ) -> None:
-    """Keys of a queue, with cursors and backlog."""
+    """List the keys of a queue, with cursors and backlog."""
     from shoal_ops.commands import lists
 
     exits.run(lists.bindings(at, queue, after, limit, as_json))
@@ -76,7 +76,7 @@ def peek(
 
 @commands.command()
 def purge(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """Drop the backlog of queues; they stay bound. One that is not there does not keep the others."""
+    """Drop the backlog of queues; they stay bound. A queue that does not exist does not stop the others."""
     from shoal_ops.commands import many
 
     raise typer.Exit(exits.run(many.purge(at, queues, as_json)))
@@ -99,8 +99,8 @@ def sweep(
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Drop what interrupted drops of queues left behind on other slices. `shoal admin` drops by itself, slowly, what
-    belongs to an older life of a queue that was declared again."""
+    """Drop the parts of queues that interrupted drops left behind on other slices. `shoal admin` drops by itself,
+    slowly, parts of an older life of a queue that was declared again."""
     from shoal_ops.commands import sweeping
 
     raise typer.Exit(exits.run(sweeping.sweep(at, pause_s, dry_run, unknown_too, as_json)))
@@ -118,7 +118,7 @@ def top(
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Watch the slices: rates, queues, bindings, backlog, journal, memory, and what troubles them."""
+    """Watch the slices: rates, queues, bindings, backlog, journal, memory, and trouble."""
     from shoal_ops.commands import top
 
     raise typer.Exit(exits.run(top.run_top(at, interval_s, 1 if once else samples, as_json)))

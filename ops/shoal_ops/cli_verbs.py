@@ -16,7 +16,7 @@ commands = typer.Typer()
 
 @commands.command()
 def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """The map's version, and of every slice whether it answers, its version, and what troubles it."""
+    """Show the map's version and, for every slice, whether it answers, its version and its trouble."""
     from shoal_ops.commands import status
 
     hints = {exits.UNKNOWN: "shoal up starts one here; --at names another"}
@@ -25,7 +25,7 @@ def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
 
 @commands.command()
 def locate(keys: Keys, at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """Which slice owns a key."""
+    """Say which slice owns a key."""
     from shoal_ops.commands import places
 
     exits.run(places.locate(at, keys, as_json))
@@ -136,7 +136,7 @@ def describe(
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """A queue's bindings and exact backlog, or a key."""
+    """Show a queue's bindings and exact backlog, or a key."""
     from shoal_ops.commands import verbs
 
     exits.run((verbs.describe_key if key else verbs.describe)(at, name, as_json))
@@ -144,7 +144,7 @@ def describe(
 
 @commands.command()
 def drop(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """End queues with their bindings and backlog. One that is not there does not keep the others."""
+    """End queues with their bindings and backlog. A queue that does not exist does not stop the others."""
     from shoal_ops.commands import many
 
     raise typer.Exit(exits.run(many.drop(at, queues, as_json)))

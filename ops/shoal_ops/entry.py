@@ -1,6 +1,6 @@
 """The installed command `shoal`: runs the command line, or says which extra of the package is missing.
 
-It imports nothing but the bare client's libraries, since it must be able to say so without any others.
+It imports only the bare client's libraries, as it must be able to say this where no others are installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exit codes, and how an error is told: one clear line on stderr that names the thing and what to do next.
+"""Exit codes, and how an error is printed: one clear line on stderr that names the thing and what to do next.
 
 | code | means |
 |---|---|
@@ -36,10 +36,11 @@ INTERRUPTED: Final = 130
 Result = TypeVar("Result")
 
 CLUSTER_AWAY: Final = "is the cluster up? shoal status tells; shoal up starts one here"
-"""What helps where a cluster did not answer."""
+"""The hint for a cluster that did not answer."""
 
 _HTTP_PORT: Final = "answers HTTP, not gRPC"
-"""An error that says so says what to do as well: that the cluster is not up would be another cause's hint."""
+"""An error with these words says itself what to do. The hint for a cluster that is down would point to another
+cause."""
 
 _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (OutcomeUnknown, UNKNOWN),
@@ -49,7 +50,7 @@ _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (ShoalError, BAD_CALL),
     (OSError, BAD_CALL),
 )
-"""The first that fits."""
+"""The first kind that fits gives the code."""
 
 _HINTS: Final[dict[int, str]] = {
     SLOW_DOWN: "send less, or raise the limit, and try again",
@@ -58,10 +59,11 @@ _HINTS: Final[dict[int, str]] = {
 }
 
 OFFLINE: Final = {DAMAGED: "keep the files as they are"}
-"""For commands that look into files themselves: `shoal check` is no advice there."""
+"""The hints of commands that look into files themselves: `shoal check` is no advice there."""
 
 SERVING: Final = {UNKNOWN: "", SLOW_DOWN: "", NO_RIGHTS: ""}
-"""For commands that start servers here: their errors say what to do, and are not of a call to a cluster."""
+"""The hints of commands that start servers here: their errors say what to do, and do not come from a call to a
+cluster."""
 
 
 def code_of(error: BaseException) -> int:
@@ -70,7 +72,7 @@ def code_of(error: BaseException) -> int:
 
 
 def sentence_of(error: BaseException, hints: Mapping[int, str]) -> str:
-    """Returns the error and what to do next, as one printable line. `hints`: by exit code; "" for none."""
+    """Returns the error and what to do next, as one printable line. `hints`: by exit code; "" for no hint."""
     text = str(error)
     hint = "" if _HTTP_PORT in text else hints.get(code_of(error), "")
     return printable(f"{text} ({hint})" if hint else text)
@@ -80,11 +82,11 @@ def sentence_of(error: BaseException, hints: Mapping[int, str]) -> str:
 def told(hints: Mapping[int, str] | None = None) -> Iterator[None]:
     """Ends the process with a line and a code, for the errors that users can do something about.
 
-    `hints`: what helps at an exit code, in place of the usual words; "" for errors that say it themselves.
+    `hints`: by exit code, in place of the usual hint; "" for errors that say themselves what to do.
     """
     log = logging.getLogger("shoal_contract.tasks")
     before = log.disabled
-    log.disabled = True  # The same errors reach us; the log of tasks would only say them twice.
+    log.disabled = True  # The same errors arrive here; the log of tasks would only print them twice.
     try:
         yield
     except KeyboardInterrupt:
@@ -102,8 +104,8 @@ def tell(error: BaseException, hints: Mapping[int, str] | None = None) -> None:
 
 
 def run(work: Coroutine[Any, Any, Result], hints: Mapping[int, str] | None = None) -> Result:
-    """Runs `work`, which talks to a cluster unless `hints` say else, to its end; Ctrl-C cancels it. Errors as in
-    `told`."""
+    """Runs `work` to its end; Ctrl-C cancels it. Errors end the process as in `told`. An unknown outcome gets the hint
+    CLUSTER_AWAY, unless `hints` has another."""
     with told({UNKNOWN: CLUSTER_AWAY} | dict(hints or {})):
         try:
             import uvloop

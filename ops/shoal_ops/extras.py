@@ -1,4 +1,4 @@
-"""Which extra of the package brings a library: what to install where a command misses one.
+"""Finds which extra of the package brings a library, and so what to install where a command misses one.
 
 The package's own metadata decides, so nothing here goes stale. Belongs here: extras. Not here: Java (the pipeline's).
 """
@@ -15,7 +15,7 @@ from shoal_contract.version import DISTRIBUTION
 
 _EXTRA: Final = re.compile(r"""^(?P<library>[A-Za-z0-9._-]+).*\bextra\s*==\s*["'](?P<extra>[\w-]+)["']""")
 PREFERRED: Final = ("cli", "server", "spark", "loadtest", "ops")
-"""The first of these that brings the library is named; `cli` holds all of `server`."""
+"""The order of preference: the first extra that brings the library is named. `cli` holds all of `server`."""
 _CONTAINS: Final = {"server": "cli"}
 
 

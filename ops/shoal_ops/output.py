@@ -1,4 +1,4 @@
-"""How results are shown: a table for people, one JSON object for programs."""
+"""Shows results: a table for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal_contract.names import Name, printable, show
 from shoal_contract.names import text as text_of
 
 PIPE_COLUMNS = 400
-"""Where there is no terminal, rows are not folded."""
+"""The width where there is no terminal, so that rows are not folded."""
 
 
 def say_json(value: object) -> None:
@@ -42,7 +42,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def facts(pairs: Mapping[str, object]) -> None:
-    """One fact a line, aligned."""
+    """Writes one fact per line, aligned."""
     width = max(map(len, pairs), default=0)
     for name, value in pairs.items():
         say(f"{name:<{width}}  {text(value)}")
@@ -63,7 +63,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def body_json(body: bytes) -> dict[str, str]:
-    """Text if it is UTF-8, else hexadecimal digits."""
+    """Returns a body as text if it is UTF-8, else as hexadecimal digits."""
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:
@@ -87,7 +87,7 @@ def shown(name: Name) -> str:
 
 
 def size(count_bytes: int) -> str:
-    """In the unit that fits: 1.5 MiB."""
+    """Returns a number of bytes in the unit that fits: 1.5 MiB."""
     value, units = float(count_bytes), ["B", "KiB", "MiB", "GiB"]
     while value >= 1024 and len(units) > 1:
         value /= 1024
@@ -96,7 +96,7 @@ def size(count_bytes: int) -> str:
 
 
 def text(value: object) -> str:
-    """A fact as a person reads it."""
+    """Returns a fact as people read it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

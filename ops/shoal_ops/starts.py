@@ -1,4 +1,4 @@
-"""Where a bind begins, as words of the command line: now, earliest, last=N, offset=N."""
+"""Parses where a bind starts, in the words of the command line: now, earliest, last=N, offset=N."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _EXPECTED = "now, earliest, last=N or offset=N"
 
 
 def checked_start(text: str) -> str:
-    """Returns `text`; typer's BadParameter (exit code 2) unless it says where to start."""
+    """Returns `text`. Raises typer's BadParameter (exit code 2) unless it says where to start."""
     if text not in ("now", "earliest") and _NUMBERED.fullmatch(text) is None:
         raise typer.BadParameter(f"{text} is not one of {_EXPECTED}")
     return text
 
 
 def parse_start(text: str) -> shoal.Start:
-    """Returns the start that a checked text names. Raises OutOfRange for a number that no offset can be."""
+    """Returns the start that a checked text names. Raises OutOfRange for a number that cannot be an offset."""
     import shoal
 
     if text in ("now", "earliest"):

@@ -1,4 +1,5 @@
-"""`python -m shoal_pipeline JOB ...`; unchanged: `spark-submit .../shoal_pipeline/__main__.py JOB ...`."""
+"""Runs one job: `python -m shoal_pipeline JOB ...`; or, unchanged, `spark-submit .../shoal_pipeline/__main__.py JOB
+...`."""
 
 import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
 

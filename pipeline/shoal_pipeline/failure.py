@@ -1,8 +1,8 @@
-"""What went wrong, as a ShoalError of one line, and the exit code of it.
+"""Translates errors into a ShoalError of one line, and gives its exit code.
 
-Errors raised in Spark's Python workers reach the driver as text inside Spark's own; the typed one is found in it again.
-What Spark itself refuses (a file that is no Parquet, a folder that cannot be written) is found in its text likewise.
-Codes are those of the `shoal` command (its help lists them).
+Errors raised in Spark's Python workers reach the driver as text inside Spark's own errors; the typed error is found
+again in that text. What Spark itself refuses (a file that is not Parquet, a folder that cannot be written) is found in
+its text too. Codes are those of the `shoal` command (its help lists them).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s+(.*?)\s*(?:SQLSTATE: \w+|$)",
 _CAUSE = re.compile(r"^Caused by: [\w.$]+(?:Exception|Error): (.*)$", re.MULTILINE)
 _IN_TASK = re.compile(r"most recent failure: .*?: ([\w.$]+(?:Exception|Error): .*)$", re.MULTILINE)
 _SPARKS = ("pyspark.", "py4j.")
-"""Modules of what Spark raises in the driver. Its classes are not imported: help must be quick."""
+"""The modules of errors that Spark raises in the driver. Its classes are not imported: help must be quick."""
 
 _CODES: tuple[tuple[type[ShoalError], int], ...] = (
     (BadCall, 3),
@@ -29,7 +29,7 @@ _CODES: tuple[tuple[type[ShoalError], int], ...] = (
 
 
 def typed(error: BaseException) -> ShoalError | None:
-    """Returns the error as one of ours; None where it is a bug, whose traceback must be seen."""
+    """Returns the error as a ShoalError; None where it is a bug, whose traceback must be seen."""
     if isinstance(error, ShoalError):
         return error
     if isinstance(error, OSError):

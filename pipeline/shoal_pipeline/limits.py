@@ -6,35 +6,38 @@ ARROW_ROWS: Final = 20_000
 """Rows in one Arrow batch: a few MB between Python and the JVM, whatever a segment holds."""
 
 LOCAL_MEMORY: Final = "2g"
-"""Of Spark's JVM on one machine, unless `--memory` says else; its Python workers come on top, about 90 MB a core."""
+"""The memory of Spark's JVM on one machine, unless `--memory` says otherwise. Its Python workers need about 90 MB a
+core more."""
 
 LOCAL_MEMORY_MIB_MIN: Final = 512
 """Spark refuses to start a driver with less than 471 MiB."""
 
 LOCAL_SHUFFLE_PARTITIONS: Final = 8
-"""On one machine: four rounds on two cores. A cluster keeps Spark's own 200."""
+"""Shuffle partitions on one machine: four rounds on two cores. A cluster keeps Spark's own 200."""
 
 OWNERSHIP_LOOK_RECORDS: Final = 1_000
-"""Records of a slice's first segment looked at for the number of partitions: a slice writes it before anything else."""
+"""Records of a slice's first segment that are searched for the number of partitions: a slice writes it before anything
+else."""
 
 CLOCK_SLACK_MS: Final = 3_600_000
-"""How far the clock of a slice's next leader may be behind before a filter on time could leave out a segment."""
+"""The milliseconds that the clock of a slice's next leader may be behind; beyond this, a filter on time could leave out
+a segment."""
 
 STREAM_SEGMENTS_MAX: Final = 100_000
-"""Segments in one step of a stream that may be asked for: 6 TB."""
+"""The most segments that a user may ask for in one step of a stream: 6 TB."""
 
 SNAPSHOT_RANGES: Final = 4
 SNAPSHOT_RANGES_MAX: Final = 4_096
-"""Spark partitions for one slice's store: each opens it once, in some milliseconds."""
+"""Spark partitions for one slice's store: each opens the store once, in some milliseconds."""
 
 KEY_NAMES_CACHED: Final = 100_000
-"""Keys kept in mind while bindings are listed: 30 MB; keys with many members come again and again."""
+"""Names of keys kept in memory while bindings are listed: 30 MB; keys with many members come again and again."""
 
 INTERVALS_MAX: Final = 2_000
-"""Of one census: the driver holds figures for each pair of them, and a plot is no wider."""
+"""Intervals of one census: the driver holds figures for each pair of them, and a plot is no wider."""
 
 INTERVALS_AIM: Final = 100
-"""Where no interval is asked for: what a plot shows well."""
+"""Intervals to aim at where no length is asked for: as many as a plot shows well."""
 
 HOTTEST: Final = 20
 """Keys named for each kind of heat."""
@@ -51,7 +54,7 @@ BAR_NAMES_MAX: Final = 40
 # Bulk load and export.
 
 CLUSTER_ANSWER_S_MAX: Final = 15.0
-"""For one answer of a redirector or slice that takes no work: longer means away."""
+"""The seconds for one answer of a redirector or slice that needs no work: after that, it counts as away."""
 
 ROWS_PER_PART: Final = 1_000_000
 """Memberships sorted by one Spark task: about 100 MB, in memory."""
@@ -61,23 +64,25 @@ CHUNKS_PER_BATCH: Final = 64
 
 IMPORT_ATTEMPTS_MAX: Final = 6
 RETRY_S: Final = 5.0
-"""A slice that restarts is back within seconds, and the import goes on; one that stays away ends the load."""
+"""Attempts of an import, and the seconds between two. A slice that restarts is back within seconds, and the import goes
+on; one that stays away ends the load."""
 
 PROGRESS_S: Final = 2.0
-"""How often the load tells how far it is."""
+"""The seconds between two lines of progress of a load."""
 
 SLICES_AT_ONCE_MAX: Final = 64
-"""Slices imported into at the same time: a thread of the driver each; Spark runs as many tasks as it has cores."""
+"""Slices imported into at the same time: each takes a thread of the driver. Spark runs as many tasks as it has
+cores."""
 
 HEADS_AT_ONCE_MAX: Final = 32
-"""Segments' heads read at the same time when a query is planned: 16,000 of them, at 1 ms each over NFS, take half a
+"""Heads of segments read at the same time when a query is planned: 16,000 of them, at 1 ms each over NFS, take half a
 second."""
 
 REFUSALS_SHOWN_MAX: Final = 100
 """Refused queues that are named, for each slice; all are counted."""
 
 MARKED_POINTS_MAX: Final = 40
-"""Points of a line that a plot marks each: of more, the marks touch."""
+"""The most points of a line that a plot marks one by one: with more, the marks touch."""
 
 UPRIGHT_NAMES_MAX: Final = 12
-"""Bars whose names stand beside each other in a plot; those of more are turned."""
+"""The most bars whose names stand side by side in a plot; with more bars, names are turned."""

@@ -1,7 +1,8 @@
-"""Where inputs and outputs lie: folders of this machine, or URLs that only Spark reads. Pure but for a look at folders.
+"""Tells where inputs and outputs are: folders of this machine, or URLs that only Spark reads. Pure, except that it
+looks at folders.
 
-Archives and stores must be folders that driver and executors see under the same path (DESIGN.md says why); inputs and
-outputs of load, export and the census may lie wherever Spark reads and writes.
+Archives and stores must be folders that driver and executors see under the same path (DESIGN.md says why). Inputs and
+outputs of load, export and the census may be wherever Spark reads and writes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _GLOB = re.compile(r"[*?\[{]")
 
 
 def scheme_of(path: str) -> str:
-    """Returns "s3a" of s3a://bucket/x, "" of a plain path or one with file:."""
+    """Returns "s3a" for s3a://bucket/x, "" for a plain path or one with file:."""
     found = _SCHEME.match(path)
     return "" if found is None or found[1] == "file" else found[1].lower()
 
@@ -24,7 +25,7 @@ def scheme_of(path: str) -> str:
 def folder_of(path: str, what: str) -> Path:
     """Returns the folder that `path` names, plain or with file:. Raises BadCall for any other URL.
 
-    `what` ("archive", "store") is for the message. Whether the folder is there is not looked at.
+    `what` ("archive", "store") is for the message. It does not check whether the folder is there.
     """
     scheme = scheme_of(path)
     if scheme:

@@ -1,15 +1,15 @@
-"""Which jobs there are; arguments in, one job run in one Spark session, exit code out.
+"""Lists the jobs, parses arguments, runs one job in one Spark session, and returns its exit code.
 
 A job is a module with
     SUMMARY: str                                      one line of help
     add_arguments(parser) -> None                     without importing pyspark, so that help is quick
-    check(arguments, say) -> int | None               what can be known without Spark, which takes seconds to start; an
-                                                      exit code where that is all
-    run(arguments, session, say) -> int               the exit code
-of which the last two raise ShoalErrors.
+    check(arguments, say) -> int | None               checks what needs no Spark, which takes seconds to start; returns
+                                                      an exit code where nothing else is to be done
+    run(arguments, session, say) -> int               returns the exit code
+The last two raise ShoalError.
 
-Belongs here: registration and the environment, which nobody else reads. Not here: what a job does, how a session is set
-up (session.py), whether Spark can run at all (needs.py), what an error means to the shell (failure.py).
+Belongs here: registration and the environment, which no other module reads. Not here: what a job does, how a session is
+set up (session.py), whether Spark can run at all (needs.py), what an error means to the shell (failure.py).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ JOBS: dict[str, str] = {
     "export": "shoal_pipeline.bulk.export",
     "load": "shoal_pipeline.bulk.load",
 }
-"""Name -> module. Imported only when it is called, or for help."""
+"""The module of each job, by name. It is imported only when the job is called, or for help."""
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which then knows the master, and whose file systems may be others than this machine's."""
+"""Set by spark-submit. Then spark-submit knows the master, and its file systems may be others than this machine's."""
 
 
 class Job(Protocol):
@@ -54,7 +54,7 @@ class Job(Protocol):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes as the `shoal` command's; argparse exits with 2 for bad arguments."""
+    """Runs one job. Returns exit codes like the `shoal` command's; argparse exits with 2 for bad arguments."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parsed = _parsed(_parser(given), given, os.environ)
     try:

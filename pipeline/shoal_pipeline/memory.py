@@ -1,4 +1,4 @@
-"""How much memory Spark's JVM gets on one machine: a size, or a share of what this machine or container has."""
+"""Decides how much memory Spark's JVM gets on one machine: a size, or a share of what this machine or container has."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from shoal_contract.errors import BadCall
 from shoal_pipeline.limits import LOCAL_MEMORY, LOCAL_MEMORY_MIB_MIN
 
 LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""What a container may use: control groups of version 2, and 1."""
+"""The files that say what a container may use: control groups of version 2, and 1."""
 
 _SIZE = re.compile(r"\d{1,6}[mg]")
 _SHARE = re.compile(r"([1-9]\d?)%")
 
 
 def heap_of(text: str, available_bytes: int | None = None) -> str:
-    """Returns `text` ("", "3g", "900m", "50%") as Spark takes it. Raises BadCall.
+    """Returns `text` ("", "3g", "900m", "50%") in the form that Spark takes. Raises BadCall.
 
-    `available_bytes`: what a share is of; None: what this machine or container has.
+    `available_bytes`: the memory that a share is taken of; None: what this machine or container has.
     """
     if not text:
         return LOCAL_MEMORY

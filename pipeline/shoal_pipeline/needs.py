@@ -1,4 +1,4 @@
-"""What Spark needs on a machine: its Python libraries and a Java. Each is looked for before Spark starts."""
+"""Checks, before Spark starts, what it needs on a machine: its Python libraries and a Java."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LIBRARIES: Final = ("pyspark", "pandas", "pyarrow", "matplotlib", "numpy")
 
 
 def check_libraries() -> None:
-    """Raises BadCall and says what to install."""
+    """Raises BadCall for a missing library, and says what to install."""
     for name in LIBRARIES:
         if find_spec(name) is None:
             raise BadCall(f"{name} is missing: pip install 'shoal[spark]'", subject=name)
 
 
 def check_java(environment: Mapping[str, str]) -> None:
-    """Raises BadCall and says what to install."""
+    """Raises BadCall where there is no Java, and says what to install."""
     home = environment.get("JAVA_HOME")
     if home and not (Path(home) / "bin" / "java").is_file():
         raise BadCall(f"JAVA_HOME is {home}, which has no bin/java: set it to a Java 17 or 21", subject="JAVA_HOME")

@@ -1,6 +1,7 @@
-"""Folders that jobs write: new, or in place of what an earlier run of the same job left, and of nothing else.
+"""Writes the folders of jobs: new ones, or in place of one that an earlier run of the same job left, and of nothing
+else.
 
-A job writes beside the folder, marks what it wrote, and renames it into its place: a reader meets the old one or the
+A job writes beside the folder, marks what it wrote, and renames it into place. So a reader finds the old folder or the
 new one, never half of one, and a job that fails has changed nothing. On a file system without renames (object stores)
 the last step is a copy.
 
@@ -31,11 +32,11 @@ ENTRIES: dict[str, str] = {
     "census": "intervals|sizes|hottest|places|skew|slices",
     "run": "chunks|manifest|done",
 }
-"""By kind of folder, what its job makes there, as a pattern."""
+"""What the job of each kind of folder makes in it, as a pattern."""
 
 _OF_SPARK = r"_SUCCESS|_temporary|\..*\.crc"
 _OF_SHOAL = ("local-cluster.json", STORE_FOLDER, JOURNAL_FOLDER, OWNER_FILE)
-"""What a node's data folder, or a local cluster's, has."""
+"""Names that a node's data folder, or a local cluster's, has."""
 
 
 def mark_of(kind: str) -> str:
@@ -45,8 +46,8 @@ def mark_of(kind: str) -> str:
 def check_replaceable(path: str, kind: str, names: Iterable[str] | None, overwrite: str | None) -> None:
     """Raises Conflict unless a job may put a new folder at `path`.
 
-    `names`: what lies there; None: nothing is there. `overwrite`: the option that would allow to replace an earlier
-    one's, "" where that is allowed, None where it never is.
+    `names`: the names in the folder; None: nothing is there. `overwrite`: the option that allows to replace an earlier
+    job's folder; "" where that is allowed already, None where it never is.
     """
     found = sorted(names or ())
     if not found:
@@ -69,7 +70,7 @@ def check_replaceable(path: str, kind: str, names: Iterable[str] | None, overwri
 
 
 def names_here(path: str) -> list[str] | None:
-    """Returns what lies in a folder of this machine; None if nothing is there, or only Spark can tell (a URL). Raises
+    """Returns the names in a folder of this machine; None if nothing is there, or only Spark can tell (a URL). Raises
     Conflict for a file."""
     if scheme_of(path):
         return None
@@ -80,7 +81,7 @@ def names_here(path: str) -> list[str] | None:
 
 
 class Outputs:
-    """Folders by Hadoop's file systems, as Spark itself sees them: local, hdfs:, s3a: and so on."""
+    """Makes folders through Hadoop's file systems, as Spark itself sees them: local, hdfs:, s3a: and so on."""
 
     def __init__(self, session: SparkSession) -> None:
         context: Any = session.sparkContext
@@ -88,7 +89,7 @@ class Outputs:
         self._settings = context._jsc.hadoopConfiguration()
 
     def names(self, path: str) -> list[str] | None:
-        """Returns what lies at `path`; None: nothing is there."""
+        """Returns the names at `path`; None: nothing is there."""
         files, at = self._open(path)
         if not files.exists(at):
             return None
@@ -100,17 +101,18 @@ class Outputs:
         files.create(at, True).close()
 
     def write(self, path: str, kind: str, overwrite: str | None, write: Callable[[str], None]) -> None:
-        """Puts a folder at `path` that `write` makes under another name. Raises Conflict as `check_replaceable`."""
+        """Puts a folder at `path` that `write` makes under another name. Raises Conflict as `check_replaceable`
+        does."""
         check_replaceable(path, kind, self.names(path), overwrite)
         beside = f"{path.rstrip('/')}.new-{secrets.token_hex(4)}"
         try:
             write(beside)
             self.mark(beside, kind)
-            # Once more: it may have come meanwhile.
+            # Checked once more: a folder may have come there meanwhile.
             check_replaceable(path, kind, self.names(path), overwrite)
             self._put(beside, path)
         except BaseException:
-            with suppress(Exception):  # The first error is the one to tell.
+            with suppress(Exception):  # The first error is the one to report.
                 self._remove(beside)
             raise
 
@@ -138,6 +140,6 @@ class Outputs:
 
 
 def check_report(file: Path) -> None:
-    """Raises Conflict for a file that no census wrote."""
+    """Raises Conflict for a file that is not a census's report."""
     if file.exists() and not (file.is_file() and file.read_bytes()[:400].find(b"<title>Shoal census</title>") >= 0):
         raise Conflict(f"{file} is there and is no report of a census: nothing was touched", subject=str(file))

@@ -1,4 +1,4 @@
-"""How a job tells how far it is."""
+"""Writes how far a job is."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable
 
 Say = Callable[[str], None]
-"""One line for the user, who waits."""
+"""Takes one line for the user, who waits."""
 
 
 def say(line: str) -> None:
-    """On stderr: stdout is for what was asked for."""
+    """Writes a line to stderr: stdout is for the job's results."""
     sys.stderr.write(f"shoal pipeline: {line}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The Spark session of a job: what the jobs need set, on one machine and on a cluster alike."""
+"""Opens the Spark session of a job, with the settings that jobs need on one machine and on a cluster alike."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
-    "spark.sql.adaptive.enabled": "false",  # it plans anew at each shuffle: more than the shuffle itself costs here
+    "spark.sql.adaptive.enabled": "false",  # it plans again at each shuffle, which costs more than the shuffle here
 }
 
 
 def open_session(
     name: str, master: str | None, settings: Mapping[str, str] | None = None, *, memory: str = "", quiet: bool = True
 ) -> SparkSession:
-    """`master` None: as spark-submit says. On local[...] Spark listens on loopback only, has no web page, and logs
-    nothing where `quiet`: its errors are raised. `memory`: as memory.heap_of; only there. `settings`: of Spark, above
-    ours. Raises BadCall."""
+    """Opens a session. `master` None: spark-submit decides it. On local[...] Spark listens on loopback only, has no web
+    page, and logs nothing where `quiet`: its errors are raised. `memory`: as for memory.heap_of, used only on
+    local[...]. `settings`: Spark's, which win over ours. Raises BadCall."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master is not None and master.startswith("local")
     builder = SparkSession.builder.appName(name)

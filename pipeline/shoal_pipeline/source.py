@@ -8,12 +8,12 @@
 |---|---|---|
 | table | | changes (default): an archive; queues, keys, bindings, backlog: a store |
 | damage | archive | fail (default): Corrupt names file and byte; skip: rows of kind `damaged` tell what is lost |
-| partitions | archive | of the cluster, where the archive's first records do not say |
+| partitions | archive | how many the cluster has, where the archive's first records do not say |
 | maxSegmentsPerTrigger | stream | segments in one step; default: all there are |
 | journal | store | refuse (default) a store whose journal has more than its checkpoint; ignore: only the checkpoint |
 | ranges | store | how many Spark partitions for each slice; default 4 |
 
-Belongs here: options to readers. Executors must see the folder under the same path; URLs (s3a:, hdfs:) are refused.
+Belongs here: readers from options. Executors must see the folder under the same path; URLs (s3a:, hdfs:) are refused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def register(session: SparkSession) -> None:
 
 
 class ShoalSource(DataSource):
-    """See the module. Options raise BadCall."""
+    """The data source, described above. Wrong options raise BadCall."""
 
     @classmethod
     def name(cls) -> str:
@@ -85,7 +85,7 @@ class ShoalSource(DataSource):
         return folder_of(path, "archive" if self._table() == CHANGES else "store")
 
     def _one_of(self, name: str, values: tuple[str, ...]) -> str:
-        """The first one is the default."""
+        """Returns the value of an option. The first of `values` is the default."""
         value = self.options.get(name, values[0])
         if value not in values:
             raise BadCall(f"option {name} is {value}; it can be {', '.join(values)}", subject=name)

@@ -1,4 +1,5 @@
-"""The chart's manifests, rendered by Helm's own code. Belongs here: values in, objects out. Not: what they mean."""
+"""Renders the chart's manifests with Helm's own code. Belongs here: values in, objects out. Not here: what they
+mean."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Manifest = dict[str, Any]
 
 
 def read_values(files: Iterable[Path], settings: Sequence[str] = ()) -> Values:
-    """Later files win over earlier ones, `settings` ("a.b=1", as --set) over all. Raises OSError, HelmValuesError."""
+    """Returns the values of files. Later files win over earlier ones, and `settings` ("a.b=1", as --set) win over all.
+    Raises OSError, HelmValuesError."""
     values: Values = {}
     for file in files:
         values = merged(values, helm.values_from_yaml(file.read_text(encoding="utf-8")))
@@ -26,7 +28,7 @@ def read_values(files: Iterable[Path], settings: Sequence[str] = ()) -> Values:
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
-    """As Helm does it: mappings are merged, anything else is replaced."""
+    """Merges values as Helm does: mappings are merged, anything else is replaced."""
     result = dict(below)
     for key, value in above.items():
         held = result.get(key)
@@ -36,7 +38,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
 
 
 def render(values: Values, *, release: str = "demo", namespace: str = "chat") -> list[Manifest]:
-    """Every object in the order of Helm's files. Raises HelmError: HelmValuesError for values the schema refuses."""
+    """Returns every object, in the order of Helm's files. Raises HelmError; HelmValuesError for values that the schema
+    refuses."""
     with helm.Chart.load(CHART) as chart:
         chart.validate_schema(values)
         texts = chart.render(values, name=release, namespace=namespace)
@@ -45,13 +48,13 @@ def render(values: Values, *, release: str = "demo", namespace: str = "chat") ->
 
 
 def notes(values: Values, *, release: str = "demo", namespace: str = "chat") -> str:
-    """What Helm tells after an install."""
+    """Returns what Helm prints after an install."""
     with helm.Chart.load(CHART) as chart:
         texts = chart.render(values, name=release, namespace=namespace)
     return next(text for name, text in texts.items() if name.endswith("NOTES.txt"))
 
 
 def hooks_of(manifest: Manifest) -> list[str]:
-    """ "pre-upgrade" and the like; none for an object of the release itself."""
+    """Returns "pre-upgrade" and the like; nothing for an object of the release itself."""
     annotations = manifest["metadata"].get("annotations") or {}
     return [hook for hook in annotations.get("helm.sh/hook", "").split(",") if hook]

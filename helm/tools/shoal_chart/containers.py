@@ -1,6 +1,5 @@
-"""What Kubernetes would start for a container, as a command of this machine. Belongs here: command, arguments,
-environment. Does not: the process's life (running.py).
-"""
+"""Turns what Kubernetes would start for a container into a command of this machine. Belongs here: command, arguments,
+environment. Not here: the process's life (running.py)."""
 
 from __future__ import annotations
 
@@ -19,26 +18,27 @@ from shoal_chart.volumes import Volumes
 from shoal_coordination.local_etcd import find_etcd
 
 ETCD: Final = "etcd"
-"""The one program that another image has."""
+"""The only program that is in another image."""
 
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _LABEL = re.compile(r"metadata\.labels\['(.+)'\]")
 
 
 class Image(Protocol):
-    """Where a container's programs and files come from, if not from this machine."""
+    """The image that a container's programs and files come from, if not from this machine."""
 
     def environment(self) -> dict[str, str]:
-        """What the image sets."""
+        """Returns the variables that the image sets."""
 
     def command(self, mounts: Mapping[str, Path], words: Sequence[str]) -> list[str]:
-        """What starts a program inside, with folders of this machine mounted at paths of the container."""
+        """Returns the command that starts a program inside, with folders of this machine mounted at paths of the
+        container."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """`folder`: what /tmp is, where the image starts its programs; None: the command goes there itself. `probes`:
-    (host:port, path) of the declared HTTP probes, by kind, led to this machine."""
+    """A command of this machine. `folder`: the folder for /tmp, where the image starts its programs; None: the command
+    goes there itself. `probes`: (host:port, path) of the declared HTTP probes on this machine, by kind."""
 
     program: str
     arguments: tuple[str, ...]
@@ -50,8 +50,9 @@ class Command:
 def command_of(
     pod: Pod, container: Mapping[str, Any], network: Network, held: Volumes, image: Image | None = None
 ) -> Command:
-    """`image`: of our own programs; None: this Python's, with paths led to folders. Raises LookupError for a variable,
-    path, address, probe or program that leads nowhere."""
+    """Returns the command of a container. `image`: the image of our own programs; None: those of this Python, with
+    paths translated to folders. Raises LookupError for a variable, path, address, probe or program that does not
+    exist."""
     mounts = held.mounts(pod, container)
     variables = {one["name"]: _value(one, pod, container, held) for one in container.get("env", ())}
     words = [_expanded(word, variables) for word in (*container["command"], *container.get("args", ()))]
@@ -98,7 +99,8 @@ def _value(variable: Mapping[str, Any], pod: Pod, container: Mapping[str, Any], 
 
 
 def _resource(asked: Mapping[str, Any], container: Mapping[str, Any]) -> str:
-    """As Kubernetes: rounded up to whole divisors. Raises LookupError for what the container does not say."""
+    """Returns a resource as Kubernetes does, rounded up to whole divisors. Raises LookupError for what the container
+    does not say."""
     kind, _, name = asked["resource"].partition(".")
     if name != "cpu" or asked.get("divisor", "1") not in ("1", 1):
         raise LookupError(f"{asked} is not known here")

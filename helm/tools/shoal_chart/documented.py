@@ -1,6 +1,8 @@
-"""The values and what values.yaml says about each: the comment right above it. Belongs here: reading and telling them.
+"""Reads the values, and what values.yaml says about each: the comment right above it. Belongs here: reading them and
+making their table.
 
-A value is a leaf of values.schema.json: what lies below a value of free form (resources, labels) is no value of ours.
+A value is a leaf of values.schema.json. What lies below a value of free form (resources, labels) is not a value of
+ours.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ BEGIN, END = "<!-- values: made by `make chart` from values.yaml -->", "<!-- end
 
 @dataclass(frozen=True)
 class Value:
-    """`name`: as --set takes it. `default`: as JSON. `text`: its comment in one line; empty if it has none."""
+    """One value. `name`: as --set takes it. `default`: as JSON. `text`: its comment in one line; empty if it has
+    none."""
 
     name: str
     default: str
@@ -27,7 +30,7 @@ class Value:
 
 
 def schema_values() -> list[str]:
-    """The dotted names that the schema allows."""
+    """Returns the dotted names that the schema allows."""
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 
     def below(node: dict[str, Any], name: str) -> Iterator[str]:
@@ -40,7 +43,7 @@ def schema_values() -> list[str]:
 
 
 def documented_values() -> list[Value]:
-    """In the order of values.yaml."""
+    """Returns the values with their comments, in the order of values.yaml."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     names, lines = set(schema_values()), text.splitlines()
     defaults = yaml.safe_load(text)
@@ -59,13 +62,13 @@ def documented_values() -> list[Value]:
 
 
 def table() -> str:
-    """Markdown, between its marks."""
+    """Returns the table as Markdown, between its marks."""
     rows = [f"| `{one.name}` | `{one.default}` | {one.text} |" for one in documented_values()]
     return "\n".join([BEGIN, "| value | default | meaning |", "|---|---|---|", *rows, END])
 
 
 def with_table(document: str) -> str:
-    """`document` with its table made anew. Raises ValueError without marks."""
+    """Returns `document` with a new table. Raises ValueError without marks."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -3,32 +3,34 @@
 from typing import Final
 
 PORTS: Final = range(17_000, 32_000)
-"""Where containers' ports are put: below the ports that Linux gives to outgoing connections."""
+"""The ports of this machine for containers' ports: below those that Linux gives to outgoing connections."""
 
 PORT_ATTEMPTS_MAX: Final = 1_000
-"""Ports looked at until one is free."""
+"""The most ports that are tried until one is free."""
 
 READY_S: Final = 120.0
-"""All pods must have passed their startup and readiness probes by then: seconds for the work, the rest for a busy
-machine."""
+"""The seconds in which all pods must have passed their startup and readiness probes: the work takes seconds, the rest
+is for a busy machine."""
 
 STOP_S: Final = 30.0
-"""After SIGTERM a process is killed; terminationGracePeriodSeconds where that is less."""
+"""The seconds after SIGTERM until a process is killed; terminationGracePeriodSeconds where that is less."""
 
 RESTART_S_MIN: Final = 0.2
 RESTART_S_MAX: Final = 2.0
-"""Before a container that ended is started again; doubles from the one to the other. Kubernetes waits far longer."""
+"""The seconds before a container that ended is started again; they double from the first to the second. Kubernetes
+waits far longer."""
 
 PROBE_PAUSE_S: Final = 0.1
-"""Between two probes of one container; periodSeconds would make a start slow for nothing."""
+"""The seconds between two probes of one container; periodSeconds would make a start slow for nothing."""
 
 PROBE_S: Final = 30.0
-"""One probe's answer; timeoutSeconds would fail on a machine that does much else."""
+"""The seconds for one probe's answer; timeoutSeconds would fail on a machine that does much else."""
 
 RESOLVE_S: Final = 600.0
-"""pip's look at the index: seconds, but PySpark's source is 450 MB on its way."""
+"""The seconds that pip may take to resolve: it needs seconds, but has to download PySpark's source of 450 MB."""
 
 DONE_S_MAX: Final = 360.0
-"""A job that is run by itself must end by then: Spark takes 20 s on an idle machine, and minutes on a busy one."""
+"""The seconds in which a job that is run by itself must end: Spark takes 20 s on an idle machine, and minutes on a busy
+one."""
 
 assert RESTART_S_MIN < RESTART_S_MAX

@@ -1,7 +1,7 @@
-"""The cluster's addresses, on loopback: each container port gets a port of this machine, each DNS name leads to one.
+"""Puts the cluster's addresses on loopback: a container port gets a port of this machine, and a DNS name leads to one.
 
 An address in an argument that no Service or pod answers to is an error, as it would be a failure in Kubernetes.
-Belongs here: names and ports. Does not: who may connect (policies.py), opening connections.
+Belongs here: names and ports. Not here: who may connect (tests/helm/test_policies.py), opening connections.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"(?<![\w.-])([A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})(?![\w.-
 
 @dataclass(frozen=True)
 class Link:
-    """`source` has an address of `target` in its arguments; `port` is the container's."""
+    """Says that `source` has an address of `target` in its arguments. `port` is the container's."""
 
     source: Pod
     target: Pod
@@ -30,7 +30,7 @@ class Link:
 
 
 class Network:
-    """`outside`: host:port that others serve -> where they do so here."""
+    """Translates addresses. `outside`: a map from each host:port that others serve to its place here."""
 
     def __init__(
         self, manifests: Iterable[Manifest], pods: Iterable[Pod], domain: str, outside: Mapping[str, str] | None = None
@@ -43,14 +43,14 @@ class Network:
         self.links: list[Link] = []
 
     def local_port(self, pod: Pod, port: int) -> int:
-        """This machine's port for a port of a pod; chosen when it is first asked for."""
+        """Returns this machine's port for a port of a pod. It is chosen when it is first asked for."""
         known = self._local.get((pod.name, port))
         if known is None:
             known = self._local[pod.name, port] = free_port(set(self._local.values()))
         return known
 
     def service(self, name: str, port: int, asked_by: Pod | None = None) -> str:
-        """host:port here of a Service's port: its first pod's. Raises LookupError."""
+        """Returns host:port, on this machine, of a Service's port: that of its first pod. Raises LookupError."""
         if name not in self._services:
             raise LookupError(f"there is no Service {name}")
         spec = self._services[name]["spec"]
@@ -63,7 +63,7 @@ class Network:
         return self._to(behind[0], behind[0].ports.get(target, target), asked_by)
 
     def translated(self, text: str, pod: Pod) -> str:
-        """An argument of `pod` with every address in it led to this machine. Raises LookupError."""
+        """Returns an argument of `pod` with every address in it translated to this machine. Raises LookupError."""
         return _ADDRESS.sub(lambda found: self._lead(found[1], int(found[2]), pod), text)
 
     def _lead(self, host: str, port: int, pod: Pod) -> str:
@@ -83,7 +83,7 @@ class Network:
         raise LookupError(f"{host}:{port}, in the arguments of {pod.name}, is nowhere")
 
     def _one_pod(self, name: str, service: str, port: int, asked_by: Pod) -> str:
-        """The name that a headless Service gives each pod of a StatefulSet."""
+        """Translates the name that a headless Service gives each pod of a StatefulSet. Raises LookupError."""
         if service not in self._services or self._services[service]["spec"].get("clusterIP") != "None":
             raise LookupError(f"there is no headless Service {service}")
         selector = self._services[service]["spec"]["selector"]
@@ -99,7 +99,8 @@ class Network:
 
 
 def free_port(taken: set[int]) -> int:
-    """At random, so that clusters that start together rarely choose the same. Raises LookupError."""
+    """Returns a free port, chosen at random, so that clusters that start together rarely choose the same. Raises
+    LookupError."""
     for _ in range(limits.PORT_ATTEMPTS_MAX):
         port = secrets.choice(limits.PORTS)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""Which pods Kubernetes makes of a workload. Belongs here: names, labels, ordinals. Does not: starting them."""
+"""Finds which pods Kubernetes makes of a workload. Belongs here: names, labels, ordinals. Not here: starting them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 
 @dataclass(frozen=True)
 class Pod:
-    """`claims`: names of the volumes that each pod of the set has a claim of its own for. `ends`: it is a job's."""
+    """One pod. `claims`: names of the volumes for which each pod of the set has its own claim. `ends`: whether it
+    belongs to a job."""
 
     name: str
     namespace: str
@@ -31,12 +32,12 @@ class Pod:
 
     @property
     def ports(self) -> dict[str, int]:
-        """By name, of all containers."""
+        """Returns the ports of all containers, by name."""
         return {port["name"]: port["containerPort"] for one in self.containers for port in one.get("ports", ())}
 
 
 def template_of(manifest: Manifest) -> dict[str, Any]:
-    """The pod template of a workload."""
+    """Returns the pod template of a workload."""
     spec = manifest["spec"]
     template: dict[str, Any] = (spec["jobTemplate"]["spec"] if manifest["kind"] == "CronJob" else spec)["template"]
     return template
@@ -47,7 +48,7 @@ def workloads(manifests: Iterable[Manifest]) -> list[Manifest]:
 
 
 def pods_of(workload: Manifest, namespace: str) -> Iterator[Pod]:
-    """All that it makes, at once; of a CronJob what one run makes."""
+    """Yields all pods that a workload makes; for a CronJob, those of one run."""
     template, name = template_of(workload), workload["metadata"]["name"]
     claims = tuple(one["metadata"]["name"] for one in workload["spec"].get("volumeClaimTemplates", ()))
     ends = workload["kind"] in JOBS
@@ -59,7 +60,7 @@ def pods_of(workload: Manifest, namespace: str) -> Iterator[Pod]:
 
 
 def pods_at_install(manifests: Iterable[Manifest], namespace: str) -> list[Pod]:
-    """What an install starts: no hooks, no scheduled jobs."""
+    """Returns the pods that an install starts: no hooks, no scheduled jobs."""
     started = [one for one in workloads(manifests) if one["kind"] != "CronJob" and not hooks_of(one)]
     return [pod for workload in started for pod in pods_of(workload, namespace)]
 

@@ -1,6 +1,6 @@
-"""Processes that live as the manifests' containers would: started all at once, started again when they end, probed.
+"""Runs processes as the manifests' containers would run: all started at once, started again when they end, and probed.
 
-Belongs here: life and health of processes. Does not: what is started (containers.py), what is done with it.
+Belongs here: life and health of processes. Not here: what is started (containers.py), what is done with it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NotReady(Exception):
-    """A pod did not become ready or a job did not succeed in time; with the end of its log."""
+    """Says that a pod did not become ready or a job did not succeed in time; with the end of its log."""
 
 
 class RenderedCluster:
-    """Use as `async with`: ready inside, everything stopped after. What it writes lies below `folder`.
+    """Runs the pods of an install. Use as `async with`: ready inside, everything stopped after. It writes only below
+    `folder`.
 
-    `outside`, `secrets`: what is served and held by others (Network, Volumes). `image`: where our programs come from;
+    `outside`, `secrets`: the addresses and secrets of others (Network, Volumes). `image`: where our programs come from;
     None: this Python's own.
     """
 
@@ -60,9 +61,10 @@ class RenderedCluster:
         self._logs = folder / "log"
         self._tasks = Tasks("rendered cluster")
         self.killed: list[str] = []
-        """Pods that did not end by themselves in STOP_S."""
+        """The pods that did not end by themselves within STOP_S."""
         self._commands: dict[str, Command] = {}
-        """Made once: it fills the folders of Secrets, which their readers must find whole."""
+        """The command of each pod. It is made once, since it fills the folders of Secrets, which their readers must
+        find whole."""
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._starts: dict[str, int] = {}
         self._done: dict[str, asyncio.Event] = {pod.name: asyncio.Event() for pod in self.pods if pod.ends}
@@ -79,7 +81,7 @@ class RenderedCluster:
         await self._stop()
 
     def address(self, component: str, port: str) -> str:
-        """host:port here of the Service of a component. Raises LookupError."""
+        """Returns host:port, on this machine, of the Service of a component. Raises LookupError."""
         for one in self.manifests:
             if one["kind"] == "Service" and one["metadata"]["labels"]["app.kubernetes.io/component"] == component:
                 number = next(found["port"] for found in one["spec"]["ports"] if found["name"] == port)
@@ -87,16 +89,16 @@ class RenderedCluster:
         raise LookupError(f"no Service of {component}")
 
     def starts(self, pod: str) -> int:
-        """How often it was started."""
+        """Returns how often the pod was started."""
         return self._starts[pod]
 
     async def probe(self, pod: Pod, kind: str) -> int:
-        """The HTTP status of its first container's probe; 0: no answer."""
+        """Returns the HTTP status of a probe of the pod's first container; 0 if there is no answer."""
         address, path = self._commands[pod.name].probes[kind]
         return await asyncio.to_thread(_status, f"http://{address}{path}")
 
     async def run_job(self, workload: Manifest) -> tuple[int, str]:
-        """One run of a Job or CronJob, hook or not, now: its exit code, and what it said."""
+        """Runs a Job or CronJob once, hook or not. Returns its exit code and its output."""
         (pod,) = pods_of(workload, self._namespace)
         before = len(self.log(pod.name))
         process = await self._process(pod, self._command(pod))
@@ -128,7 +130,7 @@ class RenderedCluster:
             raise NotReady(f"not ready after {limits.READY_S:g} s: {', '.join(late)}\n{last}") from None
 
     async def _stop(self) -> None:
-        """Clients of etcd first: nodes take leave of it."""
+        """Stops all processes, etcd's clients first: nodes say goodbye to etcd."""
         await self._tasks.close()
         order = sorted(self._running, key=lambda name: "-etcd-" in name)
         for late in (False, True):
@@ -188,7 +190,7 @@ def _status(url: str) -> int:
 
 
 async def _end(process: asyncio.subprocess.Process, grace_s: float) -> bool:
-    """Whether it ended by itself within `grace_s` of being asked to."""
+    """Asks a process to end. Returns whether it ended by itself within `grace_s`."""
     if process.returncode is not None:
         return True
     with suppress(ProcessLookupError):
@@ -205,7 +207,7 @@ async def _end(process: asyncio.subprocess.Process, grace_s: float) -> bool:
 
 
 def summary(cluster: RenderedCluster) -> str:
-    """One line of JSON: the addresses of what runs."""
+    """Returns one line of JSON with the addresses of what runs."""
     found = {"ready": True, "redirector": cluster.address("redirector", "grpc")}
     with suppress(LookupError):
         found["admin"] = cluster.address("admin", "http")

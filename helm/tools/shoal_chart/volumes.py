@@ -1,7 +1,7 @@
-"""A pod's volumes as folders of this machine. A path in an argument that lies on no volume is an error: nothing else
-of a container can be written, and nothing else is there.
+"""Makes a pod's volumes as folders of this machine. A path in an argument that lies on no volume is an error: nothing
+else of a container can be written, and nothing else is there.
 
-Belongs here: claims, secrets, empty folders, paths. Does not: their sizes and classes.
+Belongs here: claims, secrets, empty folders, paths. Not here: their sizes and classes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from shoal_chart.chart import Manifest
 from shoal_chart.pods import Pod
 
 _SECRET_MODE = 0o644
-"""Of the files of a Secret, where a pod asks for none."""
+"""The mode of a Secret's files, where a pod asks for none."""
 _PATH = re.compile(r"(?<![\w/:.])/[\w./-]+")
 
 
 class Volumes:
-    """Below `folder`. `secrets`: contents by name and key, of Secrets that are not among the manifests."""
+    """Makes volumes below `folder`. `secrets`: contents by name and key, for Secrets that are not among the
+    manifests."""
 
     def __init__(
         self, folder: Path, manifests: Iterable[Manifest], secrets: Mapping[str, Mapping[str, bytes]] | None = None
@@ -37,13 +38,13 @@ class Volumes:
                 self._secrets[one["metadata"]["name"]] = contents
 
     def secret(self, name: str, key: str) -> bytes:
-        """Raises LookupError."""
+        """Returns the content of a key of a Secret. Raises LookupError."""
         if key not in self._secrets.get(name, {}):
             raise LookupError(f"there is no Secret {name} with a key {key}")
         return self._secrets[name][key]
 
     def claim(self, name: str) -> Path:
-        """The folder of a claim, of a set's pod too (VOLUME-POD)."""
+        """Returns the folder of a claim; also of the claim of a set's pod (VOLUME-POD)."""
         return self._folder / "claims" / name
 
     def own(self, folder: Path, group: int) -> None:
@@ -54,7 +55,8 @@ class Volumes:
                 path.chmod(0o2775)
 
     def mounts(self, pod: Pod, container: Mapping[str, Any]) -> dict[str, Path]:
-        """Folder by mount path, made and filled. Raises LookupError for a volume or Secret that is not there."""
+        """Makes and fills the folders of a container's mounts. Returns them by mount path. Raises LookupError for a
+        volume or Secret that is not there."""
         volumes = {one["name"]: one for one in pod.spec.get("volumes", ())}
         return {
             mount["mountPath"]: self._place(pod, mount["name"], volumes.get(mount["name"]))
@@ -89,12 +91,13 @@ class Volumes:
             file = folder / item["path"]
             file.unlink(missing_ok=True)
             file.write_bytes(self.secret(name, item["key"]))
-            # In a pod it is root's, and the process reads it as a member of its group. Here it may be one's own.
+            # In a pod, the file belongs to root, and the process reads it as a member of its group. Here it may belong
+            # to this user.
             file.chmod(source.get("defaultMode", _SECRET_MODE) & (0o777 if os.geteuid() == 0 else 0o700))
 
 
 def translated(text: str, mounts: Mapping[str, Path]) -> str:
-    """An argument with every path in it led to its volume. Raises LookupError."""
+    """Returns an argument with every path in it translated to its volume. Raises LookupError."""
 
     def lead(found: re.Match[str]) -> str:
         path = PurePosixPath(found[0])

@@ -1,1 +1,2 @@
-"""Residents who live as the evaluation's did, driven by Locust, every message checked. See ../../DESIGN.md."""
+"""Residents that come, go and talk as the evaluation's did, driven by Locust; every message is checked. See
+../../DESIGN.md."""

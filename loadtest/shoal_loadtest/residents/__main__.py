@@ -1,4 +1,4 @@
-"""`python -m shoal_loadtest.residents`."""
+"""`python -m shoal_loadtest.residents`: runs the residents' load test."""
 
 import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_loadtest.residents.run import main

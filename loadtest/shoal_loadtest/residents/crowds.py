@@ -1,4 +1,4 @@
-"""Crowds: hundredths of the seats, which Locust lets come and go, many logins at a time."""
+"""Crowds: hundredths of the seats. Locust lets them come and go, many logins at a time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from shoal_loadtest.residents.visits import Visits
 
 
 class Crowds:
-    """Which crowds are wanted online, and the work that follows from it."""
+    """Knows which crowds are wanted online, and does the work that follows from it."""
 
     def __init__(self, scene: Scene, visits: Visits) -> None:
         self._scene = scene
         self._visits = visits
         self._wanted = bytearray(CROWDS)
         self._work: deque[tuple[bool, int, int]] = deque()
-        """(come, first seat, end): at most one per crowd and direction in a row."""
+        """The work to do, as (come, first seat, end): at most one per crowd and direction in a row."""
         self._wake = asyncio.Event()
         self._busy = 0
         self.moved = 0
-        """Binds and unbinds of crowds, in `moving_s`."""
+        """Binds and unbinds of crowds, made in `moving_s` seconds."""
         self._moving_s = 0.0
         self._moving_since_s = 0.0
 
@@ -32,12 +32,12 @@ class Crowds:
 
     @property
     def moving_s(self) -> float:
-        """For how long crowds have been moving, in all."""
+        """Returns the seconds in which crowds have been moving, in all."""
         return self._moving_s + (now_s() - self._moving_since_s if self.moving else 0.0)
 
     @property
     def wanted(self) -> int:
-        """Seats."""
+        """Returns the number of seats wanted online."""
         return sum(len(self._seats(crowd)) for crowd in range(CROWDS) if self._wanted[crowd])
 
     def is_wanted(self, seat: int) -> bool:
@@ -51,7 +51,7 @@ class Crowds:
         self._change(crowd, False)
 
     async def run(self) -> None:
-        """For good; one of CROWD_WORKERS."""
+        """Works for ever, as one of CROWD_WORKERS tasks."""
         while True:
             if not self._work:
                 self._wake.clear()

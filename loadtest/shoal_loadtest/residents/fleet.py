@@ -1,6 +1,7 @@
-"""The generators as Locust's process sees them: started, commanded, listened to. Runs under gevent.
+"""The generators as Locust's process sees them: it starts them, commands them and reads their reports. Runs under
+gevent.
 
-Belongs here: processes, pipes, the sum of their reports. Not here: when what is commanded (locustfile.py).
+Belongs here: processes, pipes, the sum of their reports. Not here: when which command is sent (locustfile.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ OnReport = Callable[[wire.Report], None]
 
 
 class Fleet:
-    """`on_report` gets every report. `broken`: why the run cannot go on; empty: it can."""
+    """Runs the generators. `on_report` gets every report. `broken`: why the run cannot go on; empty if it can."""
 
     def __init__(self, setting: Setting, on_report: OnReport) -> None:
         self._setting = setting
@@ -34,12 +35,12 @@ class Fleet:
         self.broken = ""
 
     def start(self) -> None:
-        """Until all are connected; else `broken`."""
+        """Starts the generators and waits until all are connected; if that fails, `broken` says why."""
         setting_file = self._setting.write()
         for part in range(self._setting.generators):
             command = [sys.executable, "-m", "shoal_loadtest.residents.generator", str(setting_file), str(part)]
             with (self._setting.folder / f"generator-{part}.log").open("wb") as log:
-                # In a session of their own: Ctrl-C is for Locust, which lets them finish.
+                # In sessions of their own: Ctrl-C is for Locust, which lets the generators finish.
                 process = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
                 )
@@ -69,7 +70,7 @@ class Fleet:
 
     @property
     def moving_s(self) -> float:
-        """Of the generator that took longest."""
+        """Returns the seconds of the generator that moved longest."""
         return max((report.moving_s for report in self._latest.values()), default=0.0)
 
     @property
@@ -81,7 +82,7 @@ class Fleet:
         return sum((Counter(report.faults) for report in self._latest.values()), Counter())
 
     def tell(self, command: wire.Command) -> None:
-        """To all of them."""
+        """Sends a command to all generators."""
         for process in self._processes:
             try:
                 assert process.stdin is not None
@@ -91,7 +92,7 @@ class Fleet:
                 self._break(f"generator {process.pid} does not listen: {error}")
 
     def finish(self) -> None:
-        """Until each has checked what was said, and ended."""
+        """Waits until each generator has checked all messages and ended."""
         if not self.broken:
             self.tell(wire.Finish())
             seconds = 2 * self._setting.lost_after_s + GENERATOR_STOP_S_MAX
@@ -99,7 +100,7 @@ class Fleet:
         self.stop()
 
     def stop(self) -> None:
-        """They end when their stdin does; who does not is killed."""
+        """Closes the generators' stdin, at which they end; one that does not end is killed."""
         for process in self._processes:
             assert process.stdin is not None
             try:

@@ -1,4 +1,4 @@
-"""One generator: a process with its part of the town, commanded over stdin and reporting on stdout (wire.py).
+"""One generator: a process with its part of the town. It takes commands on stdin and reports on stdout (wire.py).
 
 `python -m shoal_loadtest.residents.generator SETTING PART`. Belongs here: the clock, commands, reports, the end.
 """
@@ -44,7 +44,8 @@ from shoal_loadtest.residents.visits import Change, Visits
 
 
 class Generator:
-    """Use `run`. Ends when told to finish, or when whoever started it is gone (end of stdin)."""
+    """Runs one part of the load; use `run`. It ends when told to finish, or when the process that started it is gone
+    (end of stdin)."""
 
     def __init__(self, scene: Scene, commands: asyncio.StreamReader, reports: asyncio.StreamWriter) -> None:
         self._scene = scene
@@ -59,7 +60,7 @@ class Generator:
         self._tasks = Tasks("generator", self._broke)
         self._calls = Tasks("residents", self._broke)
         self._ends: list[tuple[float, int, int]] = []
-        """Heap of (when, seat, resident): sessions that end within this run."""
+        """A heap of (when, seat, resident): sessions that end within this run."""
         self._horizon_s = now_s() + WARM_UP_S_MAX + scene.setting.duration_s
         load = part_of(load_at(scene.setting.scale, scene.setting.pace), scene.setting.generators)
         self._moves_per_seat_s = load.moves_per_s / load.residents
@@ -99,7 +100,7 @@ class Generator:
                     self._scene.samples.take()
                     self._scene.town.churn.clear()
                     self._scene.samples.measuring = True
-                    # In a thread: it may take long enough to be measured.
+                    # In a thread: it may take long enough to disturb the figures.
                     self._sizes = wire.Sizes(*await asyncio.to_thread(self._scene.town.sizes))
                 case wire.Finish():
                     self._finishing = True
@@ -107,7 +108,7 @@ class Generator:
         self._ended.set()
 
     async def _clock(self) -> None:
-        """Starts what is due. When too many calls are under way, what is due waits, and its latency grows."""
+        """Starts what is due. When too many calls are under way, due work waits, and its latency grows."""
         scene = self._scene
         audited_s = 0.0
         while True:
@@ -139,7 +140,7 @@ class Generator:
             heapq.heappush(self._ends, entry)
 
     def _anyone(self) -> int:
-        """A seat that is online; -1 if a few picks find none."""
+        """Returns a seat that is online; -1 if a hundred picks find none."""
         scene = self._scene
         for _ in range(100):
             seat = scene.chance.randrange(scene.town.seats)
@@ -199,7 +200,7 @@ class Generator:
         )
 
     async def _finish(self) -> None:
-        """Begins nothing more; all that was said must come. What has not by then is lost."""
+        """Begins nothing more and waits for all messages that were sent. Those that have not come by then are lost."""
         scene = self._scene
         until_s = now_s() + scene.setting.lost_after_s
         await until(lambda: not (len(self._calls) or self._crowds.moving) or now_s() > until_s)
@@ -218,7 +219,7 @@ class Generator:
 
 
 async def generate(setting: Setting, part: int) -> None:
-    """Raises ShoalError if the cluster cannot be reached."""
+    """Runs one generator to its end. Raises ShoalError if the cluster cannot be reached."""
     load = part_of(load_at(setting.scale, setting.pace), setting.generators)
     chance = random.Random(f"{setting.seed} {part}")
     town = Town(load, chance, part, setting.generators)
@@ -243,7 +244,7 @@ async def _pipes() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    # A copy of stdout: whatever prints by mistake goes to stderr, not between the reports.
+    # A copy of stdout: what is printed by mistake goes to stderr, not between the reports.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, out)
@@ -257,6 +258,6 @@ if __name__ == "__main__":
     import uvloop
 
     logging.basicConfig(level=logging.WARNING)
-    # Millions of entries that live as long as the process: a look at all of them stalls everything.
+    # There are millions of entries that live as long as the process: a collection of all of them stalls everything.
     gc.set_threshold(100_000, 50, 1000)
     uvloop.run(generate(read_setting(Path(sys.argv[1])), int(sys.argv[2])), loop_factory=Loop)

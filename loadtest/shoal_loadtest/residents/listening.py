@@ -1,4 +1,4 @@
-"""What the residents hear, shown to the checker and acked; and the audit of what they should have heard."""
+"""Shows deliveries to the checker and acks them, and audits which messages residents should have got."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal_loadtest.residents.scene import Scene, now_s
 
 
 class Listening:
-    """`audited`: members that were looked at for a message, in all."""
+    """Reads the inbox. `audited`: how many members were looked at for a message, in all."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -23,7 +23,7 @@ class Listening:
         self.audited = 0
 
     async def run(self) -> None:
-        """For good. Raises ShoalError: the inbox was refused."""
+        """Reads deliveries for ever. Raises ShoalError if the inbox was refused."""
         taken = 0
         async for delivery in self._scene.inbox.deliveries():
             self._take(delivery)
@@ -33,7 +33,7 @@ class Listening:
                 await asyncio.sleep(0)
 
     def audit(self, heard: Iterable[Heard]) -> None:
-        """Every member whose window holds it must have it by now; who has not has lost it."""
+        """Checks that every member whose window holds a message has it by now; a member that has not has lost it."""
         for one in heard:
             for place in self._should_have(one):
                 self.audited += 1
@@ -65,7 +65,7 @@ class Listening:
         samples.counts["deliveries"] += len(queues) * len(delivery)
         samples.counts["redelivered"] += len(queues) * len(delivery) if delivery.redelivered else 0
         current = group != NOBODY and town.generation(group) == generation
-        for queue in filter(None, queues):  # Without a name: it was detached while this waited to be read.
+        for queue in filter(None, queues):  # No name: the queue was detached while the delivery waited to be read.
             resident = resident_of(queue)
             if self._scene.is_dropping(resident):
                 continue
@@ -83,7 +83,8 @@ class Listening:
             self._scene.samples.took("delivery", said.due_s)
 
     def _faulty(self, queues: list[bytes]) -> list[bytes]:
-        """The setting's `fault` now and then, when measuring: who leaves at once would not miss one message."""
+        """Returns the queues with the setting's `fault` now and then, only while measuring. One fault could go
+        unnoticed, as a resident that leaves at once would not miss a single message."""
         fault = self._scene.setting.fault
         if fault == "none" or not self._scene.samples.measuring:
             return queues

@@ -1,8 +1,9 @@
-"""What Locust runs: shapes decide how many crowds are online; what generators report becomes Locust's statistics.
+"""The file that Locust runs: shapes decide how many crowds are online, and reports of generators become Locust's
+statistics.
 
 `locust -f .../locustfile.py --headless --setting FILE`, started by run.py. One Locust user is a crowd, a hundredth of
-the residents: starting and stopping users is what makes residents log in and out. Nothing here may import gRPC: gevent
-has patched this process.
+the residents: as users start and stop, residents log in and out. Nothing here may import gRPC, since gevent has patched
+this process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ IDLE_S = 3600.0
 
 
 class Run:
-    """The one run of this process."""
+    """The only run of this process."""
 
     def __init__(self, environment: Environment, setting_file: Path) -> None:
         self.environment = environment
@@ -34,7 +35,7 @@ class Run:
         self.record = RunRecord(self.setting, self._fire)
         self.fleet = self.record.fleet
         self._crowds = list(range(CROWDS))[::-1]
-        """Those that no user is."""
+        """The crowds that no Locust user stands for."""
         self._began_s = time.monotonic()
 
     def start(self) -> None:
@@ -52,7 +53,7 @@ class Run:
             self.fleet.tell(wire.Go(crowd))
 
     def stage(self) -> Stage | None:
-        """Where the shape is. None: it is over, or goes no further."""
+        """Returns the present stage of the shape; None if it is over, or the run cannot go on."""
         now_s = time.monotonic()
         if self.fleet.broken or self.record.faulty:
             return None
@@ -69,7 +70,7 @@ class Run:
         return first
 
     def end(self) -> None:
-        """The verdict, and with it this process's exit code."""
+        """Ends the run with its verdict, which sets this process's exit code."""
         self.record.end()
         self.environment.process_exit_code = 0 if self.record.passed else 1
 
@@ -88,7 +89,7 @@ _runs: list[Run] = []
 
 
 class Crowd(User):
-    """A hundredth of the residents: online from its start to its stop."""
+    """A hundredth of the residents: they are online from the user's start to its stop."""
 
     def on_start(self) -> None:
         self._crowd = _runs[0].take_crowd()
@@ -98,12 +99,12 @@ class Crowd(User):
 
     @task
     def live(self) -> None:
-        """Its residents live in the generators."""
+        """Only sleeps: the residents live in the generators."""
         gevent.sleep(IDLE_S)
 
 
 class Shape(LoadTestShape):
-    """The setting's shape, after a warm-up."""
+    """Follows the setting's shape, after a warm-up."""
 
     def tick(self) -> tuple[int, float] | None:
         stage = _runs[0].stage()

@@ -1,4 +1,4 @@
-"""The report page: verdict, figures and plots over time as SVG, in one HTML file that needs nothing else."""
+"""Writes the report page: verdict, figures and plots over time as SVG, in one HTML file that needs no other."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _axes(top: float, end_s: float) -> str:
 
 
 def _round_up(value: float) -> float:
-    """To a number that reads well on an axis."""
+    """Returns the next higher number that reads well on an axis."""
     unit = 10.0 ** floor(log10(value))
     return next(step * unit for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * unit >= value)
 

@@ -1,6 +1,7 @@
-"""`python -m shoal_loadtest.residents`: a fresh cluster, Locust against it, the verdict as exit code.
+"""`python -m shoal_loadtest.residents`: starts a fresh cluster, runs Locust against it, and exits with the verdict.
 
-Belongs here: arguments, processes in their order, nothing left behind. Not here: the load (generator.py).
+Belongs here: arguments, processes in their order, the removal of everything afterwards. Not here: the load
+(generator.py).
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ _READY = re.compile(rb"clients connect to (\S+)")
 
 @dataclass(frozen=True)
 class Cluster:
-    """`pid` 0: not started here."""
+    """The cluster under load. `pid` 0: it was not started here."""
 
     redirector: str
     pid: int = 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0 all levels kept; 1 not, or the run broke; 2 bad arguments (argparse); 130 interrupted."""
+    """Returns the exit code: 0 all levels kept; 1 not, or the run broke; 2 bad arguments (argparse); 130
+    interrupted."""
     given = _arguments(arguments)
     report: Path = given.report.resolve()
     report.mkdir(parents=True, exist_ok=True)
@@ -85,7 +87,8 @@ def _setting(given: argparse.Namespace, report: Path, cluster: Cluster) -> Setti
 
 @contextmanager
 def _cluster(at: str, slices: int, report: Path) -> Iterator[Cluster]:
-    """`at`, or a fresh one in a temporary folder that ends with it. Raises BenchFailed."""
+    """Yields the cluster `at`, or a fresh one; a fresh cluster ends with the context, with its temporary folder. Raises
+    BenchFailed."""
     if at:
         yield Cluster(at)
         return
@@ -105,7 +108,7 @@ def _cluster(at: str, slices: int, report: Path) -> Iterator[Cluster]:
 
 
 def _ready(process: subprocess.Popen[bytes], log: Path) -> str:
-    """The redirector's address, from the line that says it is ready. Raises BenchFailed."""
+    """Returns the redirector's address, from the line that says it is ready. Raises BenchFailed."""
     until_s = time.monotonic() + limits.CLUSTER_READY_S_MAX
     while process.poll() is None:
         if found := _READY.search(log.read_bytes()):
@@ -117,7 +120,7 @@ def _ready(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def _locust(setting: Setting, report: Path) -> int:
-    """Its exit code. Raises BenchFailed if it does not end."""
+    """Runs Locust. Returns its exit code. Raises BenchFailed if it does not end."""
     command = [sys.executable, "-m", "locust", "--locustfile", str(LOCUSTFILE), "--headless", "--only-summary"]
     command += ["--html", str(report / "locust.html"), "--setting", str(setting.write())]
     log_path = report / "locust.log"
@@ -134,7 +137,7 @@ def _locust(setting: Setting, report: Path) -> int:
 
 
 def _say_progress(process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
-    """Passes on what Locust's log says of the run, line by line, until it ends. Raises BenchFailed."""
+    """Passes on what Locust's log says about the run, line by line, until it ends. Raises BenchFailed."""
     until_s = time.monotonic() + seconds
     with log.open(encoding="utf-8", errors="replace") as lines:
         while True:
@@ -201,7 +204,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 class _within:  # noqa: N801 - reads as the argument's type in argparse's messages
-    """A number of a range, for argparse."""
+    """A number within a range, for argparse."""
 
     def __init__(self, low: float, high: float) -> None:
         self._low, self._high = low, high

@@ -1,6 +1,7 @@
-"""All that a run says of itself: reports in, at the end the verdict, a JSON summary and a page with plots.
+"""The record of a run: takes reports, and at the end writes the verdict, a JSON summary and a page with plots.
 
-Belongs here: putting together what generators, processes and levels say. Not here: Locust, the page's looks (page.py).
+Belongs here: putting together what generators, processes and levels report. Not here: Locust, the page's looks
+(page.py).
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from shoal_loadtest.residents.usage import Usage
 
 _log = logging.getLogger(__name__)
 Fire = Callable[[str, float, Exception | None], None]
-"""(name of the call, ms, why it failed)."""
+"""Takes (name of the call, ms, why it failed)."""
 
 
 class CallFailed(Exception):
-    """A resident's call was refused, or not answered."""
+    """Says that a resident's call was refused, or not answered."""
 
 
 class RunRecord:
-    """`fire` gets every latency and failure while measuring."""
+    """Records a run. `fire` gets every latency while measuring, and every failure."""
 
     def __init__(self, setting: Setting, fire: Fire) -> None:
         self._setting = setting
@@ -52,23 +53,23 @@ class RunRecord:
         self.fleet = Fleet(setting, self._report)
         self.measuring = False
         self.since_s = 0.0
-        """When measuring began; time.monotonic."""
+        """The moment at which measuring began; time.monotonic."""
         self.ended = False
         self.passed = False
 
     @property
     def faulty(self) -> bool:
-        """A fault is enough: the run has failed."""
+        """Returns whether there is any fault: one is enough for the run to fail."""
         return bool(self.fleet.faults)
 
     def start(self) -> None:
-        """Starts the generators, and looks at all processes from now on."""
+        """Starts the generators, and watches all processes from now on."""
         self.fleet.start()
         own = [("cluster", self._setting.cluster_pid)] if self._setting.cluster_pid else []
         self._usage.roots = [*own, *(("generators", pid) for pid in self.fleet.pids), ("locust", os.getpid())]
 
     def measure(self) -> None:
-        """The warm-up is over."""
+        """Begins to measure: the warm-up is over."""
         self.measuring = True
         self.since_s = time.monotonic()
         self._warm_up_s = self.since_s - self._began_s
@@ -76,7 +77,7 @@ class RunRecord:
         self.fleet.tell(wire.Measure())
 
     def look(self) -> None:
-        """A point in every plot, and now and then a line of progress."""
+        """Adds a point to every plot, and now and then logs a line of progress."""
         used = self._usage.look()
         if time.monotonic() - self._told_s >= PROGRESS_EVERY_S:
             self._told_s = time.monotonic()
@@ -95,7 +96,7 @@ class RunRecord:
         return f"{now_s - self.since_s:.0f} of {self._setting.duration_s:.0f} s, {online}, {told}"
 
     def end(self) -> None:
-        """Lets the generators check what was said, and writes what was found."""
+        """Lets the generators check all messages, and writes the results."""
         seconds = time.monotonic() - self.since_s if self.measuring else 0.0
         self.ended = True
         self.fleet.finish()

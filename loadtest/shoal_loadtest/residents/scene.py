@@ -1,4 +1,4 @@
-"""What one generator works with, handed to each of its parts; and what it has to report. No rules in here."""
+"""Holds what all parts of one generator work with, and what it has to report. There are no rules in here."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from shoal_loadtest.residents.setting import Setting
 
 
 def now_s() -> float:
-    """The clock of everything here."""
+    """Returns the time of the clock that everything here uses."""
     return time.monotonic()
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Looks now and then, where nothing tells; what is waited for here is nearly always true at once."""
+    """Waits until `true()`. It polls, where nothing signals; what is waited for here is nearly always true at once."""
     while not true():  # noqa: ASYNC110
         await asyncio.sleep(SETTLE_POLL_S)
 
 
 class Samples:
-    """What happened since the last report. Before the warm-up is over latencies are not kept."""
+    """Keeps what happened since the last report. Latencies are not kept before the warm-up is over."""
 
     def __init__(self) -> None:
         self.measuring = False
@@ -40,7 +40,7 @@ class Samples:
         self.failures: list[tuple[str, str]] = []
 
     def took(self, name: str, since_s: float) -> None:
-        """A call or a way that began at `since_s` is at its end."""
+        """Notes that a call or a delivery that began at `since_s` is at its end."""
         if self.measuring and len(self.latencies_ms[name]) < SAMPLES_PER_REPORT_MAX:
             self.latencies_ms[name].append((now_s() - since_s) * 1000)
 
@@ -50,7 +50,7 @@ class Samples:
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Around a call: its latency, or its failure, which goes on."""
+        """Wraps a call: keeps its latency, or its failure, which is raised on."""
         since_s = now_s()
         try:
             yield
@@ -66,7 +66,7 @@ class Samples:
 
 
 class State(IntEnum):
-    """Of a seat: away -> coming -> online -> leaving -> away; busy: online, and changing groups."""
+    """The state of a seat: away -> coming -> online -> leaving -> away; busy: online, and changing groups."""
 
     AWAY = 0
     COMING = 1
@@ -77,7 +77,8 @@ class State(IntEnum):
 
 @dataclass
 class Scene:
-    """`watched` of `town.seats` are consumed when online: those whose number is below it. `states`: by seat."""
+    """The parts of one generator. `watched` of `town.seats` are consumed when online (`is_watched`). `states`: by
+    seat."""
 
     broker: shoal.Broker
     inbox: shoal.Inbox
@@ -92,17 +93,17 @@ class Scene:
     states: bytearray = field(init=False)
     online: int = 0
     detaching: set[int] = field(default_factory=set)
-    """Residents who left and whose queues are not detached yet."""
+    """Residents that left and whose queues are not detached yet."""
     dropping: set[int] = field(default_factory=set)
-    """Those of `detaching` who dropped their queue: what still comes for them is of no account."""
+    """Residents of `detaching` that dropped their queue: what still comes for them does not matter."""
 
     def __post_init__(self) -> None:
         self.states = bytearray(self.town.seats)
 
     def is_dropping(self, resident: int) -> bool:
-        """`resident`: the number in a queue's name."""
+        """Returns whether a resident is dropping its queue. `resident`: the number in a queue's name."""
         return resident // self.setting.generators in self.dropping
 
     def is_watched(self, seat: int) -> bool:
-        # Crowds are neighbouring seats; each must have its share of those who are consumed.
+        # Crowds are neighbouring seats; each must have its share of the consumed ones.
         return (seat * self.watched) % self.town.seats < self.watched

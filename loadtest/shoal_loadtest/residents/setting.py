@@ -1,4 +1,4 @@
-"""What a run is asked to be. Written to a file by the runner, read by Locust's process and the generators."""
+"""The settings of a run. The runner writes them to a file; Locust's process and the generators read it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ FaultAsked = Literal["none", "drop", "double"]
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """`redirector`: host:port. `report`: folder. `cluster_pid`: of `shoal up`, for its memory and CPU; 0: not ours.
+    """The settings of a run. `redirector`: host:port. `report`: folder. `cluster_pid`: the pid of `shoal up`, for its
+    memory and CPU; 0: the cluster was not started here.
 
-    `pace` multiplies all rates; `slack` latency levels. `fault`: generators drop or double received messages, to show
-    that it is found.
+    `pace` multiplies all rates, `slack` the latency levels. `fault`: generators drop or double received messages, to
+    show that this is found.
     """
 
     redirector: str
@@ -41,12 +42,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def consumed_per_generator(self) -> int:
-        """Queues at most: each generator has one session on each slice."""
+        """Returns the most queues: each generator has one session on each slice."""
         return min(self.consumed_max // self.generators, CONSUMED_PER_SESSION_MAX * self.slices)
 
     @property
     def folder(self) -> Path:
-        """Where logs and reports go."""
+        """Returns the folder of logs and reports."""
         return Path(self.report)
 
     def write(self) -> Path:
@@ -56,5 +57,5 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_setting(path: Path) -> Setting:
-    """Raises OSError, msgspec.ValidationError."""
+    """Returns the settings in a file. Raises OSError, msgspec.ValidationError."""
     return msgspec.json.decode(path.read_bytes(), type=Setting)

@@ -1,4 +1,4 @@
-"""Residents say something in one of their groups; what the receipt says is noted for the checker."""
+"""Lets residents publish to one of their groups, and notes the receipt for the checker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal_loadtest.residents.scene import Scene, State, now_s
 
 
 async def say(scene: Scene, seat: int, due_s: float) -> None:
-    """The resident of a seat that is online speaks in one of the groups, so large groups hear more."""
+    """Publishes as the resident of a seat that is online, to one of its groups: so large groups get more messages."""
     town = scene.town
     places = town.places_of(seat)
     if not places or scene.states[seat] != State.ONLINE:

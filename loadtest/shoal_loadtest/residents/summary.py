@@ -13,7 +13,8 @@ PERCENTS = (50, 95, 99, 99.9)
 
 
 class Population(msgspec.Struct, frozen=True):
-    """When measuring began. `consumed_share` of the residents have every message checked."""
+    """The population when measuring began. `consumed_share`: the share of the residents for which every message is
+    checked."""
 
     residents: int
     groups: int
@@ -25,7 +26,7 @@ class Population(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Milliseconds."""
+    """One kind of latency, in milliseconds."""
 
     count: int
     percentiles_ms: dict[str, float]
@@ -33,16 +34,16 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """While measuring."""
+    """The mean and the peak of one figure while measuring."""
 
     mean: float
     peak: float
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """`levels`: (sentence, kept). `cases`: the first faults; `failures`: the first failed calls.
+    """All results of a run. `levels`: (sentence, kept). `cases`: the first faults; `failures`: the first failed calls.
 
-    `checked`: messages looked at, once for each member; `audited`: those looked for, of what should have come.
+    `checked`: messages that came, once for each member; `audited`: messages that should have come and were looked for.
     `per_s`: means while measuring. `usage`: memory (MB resident) and CPU (100: a core) by role.
     """
 
@@ -81,12 +82,12 @@ def usage_of(figures: Figures) -> dict[str, Used]:
 
 
 def read_summary(path: Path) -> Summary:
-    """Raises OSError, msgspec.ValidationError."""
+    """Returns the summary in a file. Raises OSError, msgspec.ValidationError."""
     return msgspec.json.decode(path.read_bytes(), type=Summary)
 
 
 def told(summary: Summary) -> str:
-    """The verdict, for people."""
+    """Returns the verdict, for people."""
     people, setting = summary.population, summary.setting
     lines = [
         f"scale {setting.scale:g}, {setting.shape}: {people.residents:,} residents, {people.groups:,} groups,"

@@ -1,4 +1,4 @@
-"""Memory and CPU of a process and all its children, by role; and which slices were started again."""
+"""Measures memory and CPU of a process and all its children, by role, and notes which slices were started again."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ _ROLES = {"shoal_slice_node": "slices", "shoal_redirector": "redirector"}
 
 
 class Usage:
-    """Of `roots`: (role, pid). Children with a role of their own count there, others with their parents; each once."""
+    """Measures the processes of `roots`: (role, pid). A child with a role of its own counts there, others count with
+    their parents; each counts once."""
 
     def __init__(self) -> None:
         self.roots: list[tuple[str, int]] = []
         self._used_s: dict[int, float] = {}
         self._at_s = time.monotonic()
         self._nodes: dict[str, int] = {}
-        """By slice: pid of its node."""
+        """The pid of each slice's node."""
         self.restarts = 0
 
     def look(self) -> dict[str, float]:
-        """Lines of a plot: `<role> CPU %` (100: one core) since the last look, `<role> MB` resident."""
+        """Returns the points of plots: `<role> CPU %` (100: one core) since the last call, `<role> MB` resident."""
         now_s = time.monotonic()
         width_s = max(1e-3, now_s - self._at_s)
         self._at_s = now_s

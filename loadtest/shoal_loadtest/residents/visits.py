@@ -1,6 +1,6 @@
-"""Residents come and go: declare, bind all their groups, consume; change groups; unbind all or drop the queue.
+"""Makes residents come and go: declare, bind all their groups, consume; change groups; unbind all or drop the queue.
 
-Belongs here: the calls of one visit, in their order, and what the checker is told of them. Not here: when.
+Belongs here: the calls of one visit, in their order, and what the checker is told about them. Not here: when they come.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from shoal_loadtest.residents.limits import DETACH_EVERY_S
 from shoal_loadtest.residents.scene import Scene, State, now_s, until
 
 Change = Literal["found", "came", "left", "moved"]
-"""What brought a seat where it is. `found`: came in the warm-up, as one who has been online for a while."""
+"""The change that a seat has just made. `found`: it came in the warm-up, as if online for a while already."""
 
 
 class Visits:
-    """`settled` is told of each seat that is online (after a login or a move) or away, and what brought it there."""
+    """Makes the calls of visits. `settled` is called with each seat that is online (after a login or a move) or away,
+    and with its change."""
 
     def __init__(self, scene: Scene, settled: Callable[[int, Change], None]) -> None:
         self._scene = scene
         self._settled = settled
         self._left: list[tuple[int, bytes]] = []
-        """(resident, queue) of those to detach."""
+        """The (resident, queue) pairs to detach."""
 
     async def log_in(self, seats: Sequence[int], due_s: float, change: Change = "came") -> None:
-        """Other residents take these seats, those that are free. A call that fails leaves them coming for good."""
+        """Logs other residents in at those of these seats that are free. A call that fails leaves them coming for
+        good."""
         scene, town = self._scene, self._scene.town
-        # Between the decision and this moment somebody else may have decided: so too below.
+        # Another task may have decided for a seat since this was started; the same holds below.
         seats = [seat for seat in seats if scene.states[seat] == State.AWAY]
         if not seats:
             return
@@ -56,7 +58,7 @@ class Visits:
             self._settled(seat, change)
 
     async def log_out(self, seat: int, due_s: float) -> None:
-        """Its resident unbinds everything, or drops the queue: half of them come to stay, half to visit."""
+        """Logs the seat's resident out: half of the residents unbind everything, the other half drop their queue."""
         scene, town = self._scene, self._scene.town
         if scene.states[seat] != State.ONLINE:
             return
@@ -82,7 +84,7 @@ class Visits:
         self._settled(seat, "left")
 
     async def move(self, seat: int, due_s: float) -> None:
-        """Its resident leaves a group and joins another."""
+        """Lets the seat's resident leave a group and join another."""
         scene, town = self._scene, self._scene.town
         place = town.pick_to_leave(seat) if scene.states[seat] == State.ONLINE else NOBODY
         if place == NOBODY:
@@ -101,7 +103,7 @@ class Visits:
         self._settled(seat, "moved")
 
     async def detach(self) -> None:
-        """For good: those who left, many at a time."""
+        """Detaches the queues of residents that left, many at a time, for ever."""
         while True:
             await asyncio.sleep(DETACH_EVERY_S)
             left, self._left = self._left, []
@@ -128,7 +130,7 @@ class Visits:
         scene.samples.counts["binds"] += len(places)
 
     async def _unbind(self, seat: int, queue: bytes, places: Sequence[int]) -> None:
-        """Until all that was said before has come, or is lost."""
+        """Unbinds places, and waits until all messages from before have come or are lost."""
         scene = self._scene
         keys = scene.town.keys(places)
         watched = scene.is_watched(seat)
@@ -143,7 +145,7 @@ class Visits:
         await until(lambda: all(map(scene.windows.done, places)) or now_s() > lost_s)
 
     async def _drop(self, seat: int, queue: bytes, places: Sequence[int]) -> None:
-        """What was said just before may be dropped with it, or still come."""
+        """Drops the queue. Messages sent just before may be dropped with it, or may still come."""
         scene = self._scene
         if scene.is_watched(seat):
             scene.dropping.add(scene.town.resident(seat))

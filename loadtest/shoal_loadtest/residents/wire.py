@@ -1,6 +1,7 @@
-"""What Locust's process and a generator say to each other: one JSON object a line, over the generator's pipes.
+"""The messages between Locust's process and a generator: one JSON object per line, over the generator's pipes.
 
-Down: Come, Go, Measure, Finish. Up: Ready, Report (every half second), Finished, Broken. Not here: who acts on it.
+To the generator: Come, Go, Measure, Finish. From it: Ready, Report (every half second), Finished, Broken. Not here: the
+code that acts on them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import msgspec
 
 
 class Come(msgspec.Struct, frozen=True, tag=True):
-    """A crowd (a number below CROWDS) logs in, and is to stay online."""
+    """A crowd (a number below CROWDS) logs in and stays online."""
 
     crowd: int
 
@@ -21,15 +22,15 @@ class Go(msgspec.Struct, frozen=True, tag=True):
 
 
 class Measure(msgspec.Struct, frozen=True, tag=True):
-    """The warm-up is over: what happens from now on counts."""
+    """The warm-up is over: everything from now on counts."""
 
 
 class Finish(msgspec.Struct, frozen=True, tag=True):
-    """Begin nothing more; check that all that was said has come; answer Finished and end."""
+    """The generator begins nothing more, checks that all messages have come, answers Finished and ends."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Connected. `consumed` of `seats` are consumed when online."""
+    """The generator is connected. `consumed` of `seats` are consumed when online."""
 
     seats: int
     consumed: int
@@ -37,9 +38,9 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
-    """Since the last one. `samples_ms`: latencies by name; `counts`: what happened, by name.
+    """What happened since the last report. `samples_ms`: latencies by name; `counts`: events by name.
 
-    `moving`: crowds come or go; for `moving_s` in all, with `moved` binds and unbinds.
+    `moving`: whether crowds come or go now. `moving_s`: the seconds of it in all, with `moved` binds and unbinds.
     """
 
     online: int
@@ -50,13 +51,13 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     samples_ms: dict[str, list[float]]
     counts: dict[str, int]
     failures: list[tuple[str, str]]
-    """(name of the call, why)."""
+    """Pairs of the call's name and why it failed."""
     faults: dict[str, int]
-    """By kind, since the beginning."""
+    """The faults by kind, since the beginning."""
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """Of the groups with anybody online."""
+    """The sizes of the groups with a member online."""
 
     groups: int
     memberships: int
@@ -65,7 +66,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
-    """The last words, but for a last Report before it. `sizes`: when measuring began. `redelivered`: marked repeats."""
+    """The last message, after a last Report. `sizes`: when measuring began. `redelivered`: marked repeats."""
 
     sizes: Sizes
     seen: int
@@ -94,10 +95,10 @@ def line_of(said: Command | Message) -> bytes:
 
 
 def command_of(line: bytes) -> Command:
-    """Raises msgspec.ValidationError."""
+    """Returns the command of a line. Raises msgspec.ValidationError."""
     return _commands.decode(line)
 
 
 def message_of(line: bytes) -> Message:
-    """Raises msgspec.ValidationError."""
+    """Returns the message of a line. Raises msgspec.ValidationError."""
     return _messages.decode(line)

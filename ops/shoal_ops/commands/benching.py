@@ -1,4 +1,4 @@
-"""`shoal bench`: the load test as a process of its own, with what it is at and for how long while it runs."""
+"""`shoal bench`: runs the load test as a process of its own, and shows what it does and how long it has run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ COMMAND = ("-m", "shoal_loadtest")
 
 
 async def run_bench(arguments: Sequence[str]) -> int:
-    """Returns the load test's exit code. Without a terminal its lines pass as they are. Raises BadCall if what it needs
-    is not installed."""
+    """Returns the load test's exit code. Without a terminal, its lines pass unchanged. Raises BadCall if a library that
+    it needs is not installed."""
     require("shoal bench", "psutil")
     if not sys.stderr.isatty():
         return await _wait(await asyncio.create_subprocess_exec(sys.executable, *COMMAND, *arguments))
@@ -43,7 +43,7 @@ async def run_bench(arguments: Sequence[str]) -> int:
 
 
 async def _wait(process: asyncio.subprocess.Process) -> int:
-    """Ctrl-C reaches the child too: it ends by itself."""
+    """Returns the child's exit code. Ctrl-C reaches the child too, and it ends by itself."""
     try:
         return await process.wait()
     finally:

@@ -1,4 +1,4 @@
-"""`shoal up`: a local cluster until Ctrl-C or SIGTERM, with one merged log."""
+"""`shoal up`: runs a local cluster until Ctrl-C or SIGTERM, with one merged log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_cyan", "bright
 
 
 class MergedLog:
-    """Lines of all processes on one terminal, each with its process's name in its colour. Plain where there is none."""
+    """Prints the lines of all processes on one terminal, each with its process's name in its colour. Where there is no
+    terminal, the lines are plain."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -41,7 +42,8 @@ async def run_cluster(
     admin: str | None = None,
     etcd: Path | None = None,
 ) -> None:
-    """`admin`: host:port of the HTTP gateway, which is started too. `etcd`: its program."""
+    """Runs a local cluster until Ctrl-C or SIGTERM. `admin`: host:port of the HTTP gateway, which is started too.
+    `etcd`: its program."""
     if admin is not None:
         _check_admin(admin)
     log = MergedLog(Console(highlight=False))
@@ -68,8 +70,8 @@ async def run_cluster(
 
 
 def _check_admin(address: str) -> None:
-    """Raises what the gateway itself would refuse at its start: here before anything is started."""
-    # Here, so that a cluster without a gateway does not load its modules.
+    """Raises, before anything is started, what the gateway itself would raise at its start."""
+    # Imported here, so that a cluster without a gateway does not load the gateway's modules.
     from shoal_ops.http.token import TOKEN_VARIABLE, check_start, token_from
 
     check_start(address, token_from(None, os.environ.get(TOKEN_VARIABLE)))
@@ -79,7 +81,7 @@ async def _started(cluster: LocalCluster) -> bool:
     try:
         await cluster.start()
     except OutcomeUnknown as error:
-        # Of a call to a cluster this would mean that it may have happened; a start that failed has not.
+        # From a call to a cluster, this error means that the call may have taken effect. A start that failed has not.
         raise ShoalError(error.message) from error
     return True
 

@@ -1,4 +1,4 @@
-"""`shoal demo`: real chat and churn through a local cluster that loses a node meanwhile; every message is checked."""
+"""`shoal demo`: replays real chat and churn through a local cluster that loses a node, and checks every message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ CHECKOUT = Path(__file__).parents[3]
 
 
 async def run_demo(data: Path | None, slices: int, as_json: bool, etcd: Path | None = None) -> int:
-    """`data`: the folder of the three files; None: the checkout's tests/data. Returns the exit code."""
+    """Runs the demo and returns its exit code. `data`: the folder of the three files; None: the checkout's
+    tests/data."""
     sources = _sources(data or CHECKOUT / "tests" / "data")
     events = await asyncio.to_thread(lambda: sum(count_events(source.path) for source in sources))
     console = Console(stderr=True, highlight=False, soft_wrap=True)

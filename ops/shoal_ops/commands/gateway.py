@@ -1,4 +1,4 @@
-"""`shoal admin`: the HTTP gateway, the administration and its page, until Ctrl-C or SIGTERM."""
+"""`shoal admin`: serves the HTTP gateway, the administration and its page, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shoal queues`, `keys`, `members`, `bindings`: a page each."""
+"""`shoal queues`, `keys`, `members`, `bindings`: each prints one page."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ def _tell_rows(columns: Sequence[str], page: shoal.Page[Item], row: Callable[[It
 
 
 def _tell_next(following: str) -> None:
-    """Beside the list: what reads names from a pipe must not take it for one."""
+    """Writes the next page's cursor to stderr, so that a program that reads names from a pipe does not take it for a
+    name."""
     if following:
         output.remark(f"there is more: --after {following}")

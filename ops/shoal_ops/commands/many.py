@@ -1,4 +1,5 @@
-"""`shoal drop` and `shoal purge`: one verb for many queues. What fails for one is told, and the others go on."""
+"""`shoal drop` and `shoal purge`: one verb for many queues. An error for one queue is reported, and the others go
+on."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ async def purge(at: str, queues: Sequence[str], as_json: bool) -> int:
 async def _each(
     at: str, queues: Sequence[str], work: Callable[[shoal.Broker, str], Awaitable[Found]]
 ) -> tuple[dict[str, Found], dict[str, shoal.ShoalError]]:
-    """Returns what was found and what went wrong, by queue. A call whose outcome is unknown ends it: the cluster is
-    away, and each of the others would wait as long."""
+    """Returns the results and the errors, by queue. After an error other than BadCall the rest is not tried: if the
+    cluster is away, each further call would wait as long."""
     done: dict[str, Found] = {}
     problems: dict[str, shoal.ShoalError] = {}
     async with connect(at) as broker:

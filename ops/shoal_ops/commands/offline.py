@@ -1,4 +1,4 @@
-"""`shoal check` and `shoal inspect`: the files of a slice node, without a cluster."""
+"""`shoal check` and `shoal inspect`: read the files of a slice node, without a cluster."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ WRONG = "something is wrong: keep the files as they are; docs/administration.md 
 
 
 def check(path: Path, checksum: bool, as_json: bool) -> int:
-    """A node's folder, or a local cluster's with all its nodes. Returns the exit code: FOUND if anything is wrong.
+    """Checks a node's folder, or a local cluster's folder with all its nodes. Returns the exit code: FOUND if anything
+    is wrong.
 
-    Raises Conflict if a node runs on it.
+    Raises Conflict if a node runs on these files.
     """
     sound = True
     with shown_phases() as show:
@@ -67,7 +68,7 @@ def _say_unreadable(node: Path, error: Corrupt, as_json: bool) -> None:
 
 
 def journal(path: Path, as_json: bool) -> int:
-    """Returns the exit code: FOUND if a segment is damaged."""
+    """Prints the journal's segments. Returns the exit code: FOUND if a segment is damaged."""
     folder = _below(path, JOURNAL_FOLDER)
     total = len(list(folder.glob(f"*{SUFFIX}")))
     if not total:
@@ -128,7 +129,7 @@ def _nothing(path: Path, what: str) -> BadCall:
 
 
 def _below(path: Path, name: str) -> Path:
-    """A node's folder may be given, or the one that is meant."""
+    """Returns the folder `name` of a node's folder, or `path` where it is already that folder. Raises BadCall."""
     found = path / name if (path / name).is_dir() else path
     if not found.is_dir():
         raise BadCall(f"{path} is not a folder")

@@ -1,4 +1,4 @@
-"""Progress of work that goes through phases, as one bar on stderr; nothing where there is no terminal."""
+"""Shows the progress of work that goes through phases, as one bar on stderr; without a terminal it shows nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from shoal_ops.limits import REFRESH_PER_S
 
 Told = Callable[[str, int, int], None]
-"""Phase, done, total."""
+"""Takes the phase, the steps done, and their total."""
 
 
 @contextmanager
 def shown_phases() -> Iterator[Callable[[str], Told]]:
-    """Gives who makes a `Told` for each thing worked on, by its name. The bar vanishes at the end."""
+    """Yields a function that makes a `Told` for each thing worked on, from its name. The bar vanishes at the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     quiet = not console.is_terminal

@@ -1,4 +1,4 @@
-"""`shoal pipeline`: starts a Spark job as a process of its own, which says itself what it misses."""
+"""`shoal pipeline`: starts a Spark job as a process of its own. The job itself reports what else is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shoal locate`: which slice owns a key, as a redirector says."""
+"""`shoal locate`: asks a redirector which slice owns a key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal_ops.commands.redirectors import ask_redirector
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a key lies. `address` is empty while its slice has no leader."""
+    """A key's partition and slice. `address` is empty while the slice has no leader."""
 
     key: str
     partition: int

@@ -1,4 +1,4 @@
-"""Questions to redirectors over plain gRPC: which slices there are and where. Not here: what is told of them."""
+"""Asks redirectors over plain gRPC which slices there are, and where. Not here: what is printed about them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Answer = TypeVar("Answer")
 
 
 async def ask_redirector(at: str, ask: Callable[[grpc.aio.Channel, float], Awaitable[Answer]]) -> tuple[str, Answer]:
-    """Returns the first of the redirectors `at` (with commas) that answers, and its answer. Raises what the last one
-    failed with."""
+    """Returns the first of the redirectors `at` (separated by commas) that answers, and its answer. If none answers,
+    raises the error of the last one."""
     addresses = at.split(",")
     problem: ShoalError = Unavailable(f"{at!r} names no redirector", subject=at)
     for address in addresses:
@@ -33,7 +33,7 @@ async def ask_redirector(at: str, ask: Callable[[grpc.aio.Channel, float], Await
 
 
 async def first_map(channel: grpc.aio.Channel, timeout_s: float) -> wire.WatchMapResponse:
-    """Returns the whole map, as a redirector has it now. Raises grpc.RpcError, Unavailable."""
+    """Returns the whole map, as a redirector has it now. Raises grpc.RpcError and Unavailable."""
     stream = RedirectorServiceStub(channel).WatchMap(wire.WatchMapRequest(), timeout=timeout_s)
     try:
         async for response in stream:

@@ -1,4 +1,4 @@
-"""`shoal repair`: what an operator may do with a stopped node's journal when the node does not start."""
+"""`shoal repair`: repairs a stopped node's journal, as far as an operator may, when the node does not start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal_slice_node.storage.stopped_folder import stopped
 
 
 def skip(path: Path, lsn: int, confirmed: bool) -> int:
-    """Sets one record aside. Returns the exit code: FOUND where it only says what would be lost."""
+    """Sets one record aside. Returns the exit code: FOUND where it only prints what would be lost."""
     with stopped(path) as store:
         repair = JournalRepair(path, store)
         place = repair.find(lsn)
@@ -27,7 +27,8 @@ def skip(path: Path, lsn: int, confirmed: bool) -> int:
 
 
 def cut(path: Path, confirmed: bool) -> int:
-    """Gives up all from the first damage on. Returns the exit code: FOUND where it only says what would be lost."""
+    """Gives up everything from the first damage on. Returns the exit code: FOUND where it only prints what would be
+    lost."""
     with stopped(path) as store:
         repair = JournalRepair(path, store)
         loss = repair.find_damage()

@@ -1,4 +1,4 @@
-"""`shoal replay`: event files through a cluster, with progress, and the report."""
+"""`shoal replay`: drives event files through a cluster, shows the progress and prints the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shoal_ops.replay.tally import ReplayReport
 
 
 class _Counts(ProgressColumn):
-    """Deliveries so far."""
+    """Shows the events and deliveries so far."""
 
     def render(self, task: Task) -> Text:
         deliveries, redeliveries = task.fields.get("deliveries", 0), task.fields.get("redeliveries", 0)
@@ -56,7 +56,7 @@ async def shown_progress(replay: Replay, events: int, console: Console) -> Async
 async def run_replay(
     files: Sequence[Path], redirector: str, clients: int, publish_after_churn: bool, keep: bool, as_json: bool
 ) -> int:
-    """Returns the exit code."""
+    """Replays the files. Returns the exit code."""
     replay = Replay(redirector, [Source(path, publish_after_churn) for path in files], clients, keep)
     events = await asyncio.to_thread(lambda: sum(count_events(path) for path in files))
     async with shown_progress(replay, events, Console(stderr=True)):
@@ -66,7 +66,7 @@ async def run_replay(
 
 
 def tell(report: ReplayReport, as_json: bool, besides: Mapping[str, object] | None = None) -> None:
-    """Writes the report to stdout. `besides`: more facts, in JSON only."""
+    """Writes the report to stdout. `besides`: further facts, in JSON only."""
     if as_json:
         output.say_json({**report.as_json(), **(besides or {})})
         return

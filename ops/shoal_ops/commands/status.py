@@ -1,4 +1,4 @@
-"""`shoal status`: the map, and of every slice whether it answers, its version and what troubles it."""
+"""`shoal status`: shows the map and, for every slice, whether it answers, its version and its trouble."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NOT_KNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class SliceStatus:
-    """One slice. `answers_ms` -1: it did not answer, and `problem` says why. `trouble`: what keeps changes from being
-    taken, "" for nothing, None where its administration did not say."""
+    """The state of one slice. `answers_ms` is -1 where it did not answer; `problem` says why. `trouble`: why it takes
+    no changes, "" for no trouble, None where its administration did not answer."""
 
     slice: str
     address: str
@@ -42,7 +42,7 @@ class SliceStatus:
 
 
 async def tell_status(at: str, as_json: bool) -> int:
-    """Returns the exit code: UNKNOWN if a slice does not answer, FOUND if one has trouble."""
+    """Prints the status. Returns the exit code: UNKNOWN if a slice does not answer, FOUND if one has trouble."""
     redirector, first = await ask_redirector(at, first_map)
     owned = Counter(first.owners)
     found = list(await asyncio.gather(*(_ask(one, owned[index]) for index, one in enumerate(first.slices))))
@@ -81,7 +81,7 @@ def _row(one: SliceStatus) -> tuple[object, ...]:
 
 
 async def _ask(at: wire.SliceAddress, partitions: int) -> SliceStatus:
-    # A slice of an earlier version serves its administration beside its clients.
+    # A slice of an earlier version serves its administration at the clients' address.
     admin = at.admin_address or at.address
     if not at.address:
         return SliceStatus(at.slice, "", admin, at.epoch, partitions, -1, problem="has no leader")
@@ -92,7 +92,7 @@ async def _ask(at: wire.SliceAddress, partitions: int) -> SliceStatus:
 
 
 async def _reach(address: str) -> tuple[float, str]:
-    """Returns the milliseconds that a call takes to where clients connect, or -1 and why there is no answer."""
+    """Returns how many milliseconds a call to the clients' address takes, or -1 and why there is no answer."""
     began = monotonic()
     async with grpc.aio.insecure_channel(address) as channel:
         try:
@@ -103,7 +103,7 @@ async def _reach(address: str) -> tuple[float, str]:
 
 
 async def _figures(address: str) -> FiguresResponse | None:
-    """Returns what the slice's administration says; None where it does not answer."""
+    """Returns the figures of the slice's administration; None where it does not answer."""
     async with grpc.aio.insecure_channel(address) as channel:
         try:
             return await AdminServiceStub(channel).Figures(FiguresRequest(), timeout=SLICE_DEADLINE_S)

@@ -1,4 +1,4 @@
-"""`shoal sweep`: what interrupted drops left behind is found and dropped."""
+"""`shoal sweep`: finds and drops what interrupted drops left behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal_ops.sweep.sweeper import Sweeper
 
 
 async def sweep(at: str, pause_s: float, dry_run: bool, unknown_too: bool, as_json: bool) -> int:
-    """Returns the exit code: UNKNOWN if a slice was not looked at."""
+    """Sweeps once. Returns the exit code: UNKNOWN if a slice was not looked at."""
     found: list[shoal.Part] = []
     async with connect(at) as broker:
         sweeper = Sweeper(

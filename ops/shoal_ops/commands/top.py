@@ -1,4 +1,4 @@
-"""`shoal top`: every slice's figures, with rates, drawn again and again; or one sample, or JSON."""
+"""`shoal top`: shows every slice's figures with rates, drawn again and again; or one sample, or JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One slice at one moment. `rates`: a second, since the sample before. `problem`: why there are no figures."""
+    """One slice's figures at one moment. `rates`: per second, since the sample before. `problem`: why there are no
+    figures."""
 
     slice: str
     figures: shoal.SliceFigures | None
@@ -37,7 +38,8 @@ class Sample:
 
 
 async def run_top(at: str, interval_s: float, samples: int | None, as_json: bool) -> int:
-    """`samples` None: until Ctrl-C. Returns the exit code: UNKNOWN if a slice did not answer in the last one."""
+    """Shows so many samples; with `samples` None, until Ctrl-C. Returns the exit code: UNKNOWN if a slice did not
+    answer in the last one."""
     last: list[Sample] = []
     async with shoal.connect(*at.split(","), deadline_s=TOP_DEADLINE_S) as broker:
         taken = _samples(shoal.Admin(broker), interval_s, samples)
@@ -61,7 +63,7 @@ async def _draw(taken: AsyncIterator[list[Sample]], at: str) -> list[Sample]:
 
 
 async def _samples(admin: shoal.Admin, interval_s: float, count: int | None) -> AsyncIterator[list[Sample]]:
-    """Each an interval after the one before; the first needs one too, for its rates."""
+    """Yields samples, each an interval after the one before. The first also waits one interval, to have rates."""
     before = await _figures(admin)
     number = 0
     while count is None or number < count:

@@ -1,4 +1,4 @@
-"""The verbs of the broker, one short function each: over the client, told as text or JSON."""
+"""The verbs of the broker, one short function each: it calls the client and prints the answer as text or JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal_ops.limits import TAIL_QUEUES_MAX, VERB_DEADLINE_S
 
 
 def connect(at: str) -> shoal.Broker:
-    """`at`: one redirector or several, with commas."""
+    """Returns a connection to the cluster. `at`: one redirector, or several separated by commas."""
     return shoal.connect(*at.split(","), deadline_s=VERB_DEADLINE_S)
 
 
@@ -39,7 +39,7 @@ async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_jso
 
 
 async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json: bool) -> None:
-    """`body` None: standard input, all of it."""
+    """Publishes one message. `body` None: all of standard input."""
     data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
     async with connect(at) as broker:
         receipt = await broker.publish(key, data, mandatory=mandatory)
@@ -52,7 +52,7 @@ async def publish(at: str, key: str, body: str | None, mandatory: bool, as_json:
 
 
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
-    """Told before they are acked: what is lost with a broken pipe is given again."""
+    """Prints messages before it acks them, so that messages lost in a broken pipe are delivered again."""
     async with connect(at) as broker:
         found = await (broker.peek if peek else broker.pull)(queue, messages)
         for message in found:
@@ -63,7 +63,7 @@ async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) ->
 
 
 async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, as_json: bool) -> None:
-    """Prints messages until `messages` came; None: for ever."""
+    """Prints messages until `messages` of them came; with None, for ever."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
     async with connect(at) as broker, broker.consume(queues) as inbox:

@@ -27,7 +27,8 @@ beside it where they are not UTF-8. Errors are `application/problem+json`."""
 
 
 def new_application(gateway: Gateway, token: Token) -> Gate:
-    """To be served once `gateway` is open. The gate checks the token; FastAPI only describes it."""
+    """Returns the application, to be served once `gateway` is open. The gate checks the token; FastAPI only describes
+    it."""
     application = FastAPI(
         title="Shoal",
         version=version("shoal"),
@@ -61,7 +62,8 @@ def _include(application: FastAPI, router: APIRouter, **more: Any) -> None:
 
 
 def _without_422(application: FastAPI) -> dict[str, Any]:
-    """What fits no form is answered with 400 and a problem; FastAPI would add a form of its own."""
+    """Returns the OpenAPI schema without FastAPI's 422. The gateway answers a request that does not fit with 400 and a
+    problem."""
     schema = FastAPI.openapi(application)
     for methods in schema["paths"].values():
         for operation in methods.values():

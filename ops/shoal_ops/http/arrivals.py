@@ -1,7 +1,7 @@
-"""Long polls: who waits for messages of which queue. All of them share one question to every slice, asked in turns.
+"""Long polls: pulls that wait for messages of queues. All of them share one repeated request to every slice.
 
 Belongs here: when a waiting pull should look again. Not here: pulling. A queue that is waited for is not attached, so
-waiting takes no message from anybody.
+waiting takes no message from other consumers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from shoal_ops.http import limits
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """`seen`: the backlog at which it found nothing to take; `retry_at`: when it looks again all the same."""
+    """A pull that waits. `seen`: the backlog at which it found nothing to take; `retry_at`: the loop's time from which
+    it looks again although the backlog is the same."""
 
     queue: bytes
     seen: int
@@ -27,7 +28,7 @@ class _Waiter:
 
 
 class Arrivals:
-    """Run `look` as a task. Bounded by WAITING_PULLS_MAX waiters."""
+    """Keeps the pulls that wait, at most WAITING_PULLS_MAX, and wakes them. Run `look` as a task."""
 
     def __init__(self, leases: shoal.Leases) -> None:
         self._leases = leases
@@ -35,13 +36,13 @@ class Arrivals:
         self._some = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Returns how many pulls wait."""
         return len(self._waiters)
 
     async def wait(self, queue: bytes, seen: int, wait_s: float, gone: asyncio.Task[None]) -> int:
-        """Until there may be something to take, `gone` is done, or `wait_s` seconds are over.
+        """Waits until there may be something to take, `gone` is done, or `wait_s` seconds are over.
 
-        Returns the backlog then, for the next call's `seen`; at first that is -1. Raises ResourceExhausted.
+        Returns the backlog, for the next call's `seen`; the first call gives -1. Raises ResourceExhausted.
         """
         if len(self._waiters) >= limits.WAITING_PULLS_MAX:
             raise ResourceExhausted(
@@ -60,13 +61,13 @@ class Arrivals:
             self._waiters.discard(waiter)
 
     def end_all(self) -> None:
-        """All who wait look once more, and find nothing or something."""
+        """Wakes all pulls that wait: each looks once more and then answers."""
         for waiter in self._waiters:
             if not waiter.woken.done():
                 waiter.woken.set_result(waiter.seen)
 
     async def look(self) -> NoReturn:
-        """Asks as long as somebody waits. A slice that is silent is asked again the next time."""
+        """Asks the slices as long as a pull waits. A slice that is silent is asked again the next time."""
         loop = asyncio.get_running_loop()
         while True:
             if not self._waiters:

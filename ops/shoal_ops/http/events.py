@@ -1,7 +1,7 @@
 """Server-sent events: one stream of a queue, written as fast as its reader takes it and no faster.
 
-Every event is `id: key+offset`, `event: message`, `data:` one line of JSON. The queue itself remembers where it stands:
-what was not acked is sent again to the next stream, so Last-Event-ID is not needed.
+Every event is `id: key+offset`, `event: message`, `data:` one line of JSON. The queue itself remembers its position:
+messages that were not acked are sent again to the next stream, so Last-Event-ID is not needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEARTBEAT: Final = b": nothing new\n\n"
 
 
 class EventResponse(Response):
-    """Takes over an open stream, and closes it."""
+    """Writes an open stream to its reader, and closes it at the end."""
 
     media_type = MEDIA_TYPE
 
@@ -39,7 +39,8 @@ class EventResponse(Response):
         self._metrics = metrics
         self._auto_ack = auto_ack
         self._unacked: deque[tuple[float, Sequence[shoal.Message]]] = deque()
-        """With auto ack: what was written, and when. Bounded by the stream's window, and counted as held by it."""
+        """With auto ack: the messages written, and when. Bounded by the stream's window, and counted as held by the
+        stream."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -49,7 +50,7 @@ class EventResponse(Response):
                 ended = tasks.start("ended", self._stream.until_ended())
                 await asyncio.wait([gone, writing, ended], return_when=asyncio.FIRST_COMPLETED)
                 if not gone.done():
-                    # A reader that reads is told why; one that does not is not waited for.
+                    # A reader that still reads is told why. A reader that does not is not waited for.
                     await asyncio.wait([writing], timeout=limits.LAST_WORDS_S)
         finally:
             if self._stream.ended:
@@ -57,7 +58,8 @@ class EventResponse(Response):
             await self._push.close(self._stream)
 
     async def _write(self, send: Send) -> None:
-        """Until the stream is ended from this side. A reader that stalls, or is gone, is no failure of ours."""
+        """Writes events until the stream is ended from this side. A reader that stalls or is gone is not an error
+        here."""
         headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         part = f": queue {names.encoded(self._stream.queue)}\nretry: {limits.RECONNECT_MS}\n\n".encode()
@@ -67,7 +69,7 @@ class EventResponse(Response):
                 async with asyncio.timeout(limits.STALL_S):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
                 self._written(batch)
-                # Not kept while there is nothing to write: the connection holds what its reader has not taken.
+                # Released while there is nothing to write: the connection itself holds what its reader has not taken.
                 part, batch = b"", ()
                 batch = await self._stream.next(limits.AUTO_ACK_HOLD_S if self._unacked else limits.HEARTBEAT_S)
                 if self._stream.ended:
@@ -81,7 +83,8 @@ class EventResponse(Response):
         await send({"type": "http.response.body", "body": b": " + self._stream.ended.encode() + b"\n\n"})
 
     def _written(self, batch: Sequence[shoal.Message]) -> None:
-        """With auto ack messages are held, and counted as held, until their time is over."""
+        """Counts a batch as written. With auto ack, messages stay held, and count as held, for AUTO_ACK_HOLD_S; then
+        they are acked."""
         now = asyncio.get_running_loop().time()
         self._metrics.pushed.inc(len(batch))
         if batch and self._auto_ack:
@@ -101,7 +104,7 @@ def event(message: shoal.Message) -> bytes:
 
 
 async def until_gone(receive: Receive) -> None:
-    """Waits until the caller has closed the connection, or its body, which is not used, was given up."""
+    """Waits until the caller has closed the connection, or until reading its body, which is not used, has failed."""
     with contextlib.suppress(HTTPException):
         while (await receive())["type"] != "http.disconnect":
             pass

@@ -1,5 +1,6 @@
-"""What every request to the gateway passes first: token or this machine, bounds, the path as it came; and what every
-answer gets: headers, figures. Plain ASGI, so that event streams and long polls cost nothing extra.
+"""Checks every request to the gateway before anything else: its token, or that it comes from this machine; its bounds.
+Keeps the path as it came. Adds headers to every answer and counts it. Plain ASGI, so that event streams and long polls
+cost nothing extra.
 
 Not here: what a path does (routes_*.py), bounds that all servers share (shoal_contract.http).
 """
@@ -35,13 +36,14 @@ _HEADERS: Final = (
     (b"referrer-policy", b"no-referrer"),
 )
 _OPEN: Final = HEALTH | {"/"}
-"""What needs no token, with everything below /page/: health tells one bit, the page nothing before it has the token."""
+"""The paths that need no token, besides everything below /page/. Health tells one bit; the page shows nothing before it
+has the token."""
 
 _log = logging.getLogger(__name__)
 
 
 class Gate:
-    """`guard` has the bounds of requests and bodies."""
+    """Passes a request on once it is checked. `guard` holds the bounds of requests and bodies."""
 
     def __init__(
         self, application: ASGIApp, token: Token, metrics: Metrics, is_leaving: Callable[[], bool] = never
@@ -79,7 +81,7 @@ class Gate:
         await self.guard(scope, receive, send)
 
     async def _check_token(self, scope: Scope) -> None:
-        """Raises Unauthenticated, Malformed."""
+        """Checks the token, except for paths that need none. Raises Unauthenticated, Malformed."""
         if scope["path"] in _OPEN or scope["path"].startswith("/page/"):
             return
         given = one_value(scope["headers"], b"authorization")
@@ -91,7 +93,7 @@ class Gate:
             raise
 
     async def _hold_refusal(self, scope: Scope) -> None:
-        """Makes a guess cost its connection some time, and tells the log where it came from."""
+        """Delays the refusal of a wrong token, so that guesses are slow, and logs where the request came from."""
         host, port = scope.get("client") or ("an unknown peer", 0)
         self._wrong.warning("a wrong token was refused, from %s port %d", host, port)
         if self._refusals_held >= limits.REFUSALS_HELD_MAX:
@@ -108,10 +110,10 @@ def _is_stream(path: str) -> bool:
 
 
 def _check_local(scope: Scope) -> None:
-    """Without a token only this machine may call, and no foreign web page through a browser on it.
+    """Checks, where there is no token, that a request comes from this machine and was not sent by a foreign web page.
 
-    A page can make a browser send requests without an Origin (a link, a window, an image); what the browser says of
-    them is in Sec-Fetch-*, which no page can set. Raises PermissionDenied, Malformed.
+    A page can make a browser on this machine send requests without an Origin (a link, a window, an image). The browser
+    describes such requests in Sec-Fetch-*, which no page can set. Raises PermissionDenied, Malformed.
     """
     headers = scope["headers"]
     host = one_value(headers, b"host") or ""
@@ -134,7 +136,7 @@ def _foreign(what: str, subject: str) -> PermissionDenied:
 
 
 class _Sending:
-    """Sends, adding our headers, and remembers the status."""
+    """Sends an answer with the gateway's headers added, and remembers its status."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""What requests share: the connection to the cluster and what runs over it. One for the process.
+"""Holds what all requests share: the connection to the cluster and what runs over it. There is one for the process.
 
 Belongs here: opening and closing in order. Not here: HTTP.
 """
@@ -25,7 +25,8 @@ from shoal_ops.sweep.sweeper import Sweeper
 
 
 class Gateway:
-    """Made by `open_gateway`. `stopping`: no new long polls and streams, those there are end."""
+    """The shared state of all requests, made by `open_gateway`. `stopping`: no new long polls and streams begin, and
+    the open ones end."""
 
     def __init__(self, broker: shoal.Broker, metrics: Metrics, tasks: Tasks) -> None:
         self.broker = broker
@@ -35,16 +36,16 @@ class Gateway:
         self.arrivals = Arrivals(self.leases)
         self.push = Push(broker, tasks)
         self.has_room: Callable[[], bool] = lambda: True
-        """Whether earlier answers are read well enough for another large one."""
+        """Whether callers have read enough of earlier answers for another large one."""
         self.pulls = Takes(limits.PULLS_MAX, limits.WAITING_PULLS_MAX, lambda: self.has_room())
         self.peeks = Takes(limits.PEEKS_MAX, limits.WAITING_PEEKS_MAX, lambda: self.has_room())
         self.sampler = Sampler(self.admin)
         self.sweeper = Sweeper(shoal.Parts(broker))
         self.stopping = False
         self.is_leaving: Callable[[], bool] = lambda: False
-        """Whether the process was asked to stop: then it is not ready, and serves on until `stop`."""
+        """Whether the process was asked to stop: then it is not ready, but serves until `stop`."""
         self._owners: tuple[int, tuple[str, ...]] = (0, ())
-        """Map version, and the owner of each of its partitions."""
+        """The map's version, and the owner of each of its partitions."""
         tasks.start("arrivals", self.arrivals.look())
         tasks.start("samples", self.sampler.run())
         tasks.start("sweep", self.sweeper.for_ever())
@@ -61,7 +62,7 @@ class Gateway:
         return (await self.place_of(direct_key(queue)))[1]
 
     async def place_of(self, key: bytes) -> tuple[int, str]:
-        """Partition and slice of a key, by the map of this connection."""
+        """Returns the partition and the slice of a key, by this connection's map."""
         version = self.broker.map_version
         if self._owners[0] != version:
             self._owners = (version, await self.admin.partitions())
@@ -70,18 +71,18 @@ class Gateway:
         return partition, owners[partition]
 
     def check_ready(self) -> None:
-        """Raises Unavailable."""
+        """Raises Unavailable once the process was asked to stop."""
         self.check_running()
         if self.is_leaving():
             raise Unavailable("this gateway is stopping; use another", subject="gateway")
 
     def check_running(self) -> None:
-        """Raises Unavailable."""
+        """Raises Unavailable once `stop` was called."""
         if self.stopping:
             raise Unavailable("this gateway is stopping; connect again", subject="gateway")
 
     def stop(self) -> None:
-        """Streams and long polls end; other requests under way go on."""
+        """Ends streams and long polls; other requests under way go on."""
         self.stopping = True
         self.push.end_all("stopping")
         self.arrivals.end_all()
@@ -91,7 +92,7 @@ class Gateway:
 async def open_gateway(
     redirectors: list[str], metrics: Metrics, deadline_s: float, tasks: Tasks
 ) -> AsyncIterator[Gateway]:
-    """Raises Unavailable where no redirector answers."""
+    """Opens the gateway, and closes it at the end. Raises Unavailable where no redirector answers."""
     async with shoal.connect(*redirectors, deadline_s=deadline_s) as broker:
         gateway = Gateway(broker, metrics, tasks)
         try:
@@ -102,7 +103,8 @@ async def open_gateway(
 
 
 async def of(request: Request) -> Gateway:
-    """The gateway that a request belongs to. A FastAPI dependency, which would go to a thread if it were not async."""
+    """Returns the gateway that a request belongs to. A FastAPI dependency; it is async because FastAPI runs others in a
+    thread."""
     found = request.app.state.gateway
     assert isinstance(found, Gateway)
     return found

@@ -1,4 +1,4 @@
-"""Samples of the cluster as the overview and the cluster's state. Pure."""
+"""Turns samples of the cluster into the overview and the cluster's state. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cluster(sample: Sample) -> models_admin.Cluster:
 
 
 def overview(samples: Sequence[Sample]) -> models_admin.Overview:
-    """Of one sample at least, oldest first."""
+    """Returns the overview of samples: one at least, oldest first."""
     newest = samples[-1]
     by_slice = [{one.info.slice: one for one in sample.slices} for sample in samples]
     return models_admin.Overview(

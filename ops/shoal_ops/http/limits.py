@@ -15,57 +15,61 @@ from shoal_contract.limits import (
 # Requests
 
 BODY_BYTES_MAX: Final = 4 << 20
-"""One request's body: a largest chunk in base64 with its JSON, and still nothing that a few hundred of fill memory."""
+"""The bytes of one request's body: the largest chunk fits, in base64 with its JSON, and a few hundred such bodies do
+not fill the memory."""
 
 REQUESTS_MAX: Final = 1_000
-"""Requests being answered at once, long polls included; above it callers are asked to slow down."""
+"""Requests being answered at once, long polls included. Above this, callers are asked to slow down."""
 
 CONNECTIONS_MAX: Final = 4_000
 """Open connections, most of them kept alive and idle."""
 
 HEAD_BYTES_MAX: Final = 16 << 10
-"""Request line and headers: a path with two names of 255 percent-encoded bytes takes 1.6 KiB."""
+"""The bytes of request line and headers: a path with two names of 255 percent-encoded bytes takes 1.6 KiB."""
 
 IDLE_S: Final = 60
-"""A connection without a request is closed after so long."""
+"""The seconds after which a connection without a request is closed."""
 
 STOP_S: Final = 5
-"""How long requests under way may take once the process is asked to stop."""
+"""The seconds that requests under way may still take once the process is asked to stop."""
 
 HTTP: Final = HttpLimits(CONNECTIONS_MAX, REQUESTS_MAX, HEAD_BYTES_MAX, BODY_BYTES_MAX, IDLE_S, STOP_S)
-"""The same as the HTTP server takes them."""
+"""The same bounds, in the form that the HTTP server takes."""
 
 METRICS_HTTP: Final = HttpLimits(200, 100, HEAD_BYTES_MAX, 64 << 10, 2 * IDLE_S, STOP_S)
-"""The port of `--metrics`, as a slice node's: a few probe and scrape. Scrapes are up to a minute apart."""
+"""The bounds of the port of `--metrics`, the same as for a slice node's: a few clients probe and scrape. Scrapes are up
+to a minute apart."""
 
 # The token
 
 TOKEN_BYTES_MIN: Final = 16
-"""Characters of a token: 16 random letters and digits are 95 bits, beyond guessing."""
+"""The fewest characters of a token: 16 random letters and digits are 95 bits, beyond guessing."""
 
 TOKENS_MAX: Final = 2
-"""Tokens valid at a time: one, and while it is changed another."""
+"""Tokens valid at a time: one, or two while the token is changed."""
 
 TOKEN_FILE_BYTES_MAX: Final = 64 << 10
-"""So much of a token file is read: it is some other file if it is longer."""
+"""The bytes that are read of a token file: a longer one is some other file."""
 
 TOKEN_LOOK_S: Final = 1.0
-"""Between two looks whether the token file has changed."""
+"""The seconds between two checks whether the token file has changed."""
 
 REFUSAL_S: Final = 1.0
 REFUSALS_HELD_MAX: Final = 200
-"""A wrong token is answered after so long, for so many requests at a time: a guess costs its connection a second."""
+"""A wrong token is answered after REFUSAL_S seconds, for up to REFUSALS_HELD_MAX requests at a time: a guess costs its
+connection a second."""
 
 # Parts of requests
 
 NAME_CHARACTERS_MAX: Final = 3 * NAME_BYTES_MAX
-"""A percent-encoded name: three characters a byte."""
+"""The characters of a percent-encoded name: three for each byte."""
 
 QUEUES_PER_CALL_MAX: Final = 1_000
-"""Queues declared by one call: about 50 ms of a slice."""
+"""Queues declared by one call: about 50 ms of a slice's time."""
 
 KEYS_PER_CALL_MAX: Final = 1_000
-"""Keys bound or unbound by one call: what a slice takes in one frame, so that those of one slice are all or none."""
+"""Keys bound or unbound by one call: as many as a slice takes in one frame, so that the keys of one slice change all or
+none."""
 
 MESSAGES_PER_CALL_MAX: Final = CHUNK_MESSAGES_MAX
 """Messages published by one call: one chunk."""
@@ -87,7 +91,8 @@ PAGE_MAX: Final = LIST_ITEMS_MAX
 """Names in one page: an answer below 1 MiB with names of 255 bytes."""
 
 DEADLINE_S: Final = 10.0
-"""A request waits for so long for its slice: rides out a restart, ends before usual proxies give up."""
+"""The seconds that a request waits for its slice: enough for a restart, and less than the time after which usual
+proxies give up."""
 
 # Pull
 
@@ -96,42 +101,45 @@ PULL_MESSAGES_MAX: Final = 1_000
 """Messages in one answer."""
 
 PULL_BYTES_MAX: Final = 2 << 20
-"""Bodies in one answer, about: it is held in memory three times, as bodies, JSON and bytes to send."""
+"""The bytes of bodies in one answer, about. An answer is held in memory three times: as bodies, JSON and bytes to
+send."""
 
 PULL_BYTES_CROWDED: Final = 256 << 10
-"""The same where more ask than PULLS_MAX: then all get something, soon."""
+"""The same bound where more ask than PULLS_MAX: then all get something, soon."""
 
 PULLS_MAX: Final = 8
 PEEKS_MAX: Final = 2
-"""Pulls and peeks that ask slices at a time; one takes a few milliseconds, and 30 to make 2 MiB of JSON, during which
-nothing else is answered. A peek brings up to 1 MiB from each slice."""
+"""Pulls and peeks that ask slices at a time. One takes a few milliseconds, and 30 ms to make 2 MiB of JSON, during
+which nothing else is answered. A peek brings up to 1 MiB from each slice."""
 
 TAKE_PATIENCE_S: Final = 1.0
-"""A pull or peek that has no answer after so long gives its place to another, and waits on."""
+"""The seconds after which a pull or peek without an answer gives its place to another, and goes on waiting."""
 
 ROOM_LOOK_S: Final = 0.05
-"""Between two looks whether readers have taken enough for another answer; only where they had not."""
+"""The seconds between two checks whether callers have read enough for another answer. Checked only where they had
+not."""
 
 PULL_WAIT_S_MAX: Final = 55.0
-"""A long poll: below the 60 s after which usual proxies end a silent request."""
+"""The seconds of a long poll: below the 60 s after which usual proxies end a silent request."""
 
 LEASE_MS_DEFAULT: Final = 30_000
 LEASE_MS_MAX: Final = PULL_LEASE_MS_MAX
-"""How long pulled messages are kept for their ack: 30 s as the slice's own default, an hour at most."""
+"""The milliseconds for which pulled messages are kept for their ack: 30 s as the slice's own default, an hour at
+most."""
 
 WAITING_PULLS_MAX: Final = 800
 """Long polls at once; each costs its share of one question to every slice."""
 
 WAITING_PEEKS_MAX: Final = 50
-"""Peeks at once: they are for people."""
+"""Peeks that wait at once: they are for people."""
 
 LOOK_EVERY_S_MIN: Final = 0.03
 LOOK_EVERY_S_MAX: Final = 1.0
 LOOK_SHARE: Final = 0.1
-"""Backlogs of all waiting queues are asked for together, with pauses such that asking takes a tenth of the time."""
+"""The backlogs of all waiting queues are asked for together, with such pauses that asking takes a tenth of the time."""
 
 RETRY_S: Final = 1.0
-"""A queue whose backlog is all given out is pulled again so often: a lease may have ended."""
+"""The seconds after which a queue is pulled again while its whole backlog is given out: a lease may have ended."""
 
 # Push
 
@@ -143,39 +151,41 @@ STREAMS_PER_QUEUE_MAX: Final = 8
 
 WINDOW_MESSAGES: Final = 500
 WINDOW_BYTES: Final = 256 << 10
-"""What one stream may have unacked on each slice: a slow reader holds no more here, the rest stays on disk."""
+"""What one stream may have unacked on each slice. A slow reader holds no more than this here; the rest stays on
+disk."""
 
 HELD_BYTES_MAX: Final = 64 << 20
-"""Messages that all streams together have not written yet. Above it the stream that holds most is ended."""
+"""The bytes of messages that all streams together have not written yet. Above this, the stream that holds most is
+ended."""
 
 EVENT_BATCH_BYTES: Final = 64 << 10
-"""Events written at once, about: what a socket takes without waiting."""
+"""The bytes of events written at once, about: what a socket takes without waiting."""
 
 HEARTBEAT_S: Final = 15.0
-"""A silent stream says so: below the idle limits of proxies."""
+"""The seconds after which a stream without messages writes a comment: below the idle limits of proxies."""
 
 AUTO_ACK_HOLD_S: Final = 0.5
-"""With ack=auto a message is acked when the stream has stood for so long since it was written."""
+"""The seconds after which a message written with ack=auto is acked, if the stream is still open then."""
 
 STALL_S: Final = 60.0
-"""A reader that takes nothing for so long is gone; its messages go to others."""
+"""The seconds after which a reader that takes nothing counts as gone; its messages go to others."""
 
 LAST_WORDS_S: Final = 1.0
-"""A stream that is ended tells its reader why, if that takes it so soon."""
+"""The seconds in which a reader may still take the reason why its stream was ended."""
 
 RECONNECT_MS: Final = 1_000
-"""What event streams tell browsers to wait before they connect again."""
+"""The milliseconds that event streams tell browsers to wait before they connect again."""
 
 # The cluster at a glance
 
 SAMPLE_EVERY_S: Final = 2.0
-"""How often every slice is asked for its figures: one small call each."""
+"""The seconds between two samples of every slice's figures: one small call each."""
 
 SAMPLES_MAX: Final = 151
 """Samples kept: five minutes of rates."""
 
 SAMPLE_DEADLINE_S: Final = 4.0
-"""A slice that does not answer in this time counts as silent."""
+"""The seconds after which a slice that does not answer counts as silent."""
 
 assert BODY_BYTES_MAX > CHUNK_BYTES_MAX * 4 / 3
 assert HEAD_BYTES_MAX > LOCATE_KEYS_MAX * 100
@@ -184,7 +194,7 @@ assert KEYS_PER_CALL_MAX <= FRAME_OPERATIONS_MAX
 assert LEASE_MS_DEFAULT <= LEASE_MS_MAX
 assert PULL_MESSAGES_DEFAULT <= PULL_MESSAGES_MAX
 assert WAITING_PULLS_MAX < REQUESTS_MAX
-# So among as many connections as may be there is one that waits for its peer, and makes place for a newcomer.
+# So, even with as many connections as may be open, one of them waits for its peer and can be closed for a new one.
 assert REQUESTS_MAX + STREAMS_MAX + REFUSALS_HELD_MAX < CONNECTIONS_MAX
 assert PULL_BYTES_CROWDED < PULL_BYTES_MAX
 assert AUTO_ACK_HOLD_S < HEARTBEAT_S < STALL_S

@@ -1,4 +1,4 @@
-"""Messages in JSON: bodies and headers as text where they are UTF-8, else in base64."""
+"""Turns messages into JSON and back: bodies and headers are text where they are UTF-8, else base64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal_ops.http import names
 
 
 def shown(message: shoal.Message) -> dict[str, Any]:
-    """As in pulls, peeks and events."""
+    """Returns a message as pulls, peeks and events show it."""
     found: dict[str, Any] = {"id": names.message_id(message.key_bytes, message.offset)}
     found |= names.fields("key", message.key_bytes)
     found |= {"offset": message.offset, "time_ms": message.time_ms, "redelivered": message.redelivered}
@@ -38,14 +38,14 @@ def _headers(headers: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def body_of(text: str | None, base64_text: str | None) -> bytes:
-    """Raises Malformed."""
+    """Returns the bytes of a body that is given as text or in base64. Raises Malformed."""
     if (text is None) == (base64_text is None):
         raise Malformed("give the body once: as body (text) or as body_base64", subject="body")
     return encode_text(text, "body") if text is not None else decode_base64(base64_text or "", "body_base64")
 
 
 def headers_of(text: Mapping[str, str], base64_text: Mapping[str, str]) -> dict[str, bytes] | None:
-    """Raises Malformed."""
+    """Returns headers that are given as text and in base64; None without any. Raises Malformed."""
     found = {name: encode_text(value, f"headers.{name}") for name, value in text.items()}
     found |= {name: decode_base64(value, f"headers_base64.{name}") for name, value in base64_text.items()}
     for name in found:
@@ -68,4 +68,4 @@ def decode_base64(text: str, what: str) -> bytes:
 
 
 BODY_BASE64_MAX = 4 * ((BODY_BYTES_MAX + 2) // 3)
-"""Characters of a largest body in base64."""
+"""The characters of the largest body in base64."""

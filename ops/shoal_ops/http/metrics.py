@@ -27,7 +27,7 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OP
 
 
 class _ReadCounter(Collector):
-    """Prometheus' own counters cannot be read from elsewhere, as its gauges can."""
+    """A counter that reads its value when asked. Prometheus' own counters cannot, while its gauges can."""
 
     def __init__(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         self._name = name
@@ -39,7 +39,7 @@ class _ReadCounter(Collector):
 
 
 class Metrics:
-    """One for the process."""
+    """Keeps the figures of this process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -68,18 +68,19 @@ class Metrics:
             registry=self._registry,
         )
         self.text = KeptText(lambda: generate_latest(self._registry)).now
-        """What `/metrics` answers."""
+        """Returns what `/metrics` answers."""
 
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when asked for."""
+        """Adds a gauge that is read when asked for."""
         Gauge(name, meaning, registry=self._registry).set_function(read)
 
     def count(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """A counter that is read when asked for; `_total` is put behind its name."""
+        """Adds a counter that is read when asked for; `_total` is added to its name."""
         self._registry.register(_ReadCounter(name, meaning, read))
 
     def answered(self, route: str, method: str, status: int, seconds: float | None) -> None:
-        """`route`: a template, "" where none matched. `seconds` None: a stream's life is no latency."""
+        """Counts an answered request. `route`: a template, "" where none matched. `seconds` None: an event stream,
+        which has no latency."""
         known = method if method in METHODS else "other"
         self._requests.labels(route or "none", known, f"{status // 100}xx").inc()
         if seconds is not None:

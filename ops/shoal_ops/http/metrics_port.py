@@ -1,4 +1,5 @@
-"""A port of its own for health and figures, without the token: for probes and Prometheus, not for the world outside."""
+"""Serves health and figures at a port of their own, without the token: for probes and Prometheus, not for the
+outside."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from shoal_ops.http.gateway import Gateway
 
 
 def new_metrics_application(gateway: Gateway) -> Starlette:
-    """`/healthz`, `/readyz` and `/metrics` of a gateway that is open."""
+    """Returns an application with `/healthz`, `/readyz` and `/metrics` of a gateway that is open."""
 
     async def healthz(request: Request) -> JSONResponse:
         return JSONResponse({"healthy": True})

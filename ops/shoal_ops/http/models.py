@@ -1,6 +1,6 @@
-"""What the gateway takes and answers, as OpenAPI shows it: requests and answers about queues, keys and messages.
+"""The forms of requests and answers about queues, keys and messages, as OpenAPI shows them.
 
-Belongs here: forms, their bounds and examples. Not here: administration (models_admin.py), what is done with them.
+Belongs here: forms, their bounds and examples. Not here: administration (models_admin.py), and what is done with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OffsetNumber = Annotated[int, Field(ge=OFFSET.low, le=OFFSET.high)]
 
 
 def example(**fields: Any) -> ConfigDict:
-    """An example of a form; what it does not name is refused, and false is no number."""
+    """Returns a form's settings, with an example. Unknown fields are refused, and false is not taken for a number."""
     return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [fields]})
 
 
@@ -79,7 +79,8 @@ class KeyOffset(BaseModel):
 
 
 class Offsets(BaseModel):
-    """Binds: the offset from which messages will be seen. Unbinds: the first that will not be; 0: was not bound."""
+    """For binds: the offset from which messages will be seen. For unbinds: the first offset that will not be seen; 0
+    where the key was not bound."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"offsets": [{"key": "group-7", "offset": 42}]}]})
     offsets: list[KeyOffset]
@@ -119,7 +120,7 @@ class PublishMany(BaseModel):
 
 
 class Receipt(BaseModel):
-    """Durable once it is here."""
+    """A publish's receipt: its messages are durable once it arrives."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1}]}
@@ -133,7 +134,7 @@ class Receipt(BaseModel):
 
 
 class Outcome(BaseModel):
-    """Of one message: its receipt or its problem."""
+    """The outcome of one message: its receipt or its problem."""
 
     receipt: Receipt | None = None
     problem: dict[str, Any] | None = None
@@ -214,7 +215,7 @@ class Acks(BaseModel):
 
 
 class Binding(BaseModel):
-    """start <= offsets < end are for the queue; below cursor all is done."""
+    """A binding: the queue gets start <= offset < end, and everything below the cursor is done."""
 
     key: str
     key_encoded: str | None = None

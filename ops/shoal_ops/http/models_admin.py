@@ -1,4 +1,5 @@
-"""What the administration answers, as OpenAPI shows it: cluster, slices, partitions, places, pages of names.
+"""The forms of what the administration answers, as OpenAPI shows them: cluster, slices, partitions, places, pages of
+names.
 
 Belongs here: forms and their examples. Not here: requests about queues and messages (models.py).
 """
@@ -37,7 +38,7 @@ _FIGURES = {
 
 
 class Rates(BaseModel):
-    """Per second, over the last two seconds or so."""
+    """Rates per second, over about the last two seconds."""
 
     binds: float
     unbinds: float
@@ -250,4 +251,4 @@ FIGURES_EXAMPLE: Final = {
     "refused": {"NO_SUCH_QUEUE": 12},
     "checkpointer_restarts": 0,
 }
-"""Of `shoal.SliceFigures`, whose form is the client's."""
+"""An example of `shoal.SliceFigures`, whose form the client defines."""

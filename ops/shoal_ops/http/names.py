@@ -13,19 +13,19 @@ from shoal_contract.names import text as text_of
 
 
 def encoded(name: bytes) -> str:
-    """As it stands in a path or an id: no character but letters, digits, `-._~` and `%`."""
+    """Returns a name as it stands in a path or an id: no character but letters, digits, `-._~` and `%`."""
     return quote(name, safe="")
 
 
 def decoded(text: str, what: str) -> bytes:
-    """The bytes of a percent-encoded name. Raises InvalidName."""
+    """Returns the bytes of a percent-encoded name. Raises InvalidName."""
     name = unquote_to_bytes(text)
     check_name(name, what)
     return name
 
 
 def fields(what: str, name: bytes) -> dict[str, str]:
-    """{"key": text}, and {"key_encoded": ...} where the text does not say it all."""
+    """Returns {"key": text}, and {"key_encoded": ...} too where the name is not UTF-8."""
     try:
         return {what: name.decode()}
     except UnicodeDecodeError:
@@ -33,14 +33,15 @@ def fields(what: str, name: bytes) -> dict[str, str]:
 
 
 def given(what: str, text: str | None, percent: str | None) -> bytes:
-    """The one that was given, by its text or by its percent-encoded bytes. Raises Malformed, InvalidName."""
+    """Returns the name that was given, as text or percent-encoded. Raises Malformed, InvalidName."""
     if (text is None) == (percent is None):
         raise Malformed(f"name the {what} once: as {what} or as {what}_encoded", subject=what)
     return encode_name(text, what) if text is not None else decoded(percent or "", what)
 
 
 def all_given(what: str, texts: list[str], percents: list[str]) -> list[bytes]:
-    """Those given as text, then those percent-encoded. Raises Malformed without any, InvalidName."""
+    """Returns the names given as text, then those given percent-encoded. Raises Malformed where there are none, and
+    InvalidName."""
     names = [encode_name(text, what) for text in texts] + [decoded(text, what) for text in percents]
     if not names:
         raise Malformed(f"no {what} is named: give {what}s or {what}s_encoded", subject=f"{what}s")
@@ -48,12 +49,12 @@ def all_given(what: str, texts: list[str], percents: list[str]) -> list[bytes]:
 
 
 def message_id(key: bytes, offset: int) -> str:
-    """Names one message of a queue: key and offset. `+` stands in no percent-encoded name."""
+    """Returns the id of one message of a queue: key and offset. A percent-encoded name has no `+`."""
     return f"{encoded(key)}+{offset}"
 
 
 def from_message_id(text: str) -> tuple[bytes, int]:
-    """Raises Malformed, InvalidName."""
+    """Returns the key and the offset of a message's id. Raises Malformed, InvalidName."""
     key, plus, offset = text.rpartition("+")
     if not plus or not offset.isascii() or not offset.isdigit() or len(offset) > 19 or int(offset) >= 1 << 63:
         raise Malformed(f"{text[:300]!r} is not the id of a message: key+offset", subject="id")

@@ -12,7 +12,7 @@ from shoal_contract.http import query
 from shoal_ops.http import limits, names
 from shoal_ops.http.gateway import Gateway, of
 
-# Dependencies that are not async would each take a turn in a thread.
+# FastAPI would run each dependency that is not async in a thread.
 TheGateway = Annotated[Gateway, Depends(of)]
 
 
@@ -55,7 +55,8 @@ async def _prefix(
         ),
     ] = "",
 ) -> bytes:
-    """`prefix` is for its bounds and for OpenAPI: the name as text, which need not be UTF-8. Raises InvalidName."""
+    """Returns the bytes that names must begin with. The parameter `prefix` serves only its bounds and OpenAPI: it is
+    text, while a prefix need not be UTF-8. Raises InvalidName."""
     found = query.values(request.scope["query_string"], "prefix")
     if len(found) > 1:
         raise InvalidName("give one prefix", subject="prefix")
@@ -63,7 +64,8 @@ async def _prefix(
 
 
 async def only_known_queries(request: Request) -> None:
-    """Refuses query parameters that the operation does not have, as unknown fields of bodies are. Raises Malformed."""
+    """Refuses query parameters that the operation does not have, just as unknown fields of bodies are refused. Raises
+    Malformed."""
     route = getattr(request.scope["route"], "path", "")
     query.check_names(
         request.scope["query_string"], request.app.state.queries.get((request.method, route), frozenset())
@@ -71,7 +73,7 @@ async def only_known_queries(request: Request) -> None:
 
 
 def known_queries(openapi: dict[str, Any]) -> dict[tuple[str, str], frozenset[str]]:
-    """The names of query parameters by method and route, from what the operations say of themselves."""
+    """Returns the names of query parameters by method and route, from the OpenAPI schema."""
     return {
         (method.upper(), path): frozenset(
             one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"

@@ -1,6 +1,6 @@
-"""What FastAPI, Starlette and pydantic refuse as problems, and all problems as OpenAPI describes them.
+"""Answers what FastAPI, Starlette and pydantic refuse as problems, and describes all problems for OpenAPI.
 
-Not here: the form of a problem and which error is which status (shoal_contract.http.problem).
+Not here: the form of a problem, and which status each error has (shoal_contract.http.problem).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 async def answer_http_exception(request: Request, error: Exception) -> JSONResponse:
-    """Answers what the framework itself refuses: no such path, not this method. And bodies that were given up."""
+    """Answers what the framework itself refuses: an unknown path, a wrong method, a body whose reading was given up."""
     assert isinstance(error, HTTPException)
     if isinstance(error, Refused):
         return answer(error.error, error.status_code)
@@ -39,7 +39,7 @@ async def answer_http_exception(request: Request, error: Exception) -> JSONRespo
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods of every route of this path: each route by itself knows only its own."""
+    """Returns the methods of all routes of this path: each route knows only its own."""
     found: set[str] = set()
     for route in request.app.state.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
@@ -48,7 +48,7 @@ def _allowed(request: Request) -> list[str]:
 
 
 async def answer_validation(request: Request, error: Exception) -> JSONResponse:
-    """The first thing that is wrong, by its place in the request."""
+    """Answers with the first thing that is wrong and its place in the request."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
@@ -59,7 +59,7 @@ async def answer_validation(request: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_bug(request: Request, error: Exception) -> JSONResponse:
-    """Ours: the log has the traceback, the caller a plain sentence."""
+    """Answers an error that is our bug: the log gets the traceback, the caller a plain sentence."""
     _log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
     return answer(ShoalError("this request failed inside the gateway; its log says why"), 500)
 
@@ -68,11 +68,11 @@ _BY_THE_SERVER: Final[tuple[tuple[type[ShoalError], int], ...]] = (
     (errors.DeadlineExceeded, 408),
     (errors.TooLarge, 431),
 )
-"""What the server answers before an operation: a body that came too slowly, a head that is too long."""
+"""The errors that the server answers before an operation: a body that came too slowly, a head that is too long."""
 
 
 def responses() -> dict[int | str, dict[str, Any]]:
-    """What every operation may answer besides its own, for OpenAPI."""
+    """Returns what every operation may answer besides its own answers, for OpenAPI."""
     kinds: dict[int, list[str]] = {}
     for kind, status in (*STATUS.items(), *_BY_THE_SERVER):
         kinds.setdefault(status, []).append(kind.__name__)

@@ -1,10 +1,10 @@
-"""Push: queues consumed for event streams. Many streams share an inbox, so that a stream costs no connection.
+"""Push: consumes queues for event streams. Many streams share an inbox, so that a stream costs no connection.
 
-Belongs here: who gets what, and what each may hold. Not here: how it is written (events.py).
+Belongs here: which stream gets which messages, and how much it may hold. Not here: how they are written (events.py).
 
-A lane is one inbox and carries at most one stream of each queue; streams that compete for a queue are in different
-lanes, and the slices share the messages out. The window of a queue bounds what its stream holds: a slice sends no more
-until acks come. All lanes together are bounded by HELD_BYTES_MAX.
+A lane is one inbox and carries at most one stream of each queue. Streams that compete for a queue are in different
+lanes, and the slices share the messages out among them. The window of a queue bounds what its stream holds: a slice
+sends no more until acks come. All lanes together are bounded by HELD_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 class Stream:
-    """One reader of one queue. `ended`: why it was ended from this side, else "".
+    """Holds the messages for one reader of one queue. `ended`: why it was ended from this side, else "".
 
-    `held_bytes`: messages that wait for it, and those that `next` gave and `written` did not take back.
+    `held_bytes`: the messages that wait, and those that `next` returned and `written` has not taken back.
     """
 
     def __init__(self, queue: bytes, push: Push) -> None:
@@ -34,7 +34,7 @@ class Stream:
         self.ended = ""
         self.held_bytes = 0
         self._lent_bytes = 0
-        """Of them, what `next` gave."""
+        """The part of `held_bytes` that `next` returned."""
         self._push = push
         self._held: deque[shoal.Message] = deque()
         self._changed = asyncio.Event()
@@ -46,7 +46,8 @@ class Stream:
         self._changed.set()
 
     def end(self, reason: str) -> None:
-        """What waits for it is let go at once, to be given again: its writer may hang on a reader that never reads."""
+        """Ends the stream. Its waiting messages are freed at once, to be delivered again: its writer may hang on a
+        reader that never reads."""
         self.ended = self.ended or reason
         self._held.clear()
         self._count(self._lent_bytes - self.held_bytes)
@@ -57,9 +58,10 @@ class Stream:
         await self._over.wait()
 
     async def next(self, wait_s: float) -> list[shoal.Message]:
-        """What came, at most about EVENT_BATCH_BYTES; [] after `wait_s` seconds without, or once ended.
+        """Returns the messages that came, at most about EVENT_BATCH_BYTES; [] after `wait_s` seconds without any, or
+        once ended.
 
-        Give it to `written` once it is no more needed.
+        Give them to `written` once they are no longer needed.
         """
         if not self._held and not self.ended:
             self._changed.clear()
@@ -78,13 +80,13 @@ class Stream:
         return batch
 
     def written(self, messages: Iterable[shoal.Message]) -> None:
-        """Takes back what `next` gave."""
+        """Takes back messages that `next` returned."""
         given_bytes = sum(map(size_of, messages))
         self._lent_bytes -= given_bytes
         self._count(-given_bytes)
 
     def forget(self) -> None:
-        """Nothing of it is in use any more."""
+        """Counts nothing as held any more: none of its messages is in use."""
         self._lent_bytes = 0
         self._count(-self.held_bytes)
 
@@ -97,11 +99,11 @@ class _Lane:
     def __init__(self, inbox: shoal.Inbox) -> None:
         self.inbox = inbox
         self.streams: dict[bytes, Stream | None] = {}
-        """By queue; None while it is attached or detached."""
+        """The stream of each queue; None while the queue is being attached or detached."""
 
 
 class Push:
-    """`held_bytes`: what all streams hold. `close` ends everything."""
+    """Opens and closes streams. `held_bytes`: what all streams hold together. `stop` ends everything."""
 
     def __init__(self, broker: shoal.Broker, tasks: Tasks) -> None:
         self._broker = broker
@@ -116,7 +118,8 @@ class Push:
         return len(self._streams)
 
     async def open(self, queue: bytes) -> Stream:
-        """Begins to consume. Raises ResourceExhausted, NoSuchQueue, Unavailable. `close` it in any case."""
+        """Begins to consume a queue. Raises ResourceExhausted, NoSuchQueue, Unavailable. `close` the stream in any
+        case."""
         count = len(self._streams) + self._opening + 1
         if count > limits.STREAMS_MAX:
             raise exhausted("event streams", limits.STREAMS_MAX, count)
@@ -124,7 +127,7 @@ class Push:
         try:
             lane = await self._free_lane(queue)
             stream = Stream(queue, self)
-            # In its place before the first message comes.
+            # Registered before the first message comes.
             lane.streams[queue] = stream
             try:
                 await lane.inbox.attach(queue, deadline_s=limits.DEADLINE_S)
@@ -138,7 +141,7 @@ class Push:
             self._opening -= 1
 
     async def close(self, stream: Stream) -> None:
-        """What it has and has not acked is given again, here or elsewhere."""
+        """Closes a stream. Messages that it got and that are not acked are delivered again, here or elsewhere."""
         self._streams.discard(stream)
         stream.end("closed")
         stream.forget()
@@ -162,7 +165,8 @@ class Push:
             await lane.inbox.close()
 
     def _end_largest(self) -> None:
-        """Until all together hold no more than they may, or there is none left that could let something go."""
+        """Ends the stream that holds most, again and again, until all together hold no more than HELD_BYTES_MAX or all
+        are ended."""
         while self.held_bytes > limits.HELD_BYTES_MAX:
             running = [stream for stream in self._streams if not stream.ended]
             if not running:
@@ -170,7 +174,7 @@ class Push:
             max(running, key=lambda stream: stream.held_bytes).end("memory")
 
     async def _free_lane(self, queue: bytes) -> _Lane:
-        """Where no stream of this queue is; its place is taken."""
+        """Returns a lane without a stream of this queue, with a place reserved for it. Raises ResourceExhausted."""
         async with self._lane_lock:
             for lane in self._lanes:
                 if queue not in lane.streams:
@@ -214,5 +218,5 @@ class Push:
 
 
 def size_of(message: shoal.Message) -> int:
-    """Returns what a message takes in memory, about."""
+    """Returns about how many bytes a message takes in memory."""
     return len(message.body) + 200

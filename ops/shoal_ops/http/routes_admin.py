@@ -21,7 +21,7 @@ router = APIRouter(tags=["administration"])
 
 @router.get("/v1/cluster", response_model=models_admin.Cluster)
 async def cluster(gateway: TheGateway) -> models_admin.Cluster:
-    """The map's version, the slices with their nodes, and whether each answers."""
+    """Shows the map's version, the slices with their nodes, and whether each answers."""
     return glance.cluster(await gateway.sampler.newest())
 
 
@@ -32,14 +32,14 @@ async def overview(
         int, Query(ge=1, le=limits.SAMPLES_MAX, description="how much history, newest last", examples=[2])
     ] = limits.SAMPLES_MAX,
 ) -> models_admin.Overview:
-    """What the page shows: every slice's figures and rates, with five minutes of history."""
+    """Returns what the page shows: every slice's figures and rates, with five minutes of history."""
     await gateway.sampler.newest()
     return glance.overview(list(gateway.sampler.samples)[-samples:])
 
 
 @router.get("/v1/partitions", response_model=models_admin.Partitions)
 async def partitions(gateway: TheGateway) -> models_admin.Partitions:
-    """Which slice owns which partition."""
+    """Lists which slice owns which partitions."""
     owners = await gateway.admin.partitions()
     runs = []
     for owner, run in groupby(range(len(owners)), key=owners.__getitem__):
@@ -57,7 +57,7 @@ async def slice_figures(
     gateway: TheGateway,
     slice_name: Annotated[str, Path(alias="slice", min_length=1, max_length=255, examples=["s01"])],
 ) -> Any:
-    """All figures of a slice: what it holds, journal, checkpoint, memory, counters since it started."""
+    """Shows all figures of a slice: what it holds, journal, checkpoint, memory, counters since it started."""
     name = names.decoded(slice_name, "slice").decode("utf-8", "replace")
     try:
         return JSONResponse(asdict(await gateway.admin.figures(name)))
@@ -73,7 +73,7 @@ async def locate(
         list[str], Query(min_length=1, description="percent-encoded; repeated for more keys", examples=[["group-7"]])
     ],
 ) -> models_admin.Places:
-    """Which partition a key belongs to, and which slice owns it."""
+    """Says which partition a key belongs to, and which slice owns it."""
     wanted = query.values(request.scope["query_string"], "key")
     if len(wanted) > limits.LOCATE_KEYS_MAX:
         raise TooLarge(
@@ -94,7 +94,7 @@ async def locate(
 async def list_queues(
     gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> models_admin.QueuePage:
-    """Queues by prefix, in order of their bytes."""
+    """Lists queues by prefix, in order of their bytes."""
     found = await gateway.admin.queues(prefix, _cursor(after), limit)
     return models_admin.QueuePage(queues=[_queue(name) for name in found.items], next=found.next)
 
@@ -103,7 +103,7 @@ async def list_queues(
 async def list_keys(
     gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> models_admin.KeyPage:
-    """Keys by prefix, in order of their bytes, with how many queues are bound."""
+    """Lists keys by prefix, in order of their bytes, with how many queues are bound to each."""
     found = await gateway.admin.keys(prefix, _cursor(after), limit)
     keys = [models_admin.KeyEntry(**_named("key", one.key), queues=one.queues) for one in found.items]
     return models_admin.KeyPage(keys=keys, next=found.next)
@@ -111,7 +111,8 @@ async def list_keys(
 
 @router.get("/v1/keys/{key}", response_model=models.Key, response_model_exclude_none=True)
 async def describe_key(gateway: TheGateway, key: KeyName) -> models.Key:
-    """A key: its offsets, how many queues are bound, and where it lies. One that keeps nothing does not `exist`."""
+    """Describes a key: its offsets, how many queues are bound, its partition and slice. For a key that keeps nothing,
+    `exists` is false."""
     found = await gateway.broker.describe_key(key)
     partition, owner = await gateway.place_of(key)
     return models.Key(
@@ -130,7 +131,7 @@ async def describe_key(gateway: TheGateway, key: KeyName) -> models.Key:
 async def list_members(
     gateway: TheGateway, key: KeyName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> models_admin.QueuePage:
-    """The queues bound to a key."""
+    """Lists the queues bound to a key."""
     found = await gateway.admin.members(key, _cursor(after), limit)
     return models_admin.QueuePage(queues=[_queue(name) for name in found.items], next=found.next)
 
@@ -139,7 +140,7 @@ async def list_members(
 async def list_bindings(
     gateway: TheGateway, queue: QueueName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> models_admin.BindingPage:
-    """A queue's keys, each with start, cursor, end and backlog."""
+    """Lists a queue's keys, each with start, cursor, end and backlog."""
     found = await gateway.admin.bindings(queue, _cursor(after), limit)
     bindings = [models.Binding(**asdict(one) | _named("key", one.key)) for one in found.items]
     return models_admin.BindingPage(bindings=bindings, next=found.next)

@@ -70,7 +70,8 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
 
 @router.post("/v1/queues/{queue}/messages", response_model=models.Receipt, response_model_exclude_none=True)
 async def send(gateway: TheGateway, queue: QueueName, message: models.MessageOfBatch) -> models.Receipt:
-    """Sends one message to this queue alone, by its direct key `@queue`. Unroutable where there is no such queue."""
+    """Sends one message to this queue alone, by its direct key `@queue`. Answers Unroutable where there is no such
+    queue."""
     receipt = await gateway.broker.send(
         queue,
         messages.body_of(message.body, message.body_base64),
@@ -102,8 +103,8 @@ async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: 
 
 @router.post("/v1/queues/{queue}/acks", status_code=204, response_class=Response)
 async def ack(gateway: TheGateway, queue: QueueName, acks: models.Acks) -> None:
-    """These messages are done for the queue, whoever was given them: a pull or a stream, here or through another
-    gateway. What nobody has now is left as it is."""
+    """Acks messages of the queue, whether a pull or a stream got them, here or through another gateway. A message that
+    is not given out now stays as it is."""
     done = []
     for text in acks.ids:
         key, offset = names.from_message_id(text)
@@ -144,8 +145,9 @@ async def stream(
 ) -> Response:
     """Server-sent events: messages as they come. What was not acked when the stream ends goes to the next one.
 
-    With `ack=auto` a GET changes what the queue has; so it needs the header `X-Shoal: 1`, which a browser sends for no
-    link, image or form, and for a script of another origin only after asking, which is refused."""
+    With `ack=auto` a GET changes the queue's state, so it needs the header `X-Shoal: 1`. A browser never sends it for a
+    link, image or form. For a script of another origin the browser asks first, and that is refused.
+    """
     if ack == "auto" and x_shoal is None:
         raise Malformed("ack=auto acks what it writes: it needs the header X-Shoal: 1", subject="x-shoal")
     gateway.check_running()
@@ -154,7 +156,7 @@ async def stream(
 
 
 async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models.Pull) -> JSONResponse:
-    """A caller who leaves while waiting takes nothing."""
+    """Answers a pull, with messages or once the time is over. A caller that leaves while it waits takes nothing."""
     loop = asyncio.get_running_loop()
     end = loop.time() + wanted.wait_s
     seen = -1
@@ -174,7 +176,8 @@ async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models
 
 
 async def _take(gateway: Gateway, queue: bytes, wanted: models.Pull, end: float, bytes_max: int) -> list[shoal.Message]:
-    """What there is now. A slice that is silent is waited for as messages are; Unavailable only once time is over."""
+    """Returns the messages there are now. A silent slice is waited for as messages are; raises Unavailable only once
+    the time is over."""
     try:
         return await gateway.leases.pull(queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=bytes_max)
     except Unavailable:
@@ -188,10 +191,10 @@ def _answer(found: list[shoal.Message]) -> JSONResponse:
 
 
 async def _let_go(request: Request, forms: list[Any]) -> None:
-    """Frees the forms of a request and the JSON that they were made of, which FastAPI keeps until the answer: while a
+    """Frees the forms of a request and the JSON that they were made from, which FastAPI keeps until the answer. While a
     slice is slow, they would take ten times the memory of the messages themselves."""
     forms.clear()
-    parsed = await request.json()  # What was parsed already, not once more.
+    parsed = await request.json()  # Returns what is parsed already.
     if isinstance(parsed, dict):
         parsed.clear()
 

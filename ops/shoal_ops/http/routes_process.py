@@ -1,4 +1,4 @@
-"""About this process: its page, health, readiness and figures. The figures need the token, where there is one."""
+"""Shows this process: its page, health, readiness and figures. The figures need the token, where there is one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ router = APIRouter(tags=["process"])
 
 @router.get("/healthz", response_model=models_admin.Health)
 async def healthz() -> models_admin.Health:
-    """The process runs."""
+    """Says that the process runs."""
     return models_admin.Health(healthy=True)
 
 
 @router.get("/readyz", response_model=models_admin.Ready)
 async def readyz(running: TheGateway) -> models_admin.Ready:
-    """It has a map, takes requests and is not asked to stop; 503 else."""
+    """Says whether the process has a map, takes requests and is not asked to stop; answers 503 otherwise."""
     running.check_ready()
     return models_admin.Ready(ready=True)
 
@@ -41,7 +41,7 @@ async def readyz(running: TheGateway) -> models_admin.Ready:
     },
 )
 async def prometheus(request: Request) -> Response:
-    """Figures of this process: requests by route and status class, latencies, streams."""
+    """Shows the figures of this process: requests by route and status class, latencies, streams."""
     return Response((await gateway.of(request)).metrics.text(), media_type=metrics.MEDIA_TYPE)
 
 

@@ -17,7 +17,7 @@ router = APIRouter(tags=["queues"])
 
 @router.post("/v1/queues", response_model=models.Declared)
 async def declare_queues(gateway: TheGateway, wanted: models.DeclareQueues) -> models.Declared:
-    """Makes many queues exist. Repeating it changes nothing. Conflict where one exists with other options."""
+    """Makes many queues exist. Repeating it changes nothing. Answers Conflict where one exists with other options."""
     queues = names.all_given("queue", wanted.queues, wanted.queues_encoded)
     await gateway.broker.declare(queues, expires_after_s=wanted.expires_after_s)
     return models.Declared(declared=len(set(queues)))
@@ -27,14 +27,14 @@ async def declare_queues(gateway: TheGateway, wanted: models.DeclareQueues) -> m
 async def declare_queue(
     gateway: TheGateway, queue: QueueName, options: models.QueueOptions | None = None
 ) -> models.Declared:
-    """Makes a queue exist. Repeating it changes nothing. Conflict if it exists with other options."""
+    """Makes a queue exist. Repeating it changes nothing. Answers Conflict if it exists with other options."""
     await gateway.broker.declare(queue, expires_after_s=options.expires_after_s if options else 0)
     return models.Declared(declared=1)
 
 
 @router.get("/v1/queues/{queue}", response_model=models.Queue, response_model_exclude_none=True)
 async def describe_queue(gateway: TheGateway, queue: QueueName) -> models.Queue:
-    """A queue over all its slices, with its exact backlog."""
+    """Describes a queue over all its slices, with its exact backlog."""
     found = await gateway.broker.describe(queue)
     if not found.exists:
         raise NoSuchQueue(f"queue {show(queue)} does not exist; declare it first", subject=show(queue))
@@ -64,7 +64,8 @@ async def purge_queue(gateway: TheGateway, queue: QueueName) -> models.Purged:
 
 @router.post("/v1/queues/{queue}/bindings", response_model=models.Offsets, response_model_exclude_none=True)
 async def bind_keys(gateway: TheGateway, queue: QueueName, wanted: models.BindKeys) -> models.Offsets:
-    """Binds a queue to many keys; those of one slice all or none. A key that is bound already stays as it is."""
+    """Binds a queue to many keys. The keys of one slice are bound all or none. A key that is bound already stays as it
+    is."""
     keys = names.all_given("key", wanted.keys, wanted.keys_encoded)
     return _offsets(await gateway.broker.bind(queue, keys, start=_start(wanted)))
 

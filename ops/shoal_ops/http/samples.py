@@ -1,4 +1,4 @@
-"""The cluster at a glance: every slice's figures, sampled at a steady pace, and the rates between samples.
+"""Samples every slice's figures at a steady pace, and computes the rates between samples.
 
 Belongs here: what is kept and how a rate is made of counters. Not here: its form in JSON (models_admin.py).
 """
@@ -19,7 +19,7 @@ from shoal_ops.http import limits
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Per second, between two samples. `changes`: binds and unbinds."""
+    """Rates per second, between two samples. `changes`: binds and unbinds."""
 
     binds: float = 0
     unbinds: float = 0
@@ -34,7 +34,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class SliceSample:
-    """`figures` None: it did not answer, and `problem` says why."""
+    """One slice in a sample. `figures` is None where it did not answer; `problem` says why."""
 
     info: shoal.SliceInfo
     figures: shoal.SliceFigures | None
@@ -44,7 +44,7 @@ class SliceSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at the cluster. `problem`: why no redirector answered; the slices are then those known before."""
+    """One sample of the cluster. `problem`: why no redirector answered; then the slices are those known before."""
 
     time_ms: int
     map_version: int
@@ -55,7 +55,7 @@ class Sample:
 
 
 class Sampler:
-    """Run `run` as a task. `samples`: the newest SAMPLES_MAX."""
+    """Keeps the newest samples. Run `run` as a task. `samples`: at most SAMPLES_MAX."""
 
     def __init__(self, admin: shoal.Admin) -> None:
         self._admin = admin
@@ -63,7 +63,7 @@ class Sampler:
         self.samples: deque[Sample] = deque(maxlen=limits.SAMPLES_MAX)
 
     async def newest(self) -> Sample:
-        """Waits for the first."""
+        """Returns the newest sample; waits until there is one."""
         await self._first.wait()
         return self.samples[-1]
 
@@ -108,7 +108,8 @@ class Sampler:
 
 
 def _rates(before: shoal.SliceFigures | None, now: shoal.SliceFigures) -> Rates:
-    """Counters begin anew with a node: then there is no rate yet."""
+    """Returns the rates since the sample `before`. A node that starts counts from 0 again: then there is no rate
+    yet."""
     if before is None or before.node != now.node or now.uptime_s < before.uptime_s or now.time_ms <= before.time_ms:
         return Rates()
     seconds = (now.time_ms - before.time_ms) / 1000

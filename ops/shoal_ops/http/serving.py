@@ -20,8 +20,8 @@ from shoal_ops.http.token import Token, check_start
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`listen`: host:port. `redirectors`: each host:port. `metrics`: host:port of health and figures, "" for none of
-    their own."""
+    """The settings of the gateway. `listen`: host:port. `redirectors`: each host:port. `metrics`: host:port of health
+    and figures, "" for no port of their own."""
 
     listen: str
     redirectors: tuple[str, ...]
@@ -31,14 +31,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Where it listens, host:port. `metrics` may be ""."""
+    """The addresses at which the gateway listens, host:port. `metrics` may be ""."""
 
     http: str
     metrics: str
 
 
 async def serve(settings: Settings, stop: Stopping, on_ready: Callable[[Ready], None]) -> None:
-    """Until `stop`; calls `on_ready` once it answers.
+    """Serves until `stop`; calls `on_ready` once the gateway answers.
 
     Raises Unauthenticated (a token is needed), OSError (cannot listen), Unavailable (no redirector answers).
     """

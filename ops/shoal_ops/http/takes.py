@@ -1,7 +1,7 @@
-"""Places for answers with messages in them: so many pulls, and so many peeks, ask slices at a time, in turn.
+"""Bounds how many pulls, and how many peeks, ask slices at a time: each needs a place, and places are given in turn.
 
-What slices answer is in memory before anything can be refused, so it is bounded by who may ask. A place is given back
-when its answer is made, or after a time without one: a slice that is silent must not hold up pulls from the others.
+Answers of slices are in memory before any of them can be refused, so the number of requests is bounded. A place is
+given back when its answer is made, or after a time without one: a silent slice must not hold up pulls from the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from shoal_ops.http import limits
 
 
 class Takes:
-    """`len` is how many have a place. `has_room`: whether earlier answers are read well enough for another."""
+    """A bounded number of places. `len`: how many are taken. `has_room`: whether callers have read enough of earlier
+    answers for another."""
 
     def __init__(self, places: int, waiting_max: int, has_room: Callable[[], bool]) -> None:
         self._has_room = has_room
@@ -29,9 +30,9 @@ class Takes:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[int]:
-        """Waits for a place. Yields how many bytes of bodies to ask for: less where others wait too.
+        """Waits for a place. Yields how many bytes of bodies to ask for: fewer where others wait too.
 
-        Raises ResourceExhausted where too many wait, or for too long.
+        Raises ResourceExhausted where too many wait, or where the wait is too long.
         """
         crowded = self._places.locked() or not self._has_room()
         place = await self._place()
@@ -67,8 +68,8 @@ class Takes:
         return place
 
     async def _until_room(self) -> None:
-        """Readers that do not get on are cut off meanwhile."""
-        while not self._has_room():  # noqa: ASYNC110 - connections do not tell
+        """Waits until there is room for another answer. Readers that make no progress are cut off meanwhile."""
+        while not self._has_room():  # noqa: ASYNC110 - connections do not signal
             await asyncio.sleep(limits.ROOM_LOOK_S)
 
     def count(self, more: int) -> None:
@@ -78,7 +79,7 @@ class Takes:
 
 
 class _Place:
-    """Given back once."""
+    """A place that is taken; `leave` gives it back, once."""
 
     def __init__(self, takes: Takes) -> None:
         self._takes: Takes | None = takes

@@ -15,7 +15,8 @@ TOKEN_VARIABLE: Final = "SHOAL_ADMIN_TOKEN"
 
 
 class Token:
-    """Compares in constant time with each of the tokens that are valid now. `required` is False where there is none."""
+    """Compares in constant time with each of the tokens that are valid now. `required` is False where there is no
+    token."""
 
     def __init__(self, valid: Callable[[], tuple[str, ...]] = tuple) -> None:
         self._valid = valid
@@ -25,19 +26,20 @@ class Token:
         return bool(self._valid())
 
     def check(self, authorization: str | None) -> None:
-        """Takes the value of the Authorization header. Raises Unauthenticated."""
+        """Checks the value of the Authorization header. Raises Unauthenticated."""
         if not authorization:
             raise Unauthenticated("this needs the header Authorization: Bearer TOKEN", subject="token")
         scheme, _, given = authorization.partition(" ")
         given_bytes = given.strip().encode("utf-8", "replace")
-        # Each is compared, whichever fits.
+        # All are compared, even after one fits.
         fits = [hmac.compare_digest(given_bytes, valid.encode()) for valid in self._valid()]
         if scheme.lower() != "bearer" or not any(fits):
             raise Unauthenticated("the token is not the right one", subject="token")
 
 
 def token_from(file: Path | None, variable: str | None) -> Token:
-    """From the file, else the environment's value, else none. Raises Malformed, PermissionDenied, OSError."""
+    """Returns the token from the file, else from the environment's value, else none. Raises Malformed,
+    PermissionDenied, OSError."""
     if file is not None:
         return Token(TokenFile(file).tokens)
     valid = tokens_in(variable, TOKEN_VARIABLE) if variable and variable.strip() else ()
@@ -45,7 +47,7 @@ def token_from(file: Path | None, variable: str | None) -> Token:
 
 
 def check_start(listen: str, token: Token) -> None:
-    """Raises Unauthenticated where anyone could call what has no token."""
+    """Raises Unauthenticated where there is no token and other machines can call."""
     if not token.required and not listens_on_loopback(listen):
         raise Unauthenticated(
             f"{listen} is not loopback, so a token is needed: --token-file FILE or {TOKEN_VARIABLE}; "

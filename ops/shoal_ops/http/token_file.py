@@ -1,7 +1,8 @@
-"""A file with tokens, one a line: the valid one, and beside it for a time the one before or after it.
+"""Reads a file with tokens, one per line: the valid token and, for a time, the one before or after it too.
 
-The file is read again when it changes, so a token is changed without a restart: write both, tell the callers, write
-one. A Secret that Kubernetes renews is a link that leads to another file: that is a change too.
+The file is read again when it changes, so a token is changed without a restart: write both, tell the callers, then
+write only the new one. A Secret that Kubernetes renews is a link that leads to another file: that counts as a change
+too.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _ROOT: Final = 0
 
 
 class TokenFile:
-    """Raises Malformed, PermissionDenied, OSError for a file that cannot be taken at the start. Later such a file is
-    logged, and the tokens that were read before stay valid."""
+    """Keeps the tokens of a file. Raises Malformed, PermissionDenied, OSError for a file that cannot be used at the
+    start. Later such a file is logged, and the tokens that were read before stay valid."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -32,7 +33,7 @@ class TokenFile:
         self._tokens, self._seen = _read(path)
 
     def tokens(self) -> tuple[str, ...]:
-        """Looks at the file at most every TOKEN_LOOK_S seconds."""
+        """Returns the valid tokens. Looks at the file at most every TOKEN_LOOK_S seconds."""
         now = self._clock()
         if now >= self._look_at:
             self._look_at = now + TOKEN_LOOK_S
@@ -54,7 +55,7 @@ class TokenFile:
 
 
 def tokens_in(text: str, where: str) -> tuple[str, ...]:
-    """The lines of a text. Raises Malformed."""
+    """Returns the tokens of a text, one per line. Raises Malformed."""
     tokens = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not 1 <= len(tokens) <= TOKENS_MAX or not all(map(_is_good, tokens)):
         raise Malformed(
@@ -70,7 +71,7 @@ def _is_good(token: str) -> bool:
 
 
 def _read(path: Path) -> tuple[tuple[str, ...], object]:
-    """The tokens, and the state of the file that they were read from."""
+    """Returns the tokens, and the state of the file that they were read from."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
         _check_private(found, path)
@@ -81,7 +82,8 @@ def _read(path: Path) -> tuple[tuple[str, ...], object]:
 def _check_private(found: os.stat_result, path: Path) -> None:
     """Raises PermissionDenied where others may read or change the file.
 
-    Its group may read one of root: so Kubernetes gives Secrets to a process that is not root (fsGroup).
+    The group of a file that belongs to root may read it: Kubernetes gives Secrets this way to a process that is not
+    root (fsGroup).
     """
     if found.st_uid not in (os.geteuid(), _ROOT):
         raise PermissionDenied(f"the token file {path} belongs to another user: chown it to yours", subject=str(path))

@@ -1,1 +1,1 @@
-"""Real events driven through a cluster, and every queue's content compared with what the events say."""
+"""Drives real events through a cluster, and compares every queue's content with what the events say."""

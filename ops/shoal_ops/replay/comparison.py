@@ -1,7 +1,7 @@
-"""Expected against received: every queue's content, message by message and in order. Pure.
+"""Compares what was received with what was expected: every queue's content, message by message and in order. Pure.
 
-Windows become ranges of offsets by the receipts; ranges must be equal, and the body at each offset the one published.
-Order was checked at arrival (received.py).
+The receipts turn windows into ranges of offsets. The ranges must be equal, and the body at each offset must be the one
+published. The order was checked at arrival (received.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from shoal_ops.replay.received import ReceivedKey
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """`queue` is empty where the fault is the message's. `messages`: how many, from `offset` on."""
+    """One difference. `queue` is empty where the message itself is wrong. `messages`: how many messages, from `offset`
+    on."""
 
     queue: str
     key: str
@@ -29,7 +30,7 @@ class Mismatch:
 
 
 class Mismatches:
-    """Counted all, kept up to MISMATCHES_KEPT_MAX."""
+    """Counts all mismatches, and keeps up to MISMATCHES_KEPT_MAX of them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -44,7 +45,7 @@ class Mismatches:
 def compare(
     key: bytes, expected: GroupExpectation, offsets: Offsets, received: ReceivedKey | None, mismatches: Mismatches
 ) -> None:
-    """One group's key."""
+    """Compares one group's key, and adds what differs to `mismatches`."""
     held = received or ReceivedKey()
     for queue in sorted(expected.queues() | held.heads.keys()):
         due, given = offsets.ranges(expected.windows(queue)), held.ranges(queue)

@@ -1,10 +1,10 @@
-"""Event files as steps: lines of either form in, joins, leaves and messages out. Streaming; gzip or plain.
+"""Turns event files into steps: joins, leaves and messages. Reads lines of either form, one by one; gzip or plain.
 
 ```
 channel:  date  time  network  channel  kind  nick  text        kind: msg join part quit nick mode
 churn:    unix time  join|part  group  user
 ```
-Columns are separated by tabs. A file is of the form of its first line.
+Columns are separated by tabs. The first line decides the form of a file.
 Not here: what the steps lead to (expectation.py).
 """
 
@@ -43,12 +43,13 @@ class Say:
 
 Step = Join | Leave | Say
 Event = tuple[Step, ...]
-"""What one line leads to, in order; empty for a line that means nothing here."""
+"""The steps of one line, in order; empty for a line that leads to none."""
 _Parse = Callable[[list[bytes]], Event]
 
 
 def read_events(path: Path, publish_after_churn: bool) -> Iterator[Event]:
-    """One event for each line. `publish_after_churn`: in a churn file a message to the group follows each change.
+    """Yields one event for each line. `publish_after_churn`: in a churn file a message to the group follows each
+    change.
 
     Raises Malformed (file, line and reason), OSError.
     """
@@ -66,7 +67,8 @@ def read_events(path: Path, publish_after_churn: bool) -> Iterator[Event]:
 
 
 def count_events(path: Path) -> int:
-    """Reads the whole file: for progress, and so that a bad line is found before anything is sent. Raises as above."""
+    """Returns the number of events in a file, for progress. It reads the whole file, so a bad line is found before
+    anything is sent. Raises the same as `read_events`."""
     return sum(1 for _ in read_events(path, publish_after_churn=False))
 
 
@@ -115,7 +117,7 @@ def _churn(columns: list[bytes]) -> Event:
 
 
 def _churn_with_message(columns: list[bytes]) -> Event:
-    """The message says what happened."""
+    """Returns the change, and a message that says what happened."""
     return (*_churn(columns), Say(columns[2], b" ".join(columns)))
 
 

@@ -1,8 +1,8 @@
-"""What every queue must get, from the events alone: a fold with set semantics. Pure; knows nothing of the cluster.
+"""Computes what every queue must get from the events alone; memberships are sets. Pure; knows nothing of the cluster.
 
-Joining when present and leaving when absent do nothing; speaking does not join. A queue's content in a group is its
-windows: message numbers first <= n < end, counted from 0 in each group. Kept: 8 bytes a message (its body's digest)
-and one window a membership.
+Joining when present and leaving when absent do nothing; publishing does not join. A queue's content in a group is its
+windows: message numbers first <= n < end, counted from 0 in each group. It keeps 8 bytes per message (the digest of its
+body) and one window per membership.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ Window = tuple[int, int]
 
 
 def digest(body: bytes) -> int:
-    """64 bits, never 0. Python's own keyed hash of bytes (SipHash-1-3, PEP 456): both sides are in this process."""
+    """Returns 64 bits, never 0: Python's own keyed hash of bytes (SipHash-1-3, PEP 456). Both sides are in this
+    process."""
     return hash(body) or 1
 
 
@@ -30,14 +31,14 @@ class GroupExpectation:
 
     def __init__(self) -> None:
         self.members: dict[bytes, int] = {}
-        """Queue -> number of the first message it gets, while it is a member."""
+        """The number of the first message that each queue gets, while it is a member."""
         self.closed: dict[bytes, list[Window]] = {}
         """Ended windows that are not empty, ascending."""
         self.digests = array("q")
-        """Of each message, by number."""
+        """The digest of each message, by number."""
 
     def windows(self, queue: bytes) -> list[Window]:
-        """All that is not empty, ascending."""
+        """Returns all windows that are not empty, ascending."""
         windows = list(self.closed.get(queue, ()))
         first, end = self.members.get(queue), len(self.digests)
         if first is not None and first < end:
@@ -49,15 +50,15 @@ class GroupExpectation:
 
 
 class Expectation:
-    """Fed in file order."""
+    """Keeps what each queue must get. Events are fed in file order."""
 
     def __init__(self) -> None:
         self.groups: dict[bytes, GroupExpectation] = {}
         self.deliveries = 0
-        """Messages times the queues that must get them."""
+        """The number of messages, each times the queues that must get it."""
 
     def join(self, group: bytes, queue: bytes) -> bool:
-        """Whether it changes anything."""
+        """Returns whether the join changes anything."""
         found = self._group(group)
         if queue in found.members:
             return False
@@ -65,7 +66,7 @@ class Expectation:
         return True
 
     def leave(self, group: bytes, queue: bytes) -> bool:
-        """Whether it changes anything."""
+        """Returns whether the leave changes anything."""
         found = self._group(group)
         first = found.members.pop(queue, None)
         if first is None:

@@ -1,7 +1,7 @@
-"""One lane a group: its steps in file order, each kind acknowledged before the other begins. Groups go side by side.
+"""Runs the steps of each group in a lane of its own, in file order. Groups go side by side.
 
-Within a group messages may be under way together, and so may binds and unbinds of different queues; a message waits
-for all changes before it, and a change for all messages before it.
+Within a group, messages may be under way together, and so may binds and unbinds of different queues. A message waits
+until all changes before it are acknowledged, and a change waits for all messages before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from shoal_ops.replay.tally import Tally
 
 
 class Item(NamedTuple):
-    """A step with names as the cluster gets them. `due`: for messages. `ends_event`: the last step of its event."""
+    """A step, with names as the cluster gets them. `due`: for messages. `ends_event`: whether it is the last step of
+    its event."""
 
     step: Join | Leave | Say
     due: Due | None
@@ -30,7 +31,7 @@ class Item(NamedTuple):
 
 
 class Pending:
-    """How many items wait or are under way, over all lanes."""
+    """Counts the items that wait or are under way, over all lanes."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -39,7 +40,7 @@ class Pending:
         self._empty.set()
 
     async def enter(self) -> None:
-        """Waits for room."""
+        """Waits for room, and counts one item more."""
         while self._count >= STEPS_PENDING_MAX:
             self._room.clear()
             await self._room.wait()
@@ -57,7 +58,7 @@ class Pending:
 
 
 class Lane:
-    """`offsets`: of the messages acknowledged so far."""
+    """Runs one group's steps. `offsets`: those of the messages acknowledged so far."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Lane:
         self._running = False
 
     def _next_changes(self) -> list[Item]:
-        """Those of different queues until the next message."""
+        """Takes the next changes, each of a different queue, up to the next message."""
         changes: dict[bytes, Item] = {}
         while self._items and len(changes) < CHANGES_UNDER_WAY_MAX:
             step = self._items[0].step
@@ -125,7 +126,7 @@ class Lane:
         await self._settle(PUBLISHES_UNDER_WAY_MAX)
 
     async def _settle(self, left_max: int) -> None:
-        """Until at most so many receipts are outstanding."""
+        """Waits until at most `left_max` receipts are outstanding."""
         while len(self._unsettled) > left_max:
             item, future = self._unsettled.popleft()
             receipt, due = await future, item.due

@@ -1,4 +1,5 @@
-"""Message numbers of one group to offsets of its key, as the receipts told them: runs that are mostly one. Pure."""
+"""Maps message numbers of one group to offsets of its key, as the receipts told them. It keeps runs; mostly there is
+one. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +10,19 @@ from shoal_ops.replay.ranges import Ranges, merged
 
 
 class Offsets:
-    """Messages that were not kept (offset 0) are left out."""
+    """Keeps the offset of each message. Messages that were not kept (offset 0) are left out."""
 
     __slots__ = ("_ends", "_firsts", "_offsets")
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._ends: list[int] = []
-        """Numbers of run i: _firsts[i] <= number < _ends[i]; ascending."""
+        """Run i has the numbers _firsts[i] <= number < _ends[i]; ascending."""
         self._offsets: list[int] = []
-        """Of the first message of each run."""
+        """The offset of the first message of each run."""
 
     def record(self, number: int, offset: int) -> None:
-        """Numbers come in ascending order."""
+        """Adds the next message's offset. Numbers come in ascending order."""
         if not offset:
             return
         if self._ends and self._ends[-1] == number and self._offsets[-1] + number - self._firsts[-1] == offset:
@@ -32,11 +33,11 @@ class Offsets:
         self._offsets.append(offset)
 
     def ranges(self, windows: list[Window]) -> Ranges:
-        """Offsets of the messages in these windows."""
+        """Returns the offsets of the messages in these windows."""
         return merged((low, high) for first, end in windows for low, high, _ in self.runs(first, end))
 
     def runs(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """first offset, end offset, first number: of the messages first <= number < end."""
+        """Returns (first offset, end offset, first number) of each run among the messages first <= number < end."""
         found: list[tuple[int, int, int]] = []
         index = max(0, bisect_right(self._firsts, first) - 1)
         while index < len(self._firsts) and self._firsts[index] < end:

@@ -1,6 +1,7 @@
-"""The queues of a replay: declared before they are first bound, and consumed from then on, in batches.
+"""Keeps the queues of a replay: declares them before they are first bound, and consumes them from then on, in batches.
 
-Each queue belongs to one connection, which consumes it. Belongs here: queues' lives. Not here: memberships (lanes.py).
+Each queue belongs to one connection, which consumes it. Belongs here: how queues are declared, consumed and dropped.
+Not here: memberships (lanes.py).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class Population:
         self._mismatches = mismatches
         self._inboxes: list[Inbox] = []
         self._held: list[list[Delivery]] = []
-        """Received and not acked yet, by connection."""
+        """Deliveries that are received and not acked yet, by connection."""
         self._ready: dict[bytes, asyncio.Future[None] | None] = {}
-        """By queue; None once it is declared."""
+        """A future for each queue until it is declared; None from then on."""
         self._waiting: list[asyncio.Queue[bytes]] = [asyncio.Queue() for _ in brokers]
         """Queues to declare, by connection. Bounded by STEPS_PENDING_MAX, as each comes from a step."""
         self.arrived = asyncio.Event()
@@ -47,7 +48,7 @@ class Population:
             self._tasks.start(f"declare {number}", self._declare(broker, inbox, self._waiting[number]))
 
     async def declared(self, queue: bytes) -> None:
-        """Returns when it is."""
+        """Waits until the queue is declared."""
         if queue not in self._ready:
             self._ready[queue] = asyncio.get_running_loop().create_future()
             self._waiting[self._number(queue)].put_nowait(queue)
@@ -55,13 +56,13 @@ class Population:
             await ready
 
     async def flush(self) -> None:
-        """Until the slices have every ack."""
+        """Waits until the slices have every ack."""
         for inbox, held in zip(self._inboxes, self._held, strict=True):
             _ack(held)
             await inbox.flush()
 
     async def check_empty(self) -> None:
-        """Each queue's backlog is nothing: all it got is acked, and nothing else is left."""
+        """Checks that each queue's backlog is empty: all it got is acked, and nothing else is left."""
         for broker, queues in self._batches():
             found = await asyncio.gather(*(broker.describe(queue, deadline_s=DEADLINE_S) for queue in queues))
             for queue, description in zip(queues, found, strict=True):
@@ -112,7 +113,7 @@ def _ack(held: list[Delivery]) -> None:
 
 
 async def _gathered(waiting: asyncio.Queue[bytes]) -> AsyncIterator[list[bytes]]:
-    """What has come, up to QUEUES_AT_ONCE_MAX at a time."""
+    """Yields the queues that have come, up to QUEUES_AT_ONCE_MAX at a time."""
     while True:
         queues = [await waiting.get()]
         while not waiting.empty() and len(queues) < QUEUES_AT_ONCE_MAX:

@@ -1,4 +1,4 @@
-"""Ranges of offsets, first <= offset < end, ascending and apart: joined, cut, subtracted. Pure."""
+"""Merges and subtracts ranges of offsets: first <= offset < end, ascending and apart. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """In order, with what touches or overlaps made one."""
+    """Returns the ranges in order, with those that touch or overlap merged into one."""
     result: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if result and first <= result[-1][1]:
@@ -19,7 +19,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def without(ranges: Ranges, others: Ranges) -> Ranges:
-    """What of `ranges` is not in `others`."""
+    """Returns the parts of `ranges` that are not in `others`."""
     result: list[tuple[int, int]] = []
     for first, end in ranges:
         for low, high in others:

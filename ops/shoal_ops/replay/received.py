@@ -1,4 +1,4 @@
-"""What the queues of one replay were given, as ranges of offsets and one digest for each (key, offset). Pure.
+"""Keeps what the queues of one replay were given: ranges of offsets, and one digest for each (key, offset). Pure.
 
 Belongs here: order and equality among what was received. Not here: what should have been (comparison.py).
 """
@@ -15,7 +15,7 @@ from shoal_ops.replay.ranges import Ranges, merged, total, without
 
 
 class Disorder(NamedTuple):
-    """Seen at arrival. `queue` is empty where the message itself is at fault."""
+    """A fault seen at arrival. `queue` is empty where the message itself is at fault."""
 
     key: bytes
     queue: bytes
@@ -24,16 +24,18 @@ class Disorder(NamedTuple):
 
 
 class ReceivedKey:
-    """In order and each once: a queue was given `closed`, and then from `firsts` to before `heads`."""
+    """What queues were given of one key, in order and each message once: the ranges in `closed`, and then from `firsts`
+    to before `heads`."""
 
     __slots__ = ("_pages", "closed", "firsts", "heads")
 
     def __init__(self) -> None:
         self.heads: dict[bytes, int] = {}
-        """By queue. Queues that are in step share one number: a delivery to a thousand queues is one update."""
+        """The offset after the last message given, by queue. Queues at the same offset share one number: a delivery to
+        a thousand queues is one update."""
         self.firsts: dict[bytes, int] = {}
         self.closed: dict[bytes, Ranges] = {}
-        """Ranges below `firsts`, where there are any."""
+        """The ranges below `firsts`, for queues that have any."""
         self._pages: dict[int, array[int]] = {}
 
     def ranges(self, queue: bytes) -> Ranges:
@@ -46,7 +48,7 @@ class ReceivedKey:
         self.closed[queue] = tuple(closed)
 
     def digest(self, offset: int) -> int:
-        """0: no body was seen at this offset."""
+        """Returns the digest of the body at this offset; 0 if no body was seen there."""
         page = self._pages.get(offset // DIGEST_PAGE_OFFSETS)
         return page[offset % DIGEST_PAGE_OFFSETS] if page else 0
 
@@ -67,12 +69,13 @@ class Received:
     def __init__(self) -> None:
         self.keys: dict[bytes, ReceivedKey] = {}
         self.messages = 0
-        """Message times queue, each counted once."""
+        """Each message times the queues that got it, counted once."""
         self.repeats = 0
-        """The same, given again."""
+        """The same for messages that were given again."""
 
     def add(self, key: bytes, first: int, bodies: Sequence[bytes], queues: Sequence[bytes]) -> list[Disorder]:
-        """One delivery: messages at `first` and following, for each of `queues`. Usually nothing is wrong with it."""
+        """Adds one delivery: messages at `first` and following, for each of `queues`. Returns its faults; usually there
+        are none."""
         found = self.keys.get(key)
         if found is None:
             found = self.keys[key] = ReceivedKey()
@@ -86,7 +89,8 @@ class Received:
         return wrong
 
     def _out_of_step(self, found: ReceivedKey, at: Disorder, head: int, end: int) -> Iterator[Disorder]:
-        """`at` is where a delivery began for a queue that had been given everything before `head` (0: nothing)."""
+        """Adds a delivery for a queue that it does not continue. `at` is where the delivery begins; the queue had been
+        given everything before `head` (0: nothing). Yields what is out of order."""
         queue, first = at.queue, at.offset
         if first > head:  # Its first messages, or those of its next membership.
             if head:

@@ -1,4 +1,5 @@
-"""A replay from its files to its report: connections, steps to lanes, waiting for the last message, comparison."""
+"""Runs a replay from its files to its report: connections, steps to lanes, the wait for the last message,
+comparison."""
 
 from __future__ import annotations
 
@@ -33,10 +34,11 @@ class Source:
 
 @dataclass(slots=True)
 class Replay:
-    """`await Replay(...).run()`, once. `tally` and the two numbers below tell how far it is, meanwhile.
+    """Runs one replay: `await Replay(...).run()`, once. `tally`, `deliveries` and `redeliveries` tell meanwhile how far
+    it is.
 
     `clients`: connections; a group's steps go over one. Names get a prefix of their own, so that replays on one cluster
-    do not meet. `keep`: leave the queues there; else they are dropped, unless something is wrong with them.
+    do not mix. `keep`: leave the queues there; else they are dropped, unless something is wrong with them.
     """
 
     redirector: str
@@ -60,7 +62,8 @@ class Replay:
         return self._received.repeats
 
     async def run(self) -> ReplayReport:
-        """Raises Malformed and OSError (files), and what the cluster refuses or does not answer in DEADLINE_S."""
+        """Runs the replay. Raises Malformed and OSError (files), and what the cluster refuses or does not answer in
+        DEADLINE_S."""
         failed: asyncio.Future[ReplayReport] = asyncio.get_running_loop().create_future()
 
         def fail(_: str, error: BaseException) -> None:
@@ -107,7 +110,7 @@ class Replay:
         return self._report(len(population), monotonic() - began)
 
     def _items(self, event: Event, prefix: bytes) -> list[Item]:
-        """Tells the expectation, in file order."""
+        """Returns the items of an event, and tells them to the expectation, in file order."""
         if not event:
             self.tally.event_done()
         return [
@@ -126,7 +129,7 @@ class Replay:
         return None
 
     async def _until_delivered(self, population: Population) -> None:
-        """Until everything came, or nothing came for `quiet_s`."""
+        """Waits until everything came, or nothing came for `quiet_s`."""
         while self._received.messages < self.expectation.deliveries:
             population.arrived.clear()
             try:

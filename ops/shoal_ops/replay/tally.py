@@ -1,4 +1,4 @@
-"""The counts of a replay: read by whoever shows progress, and its final report."""
+"""The counts of a replay, from which progress is shown, and its final report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal_ops.replay.comparison import Mismatch
 
 @dataclass(slots=True)
 class Tally:
-    """Work done so far: acknowledged by the cluster. `on_event` is called after each event that is done."""
+    """Counts the work that the cluster has acknowledged so far. `on_event` is called after each event that is done."""
 
     events: int = 0
     binds: int = 0
@@ -27,7 +27,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """`deliveries`: messages times queues, each once. `redeliveries`: given again after an interruption.
+    """The result of a replay. `deliveries`: messages times queues, each once. `redeliveries`: given again after an
+    interruption.
 
     `mismatches` counts messages; `first_mismatches` lists some. `seconds`: from the first event to the end of the
     comparison.

@@ -1,1 +1,1 @@
-"""Sweeping: parts of queues that drops left behind on other slices are found and dropped."""
+"""Sweeping: finds and drops the parts of queues that drops left behind on other slices."""

@@ -1,4 +1,4 @@
-"""Sweeps a cluster: once at full pace for `shoal sweep`, or for ever at a low one beside the HTTP gateway."""
+"""Sweeps a cluster: once at full pace for `shoal sweep`, or for ever at a low pace beside the HTTP gateway."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class SweepFigures:
-    """Counted since the sweeper began."""
+    """The figures since the sweeper began."""
 
     looked: int = 0
     """Parts of queues whose home is another slice."""
     dropped: int = 0
     doubtful: int = 0
-    """Parts of queues that their home does not know, whose incarnation is not known either: left as they are."""
+    """Parts of queues that their home does not know and whose incarnation is not known either. They are left."""
     unknown: int = 0
-    """Parts that their home does not know: their queue was dropped, or its home lost it. Left, unless `unknown_too`."""
+    """Parts whose life their home does not know: the queue was dropped, or its home lost it. Left, unless
+    `unknown_too`."""
     problems: dict[str, str] = field(default_factory=dict)
-    """By slice, what kept it from being looked at last."""
+    """Why a slice could not be looked at the last time, by slice."""
 
 
 class Sweeper:
-    """`dropping` False: only looks. `unknown_too`: drops also what homes do not know, which one that began with empty
-    or old data may have lost. `on_drop` is told of each part that was dropped, or would be."""
+    """Finds parts that drops left behind, and drops them. `dropping` False: only finds them. `unknown_too`: also drops
+    parts that their home does not know; a home that began with empty or old data may have lost the queue. `on_drop` is
+    called with each part that was dropped, or would be."""
 
     def __init__(
         self,
@@ -58,10 +60,11 @@ class Sweeper:
         self._on_drop = on_drop
         self._suspects = Suspects(SWEEP_SUSPECTS_MAX, pause_s, unknown_too)
         self._after: dict[str, bytes] = {}
-        """Of each slice where its next page begins; a slice that is not in it begins anew."""
+        """Where each slice's next page begins; a slice that is not in it begins anew."""
 
     async def once(self) -> None:
-        """Looks at everything once, and after the pause again at what seemed left behind. Drops what is."""
+        """Looks at all parts once and, after the pause, again at those that seemed left behind. Drops those that
+        are."""
         self._suspects.follow_map(self._parts.map_version)
         for slice_name in self._parts.slices:
             await self._next_page(slice_name)
@@ -73,7 +76,7 @@ class Sweeper:
             await self._look_again(due)
 
     async def for_ever(self) -> NoReturn:
-        """One page of each slice every SWEEP_EVERY_S, and as many second looks as are due."""
+        """Looks at one page of each slice every SWEEP_EVERY_S, and takes as many second looks as are due."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             try:
@@ -82,7 +85,7 @@ class Sweeper:
                 _log.exception("a sweep failed; it goes on with the next page")
 
     async def turn(self) -> None:
-        """A page of each slice, and the second looks that are due."""
+        """Looks at one page of each slice, and takes the second looks that are due."""
         self._suspects.follow_map(self._parts.map_version)
         for slice_name in self._parts.slices:
             await self._next_page(slice_name)
@@ -106,7 +109,7 @@ class Sweeper:
 
     async def _look(self, slice_name: str, queues: list[bytes]) -> None:
         parts = await self._parts.look(slice_name, queues, deadline_s=SWEEP_DEADLINE_S)
-        # After the parts: what homes say is then newer than they are.
+        # Homes are asked after the parts, so their answers are newer.
         homes = await self._parts.at_homes([part.queue for part in parts], deadline_s=SWEEP_DEADLINE_S)
         self.figures.looked += len(parts)
         self.figures.doubtful += sum(is_doubtful(part, homes) for part in parts)

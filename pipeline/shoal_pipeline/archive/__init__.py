@@ -1,1 +1,2 @@
-"""Journal archives as rows: folders, records, columns. Bytes and kinds are slice_node's; nothing here writes."""
+"""Reads journal archives as rows: folders, records, columns. The slice node defines bytes and kinds; nothing here
+writes."""

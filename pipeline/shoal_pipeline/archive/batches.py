@@ -1,4 +1,4 @@
-"""Rows to Arrow record batches of the asked-for columns, in the types that Spark expects."""
+"""Turns rows into Arrow record batches of the requested columns, in the types that Spark expects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How spans are read. `partitions`: of the cluster, None: unknown."""
+    """How spans are read. `partitions`: how many the cluster has; None: unknown."""
 
     schema: StructType
     wanted: Wanted
@@ -34,7 +34,7 @@ class Reading:
 
 
 def check_schema(schema: StructType) -> None:
-    """Raises BadCall for a column that there is not."""
+    """Raises BadCall for a column that an archive does not have."""
     known = {field.name for field in SCHEMA}
     for field in schema:
         if field.name not in known:
@@ -42,7 +42,7 @@ def check_schema(schema: StructType) -> None:
 
 
 def read_batches(span: Span, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Raises Corrupt as `read_span`."""
+    """Yields the wanted rows of a span, in batches. Raises Corrupt as `read_span` does."""
     schema = to_arrow_schema(reading.schema, timezone="UTC")
     rows = Rows(reading.partitions, reading.wanted.kinds)
     for found in read_span(span, reading.skip_damage):
@@ -88,11 +88,11 @@ def to_batch(rows: Rows, slice_name: str, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _names(names: Names, kind: pa.DataType) -> pa.Array:
-    """As bytes, or as text as people read it."""
+    """Returns names as bytes, or as text for people."""
     data = pa.array(names, pa.binary())
     if pa.types.is_binary(kind):
         return data
     try:
         return data.cast(kind)
-    except pa.ArrowInvalid:  # a name that is no UTF-8
+    except pa.ArrowInvalid:  # a name that is not UTF-8
         return pa.array([None if name is None else text(name) for name in names], kind)

@@ -1,8 +1,8 @@
-"""An archive's folder, and which part of which segment has which records.
+"""Finds out which part of which segment in an archive's folder has which records.
 
     ROOT/<slice>/<node>/<first lsn, 16 hex digits>.journal
 
-Nodes of one slice hold the same records, cut differently: their segments are merged, so that each LSN is read once.
+The nodes of one slice hold the same records, cut differently. Their segments are merged, so that each LSN is read once.
 Belongs here: names, order, the few bytes that tell a segment's time. Not here: records (records.py).
 """
 
@@ -26,7 +26,7 @@ _SEGMENT = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
 
 
 class NothingYet(BadCall):
-    """The archive has no records: no slice has closed a segment since it began to archive."""
+    """Says that the archive has no records: no slice has closed a segment since it began to archive."""
 
     def __init__(self) -> None:
         super().__init__("the archive has no records yet: a node archives closed segments, and all when it stops")
@@ -34,7 +34,7 @@ class NothingYet(BadCall):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Records from_lsn <= lsn < to_lsn of one segment; to_lsn None: all there are."""
+    """The records from_lsn <= lsn < to_lsn of one segment; to_lsn None: all records to its end."""
 
     slice: str
     path: Path
@@ -44,10 +44,10 @@ class Span:
 
 
 def list_spans(root: Path) -> list[Span]:
-    """By slice and LSN. Raises BadCall if there is no such folder; an empty one is an archive of nothing yet.
+    """Returns the spans by slice and LSN; none for an empty folder. Raises BadCall if there is no such folder.
 
-    Raises Malformed for a file that ends as a segment does and has no segment's name: if it were left out, nothing
-    would tell that its records are missing.
+    Raises Malformed for a file that has the suffix of a segment but not its name: if it were left out, nothing would
+    tell that its records are missing.
     """
     if not root.is_dir():
         raise BadCall(f"archive {root} is not a folder", subject=str(root))
@@ -78,7 +78,7 @@ def by_slice(spans: Iterable[Span]) -> dict[str, list[Span]]:
 
 
 def first_time_ms(span: Span) -> int | None:
-    """Of the segment's first record; None: it has none that can be read."""
+    """Returns the time of the segment's first record; None if no record can be read."""
     with span.path.open("rb") as file:
         head = file.read(4 << 10)
     position = 0
@@ -93,13 +93,15 @@ def first_time_ms(span: Span) -> int | None:
 
 
 def first_times_ms(spans: Sequence[Span]) -> list[int | None]:
-    """`first_time_ms` of each, several at once: where a file system is far away, one after the other takes long."""
+    """Returns `first_time_ms` of each span. Several are read at once, since one after the other takes long on a remote
+    file system."""
     with ThreadPoolExecutor(HEADS_AT_ONCE_MAX) as pool:
         return list(pool.map(first_time_ms, spans))
 
 
 def end_lsn(span: Span) -> int:
-    """The LSN after the last record of the span, by its headers alone: what is damaged is found when it is read."""
+    """Returns the LSN after the last record of the span. It goes by headers alone: damage is found when records are
+    read."""
     if span.to_lsn is not None:
         return span.to_lsn
     expected, position = span.first_lsn, 0

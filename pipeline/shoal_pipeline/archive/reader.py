@@ -1,4 +1,4 @@
-"""An archive as a batch: one Spark partition for each segment."""
+"""Reads an archive as a batch, with one Spark partition for each segment."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from shoal_pipeline.archive.wanted import Wanted, choose_spans, push
 
 @dataclass(frozen=True)
 class SpanPartition(InputPartition):
-    """`value`: what to read, and how."""
+    """One Spark partition. `value`: what to read, and how."""
 
     value: tuple[Span, Reading]
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """`partitions` None: look into the archive. `segments_max`: of one step of a stream; 0: no bound."""
+    """The options of an archive. `partitions` None: look into the archive. `segments_max`: for one step of a stream; 0:
+    no bound."""
 
     path: Path
     partitions: int | None = None
@@ -38,13 +39,14 @@ def plan(spans: Sequence[Span], reading: Reading) -> list[InputPartition]:
 
 
 def read_planned(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Spark plans one partition without a value where there is nothing to read."""
+    """Yields the batches of a partition; none for a partition without a value, which Spark plans where there is nothing
+    to read."""
     if partition.value is not None:
         yield from read_batches(*partition.value)
 
 
 class ArchiveReader(DataSourceReader):
-    """Filters on time, kind and slice are applied here; the rest is left to Spark."""
+    """Reads an archive in Spark. It applies filters on time, kind and slice itself, and leaves the others to Spark."""
 
     def __init__(self, options: ArchiveOptions, schema: StructType) -> None:
         check_schema(schema)

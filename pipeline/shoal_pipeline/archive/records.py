@@ -1,8 +1,8 @@
-"""The records of a span, and what is wrong with it: told as Corrupt, or skipped and counted.
+"""Reads the records of a span. Damage in it is raised as Corrupt, or skipped and counted.
 
-An archived segment is whole and holds a record at least: anything but zeros after its last sound record is damage, as
-is an end before the next segment begins, or nothing at all in the last one (a copy that broke off). After damage
-reading goes on at the next sound record, as the client's outbox does.
+An archived segment is whole and holds at least one record. So three things are damage: anything but zeros after its
+last sound record, an end before the next segment begins, and a last segment without records (a copy that broke off).
+After damage, reading goes on at the next sound record, as the client's outbox does.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _STX = bytes((STX,))
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """`records`: how many LSNs from `lsn` on are lost; 0: nobody knows. `time_ms`: of the last record before, else of
-    the next; 0: the segment has none."""
+    """Damage that was skipped. `records`: how many LSNs from `lsn` on are lost; 0: unknown. `time_ms`: of the last
+    record before, else of the next; 0: the segment has none."""
 
     lsn: int
     records: int
@@ -36,7 +36,7 @@ class Damage:
 
 
 def read_span(span: Span, skip_damage: bool) -> Iterator[Record | Damage]:
-    """In order of LSN. Raises Corrupt(file, position) unless `skip_damage`."""
+    """Yields records in order of LSN. Raises Corrupt(file, position) unless `skip_damage`."""
     data = DiskFiles().read(span.path)
     scan = SegmentScan(data, span.first_lsn)
     time_ms = 0
@@ -59,7 +59,8 @@ def read_span(span: Span, skip_damage: bool) -> Iterator[Record | Damage]:
 
 
 def find_partitions(spans: Iterable[Span]) -> int | None:
-    """How many partitions the cluster has, from the first record that says so; None: none of the first few does."""
+    """Returns how many partitions the cluster has, from the first record that says so; None if none of the first few
+    does."""
     for those in by_slice(spans).values():
         for record in islice(read_span(those[0], skip_damage=True), OWNERSHIP_LOOK_RECORDS):
             if isinstance(record, Record) and record.kind == Kind.OWNERSHIP:
@@ -91,7 +92,7 @@ def _refuse(span: Span, scan: SegmentScan) -> NoReturn:
 
 
 def _resynchronised(span: Span, data: bytes, scan: SegmentScan, time_ms: int) -> tuple[Damage, bool]:
-    """Sets the scan to the next sound record; False: there is none."""
+    """Sets the scan to the next sound record. Returns the damage, and False if there is no such record."""
     begin, lost = scan.position, scan.expected_lsn
     position = data.find(_STX, begin + 1)
     while position >= 0:

@@ -1,6 +1,6 @@
-"""Records to rows, in bulk: what a record says once is kept once for all of its rows, and spread at the end of a batch.
+"""Turns records into rows, in bulk: what all rows of a record share is kept once, and spread at the end of a batch.
 
-Belongs here: what each kind of record is in rows (schema.py says it in words). Not here: Arrow (batches.py).
+Belongs here: which rows each kind of record gives (schema.py says it in words). Not here: Arrow (batches.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BY_RECORD: dict[int, str] = {Kind.ACKS: "ack", Kind.TRIM: "trim", Kind.RECLAIM:
 
 
 class Run(NamedTuple):
-    """What `rows` consecutive rows have in common. `producer` None: unnumbered."""
+    """The values that `rows` consecutive rows share. `producer` None: unnumbered."""
 
     rows: int
     lsn: int
@@ -45,9 +45,9 @@ class Run(NamedTuple):
 
 
 class Rows:
-    """Columns under construction; invariant: each cell column has as many items as the runs have rows.
+    """Builds columns. Invariant: each cell column has as many items as the runs have rows.
 
-    `partitions`: of the cluster, None: unknown. `kinds`: None: all.
+    `partitions`: how many the cluster has; None: unknown. `kinds`: the wanted ones; None: all.
     """
 
     def __init__(self, partitions: int | None, kinds: frozenset[str] | None = None) -> None:
@@ -71,7 +71,7 @@ class Rows:
         return self._kinds is None or kind in self._kinds
 
     def add(self, record: Record) -> None:
-        """One that an operator set aside (`shoal repair`) did nothing, and gives no row."""
+        """Adds a record's rows. A record that an operator set aside (`shoal repair`) did nothing, and gives no row."""
         if record.flags & SET_ASIDE:
             return
         if record.kind == Kind.CHANGE:
@@ -99,7 +99,7 @@ class Rows:
         messages: Iterable[int | None] | None = None,
         sizes: Iterable[int | None] | None = None,
     ) -> None:
-        """Columns left out are null; `requests`: numbered."""
+        """Adds the rows of a run. Columns left out are null; `requests` left out: numbered from 0."""
         nothing = [None] * run.rows
         self.count += run.rows
         self.runs.append(run)
@@ -157,7 +157,7 @@ class Rows:
         )
 
     def _imports(self, run: Run, step: wire.Imports) -> None:
-        """A queue without keys is a row too: it is declared."""
+        """Adds the rows of an import. A queue without keys gives a row too: it is declared."""
         keys, starts = list(step.keys), [start or None for start in step.starts]
         self._append(
             run._replace(rows=len(keys)),
@@ -240,7 +240,7 @@ def _spread(items: Iterable[Item], counts: Iterable[int]) -> Iterable[Item]:
 
 
 def _measured(chunk: bytes) -> tuple[int | None, int | None]:
-    """(messages, body bytes); None for what the slice refused too."""
+    """Returns (messages, body bytes) of a chunk; (None, None) for a chunk that the slice refused too."""
     try:
         return measure_chunk(chunk)
     except ShoalError:

@@ -1,4 +1,4 @@
-"""The columns of an archive's rows, and what each kind of row says.
+"""Defines the columns of an archive's rows, and what each kind of row says.
 
 | kind | one row for each | key | queue | offset | messages | size |
 |---|---|---|---|---|---|---|
@@ -14,10 +14,11 @@
 | damaged | damage that was skipped | | | byte in the segment | records lost | bytes |
 | other | record of a later version | | | | | |
 
-The archive holds requests as clients sent them, before a slice applied them: a bind's offset and a refusal are no part
-of it. `step` and `request` number them in their record (a request is all or nothing); `producer` and `sequence` are its
-frame's, null where it has none: a sequence not above that producer's last is a repeat and changed nothing. Of own,
-`sequence` is the map's version. Acks and trims name ids, of which the partition is a part.
+The archive holds requests as clients sent them, before a slice applied them. So it has neither the offset that a bind
+got nor a refusal. `step` and `request` number the requests in their record (a request is all or nothing). `producer`
+and `sequence` are those of its frame, null where the frame has none. If `sequence` is not above the producer's last
+one, the frame is a repeat and changed nothing. For kind own, `sequence` is the map's version. Acks and trims name ids,
+and the partition is part of an id.
 """
 
 from __future__ import annotations
@@ -57,4 +58,4 @@ SCHEMA: Final = StructType(
         StructField("sequence", LongType()),
     ]
 )
-"""A reader may be given fewer of them, or names as BinaryType: then they are the bytes."""
+"""The schema of all columns. A reader may be given fewer of them, or names as BinaryType: then names are bytes."""

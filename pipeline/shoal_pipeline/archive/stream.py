@@ -1,7 +1,7 @@
-"""An archive as a stream: what came since, segment by segment, each record once.
+"""Reads an archive as a stream: everything that is new, segment by segment, each record once.
 
-Its offset, which Spark keeps in the checkpoint: {slice: the next LSN}. A slice that it does not name begins at its
-oldest segment. Belongs here: offsets and limits. Not here: reading (batches.py).
+A stream's offset, which Spark keeps in the checkpoint, is {slice: the next LSN}. A slice that is not in it begins at
+its oldest segment. Belongs here: offsets and limits. Not here: reading (batches.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Offset = dict[str, int]
 
 
 class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """With Trigger.AvailableNow it reads what is there when the run begins, and ends."""
+    """Streams an archive. With Trigger.AvailableNow it reads what is there when the run begins, and then ends."""
 
     def __init__(self, options: ArchiveOptions, schema: StructType) -> None:
         check_schema(schema)
@@ -69,7 +69,8 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _between(spans: list[Span], start: Offset, end: Offset, skip_missing: bool) -> list[Span]:
-    """Spans cut to start <= lsn < end. Raises OutOfRange when records from `start` on are no longer archived."""
+    """Returns the spans, cut to start <= lsn < end. Raises OutOfRange when records from `start` on are no longer
+    archived."""
     found: list[Span] = []
     for name, those in by_slice(spans).items():
         low, high = start.get(name, those[0].first_lsn), end.get(name, 0)

@@ -1,4 +1,4 @@
-"""Which rows are wanted: filters that Spark hands down, as far as segments, records and steps can be left unread."""
+"""Decides which rows are wanted, from Spark's filters, as far as segments, records and steps can be left unread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NEVER_NULL = frozenset(("time", "lsn", "slice", "kind"))
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Times in microseconds since 1970, both ends inclusive. None: no bound."""
+    """The rows that are wanted. Times are in microseconds since 1970, both ends inclusive. None: no bound."""
 
     kinds: frozenset[str] | None = None
     slices: frozenset[str] | None = None
@@ -38,7 +38,7 @@ class Wanted:
         return (self.from_us is None or time_us >= self.from_us) and (self.to_us is None or time_us <= self.to_us)
 
     def narrowed(self, one: Filter) -> Wanted | None:
-        """With this filter too; None: it is not one that helps here."""
+        """Returns what is wanted with this filter too; None if the filter does not help here."""
         if not isinstance(one, EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
             return self if isinstance(one, IsNotNull) and one.attribute[0] in _NEVER_NULL else None
         if one.attribute == ("time",):
@@ -75,7 +75,7 @@ class Wanted:
 
 
 def push(wanted: Wanted, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
-    """What is wanted then, and the filters that Spark must still apply."""
+    """Returns what is wanted with these filters, and the filters that Spark must still apply."""
     left: list[Filter] = []
     for one in filters:
         narrowed = wanted.narrowed(one)
@@ -87,8 +87,9 @@ def push(wanted: Wanted, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter
 
 
 def choose_spans(spans: Iterable[Span], wanted: Wanted) -> list[Span]:
-    """Those that may have wanted rows. A segment's times lie between its first record's and the next segment's, give or
-    take CLOCK_SLACK_MS: a leader's times never go back, but the next leader's clock may be behind."""
+    """Returns the spans that may have wanted rows. A segment's times lie between its first record's and the next
+    segment's, plus or minus CLOCK_SLACK_MS: a leader's times never go back, but the next leader's clock may be
+    behind."""
     if wanted.slices is not None:
         spans = [span for span in spans if span.slice in wanted.slices]
     if wanted.from_us is None and wanted.to_us is None:
@@ -105,5 +106,5 @@ def choose_spans(spans: Iterable[Span], wanted: Wanted) -> list[Span]:
 
 
 def _microseconds(value: datetime) -> int:
-    """Spark's times without a zone are UTC here: the session's zone is."""
+    """Returns microseconds since 1970. Spark's times without a zone are UTC here, as the session's zone is."""
     return (value.replace(tzinfo=value.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""Work of one slice is tried again while the slice is away, or while others have its turn."""
+"""Tries the work of one slice again while the slice is away, or serves others first."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ Result = TypeVar("Result")
 def again_if_away(
     slice_name: str, attempt: Callable[[], Result], say: Callable[[str], None], done: Callable[[], int] = lambda: 0
 ) -> Result:
-    """Makes up to IMPORT_ATTEMPTS_MAX attempts; one that got further than all before it is not counted. `done`: how far
-    the work is. Raises what the last attempt did, or another error than Unavailable and ResourceExhausted at once."""
+    """Makes up to IMPORT_ATTEMPTS_MAX attempts; an attempt that got further than all before it does not count. `done`:
+    returns how far the work is. Raises the error of the last attempt; an error other than Unavailable and
+    ResourceExhausted is raised at once."""
     left, farthest = IMPORT_ATTEMPTS_MAX, done()
     while True:
         try:

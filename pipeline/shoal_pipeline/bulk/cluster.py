@@ -1,4 +1,4 @@
-"""The cluster's map, and calls to its slices' administration from Spark's Python workers: plain, blocking gRPC.
+"""Gets the cluster's map and calls its slices' administration from Spark's Python workers: plain, blocking gRPC.
 
 Belongs here: channels and errors. Not here: what is sent (importing, verifying, exporting).
 """
@@ -31,7 +31,8 @@ _OPTIONS: Final[list[tuple[str, int]]] = [
 
 
 def fetch_map(at: str) -> ClusterMap:
-    """`at`: host:port of redirectors, comma-separated; the first that answers. Raises Unavailable."""
+    """Returns the cluster's map. `at`: host:port of redirectors, comma-separated; the first that answers counts. Raises
+    Unavailable."""
     problem: ShoalError = Unavailable(f"{at!r} names no redirector", subject=at)
     for redirector in filter(None, (part.strip() for part in at.split(","))):
         with grpc.insecure_channel(redirector, options=_OPTIONS) as channel:
@@ -47,7 +48,7 @@ def fetch_map(at: str) -> ClusterMap:
 
 @contextmanager
 def bulk_stub(slice_name: str, address: str) -> Iterator[BulkServiceStub]:
-    """gRPC's errors come out typed. Raises Unavailable where the slice has no leader."""
+    """Yields a stub for a slice, and translates gRPC's errors. Raises Unavailable where the slice has no leader."""
     if not address:
         raise Unavailable(f"slice {slice_name} has no leader now", subject=slice_name)
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
@@ -58,7 +59,7 @@ def bulk_stub(slice_name: str, address: str) -> Iterator[BulkServiceStub]:
 
 
 def last_chunk(slice_name: str, address: str, run: bytes) -> int:
-    """How far a run is on a slice. Raises what the slice raises, Unavailable."""
+    """Returns the last chunk of a run that a slice has. Raises the slice's error, Unavailable."""
     with bulk_stub(slice_name, address) as stub:
         answer = stub.ImportStatus(wire.ImportStatusRequest(run=run), timeout=CLUSTER_ANSWER_S_MAX)
         return int(answer.chunk)

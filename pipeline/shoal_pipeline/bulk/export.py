@@ -1,4 +1,4 @@
-"""The job `export`: every membership of a cluster to Parquet, each slice as of one LSN, all slices at once."""
+"""The job `export`: writes every membership of a cluster to Parquet, each slice as of one LSN, all slices at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace, say: Callable[[str], None]) -> int | None:
-    """Raises Conflict, Unavailable."""
+    """Checks that the output may be written and that the cluster answers. Raises Conflict, Unavailable."""
     from shoal_pipeline.bulk.cluster import fetch_map
 
     check_replaceable(arguments.output, "export", names_here(arguments.output), _overwrite(arguments))
@@ -54,12 +54,12 @@ def run(arguments: argparse.Namespace, session: SparkSession, say: Callable[[str
 
 
 def _overwrite(arguments: argparse.Namespace) -> str:
-    """The option that the user may still give; "" where it was given."""
+    """Returns the option that the user may still give; "" where it was given."""
     return "" if arguments.overwrite else "--overwrite"
 
 
 def memberships(session: SparkSession, at: str, direct: bool) -> DataFrame:
-    """Rows of exporting.MEMBERSHIP, a partition for each slice. Raises Unavailable."""
+    """Returns rows of exporting.MEMBERSHIP, with one partition for each slice. Raises Unavailable."""
     from shoal_pipeline.bulk.cluster import fetch_map
     from shoal_pipeline.bulk.exporting import MEMBERSHIP, TARGET, exporter
 

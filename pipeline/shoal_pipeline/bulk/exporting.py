@@ -1,4 +1,4 @@
-"""A slice's memberships as rows: pages of its Export, turned into Arrow columns in a Spark Python worker."""
+"""Turns a slice's memberships into rows: pages of its Export become Arrow columns in a Spark Python worker."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ MEMBERSHIP: Final = StructType(
         StructField("done", ArrayType(DONE_RANGE, False), False),
     ]
 )
-"""`lsn`: of the snapshot. `end`: of a binding that ended with a backlog, else null. `done`: first <= offset < to."""
+"""The columns of a membership. `lsn`: of the snapshot. `end`: of a binding that ended with a backlog, else null.
+`done`: first <= offset < to."""
 
 TARGET: Final = StructType([StructField("slice", StringType(), False), StructField("address", StringType(), False)])
 _ARROW: Final = to_arrow_schema(MEMBERSHIP)
 
 
 def exporter(direct: bool) -> Callable[[Batches], Batches]:
-    """Rows of TARGET in, rows of MEMBERSHIP out. `direct`: with the queues' own direct keys."""
+    """Returns a function from rows of TARGET to rows of MEMBERSHIP. `direct`: with the queues' own direct keys."""
 
     def export(batches: Batches) -> Batches:
         for batch in batches:

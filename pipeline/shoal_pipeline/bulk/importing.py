@@ -1,6 +1,6 @@
-"""A run's chunks, sent to the slices from Spark's Python workers, and verified there.
+"""Sends a run's chunks to the slices from Spark's Python workers, and verifies them there.
 
-Belongs here: what happens in a worker. Not here: in what order and how often (load.py), the run's files (runs.py).
+Belongs here: the work in a worker. Not here: in what order and how often (load.py), the run's files (runs.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ IMPORTED = StructType(
         StructField("problem", StringType()),
     ]
 )
-"""Totals of a part in one row (queue null), and a row for each refused queue that is shown (totals null)."""
+"""The columns of an import's result: the totals of a part in one row (queue null), and a row for each refused queue
+that is shown (totals null)."""
 
 VERIFIED = StructType(
     [
@@ -40,11 +41,11 @@ VERIFIED = StructType(
         *(StructField(name, BinaryType()) for name in ("queue", "key")),
     ]
 )
-"""`queue`, `key`: the first that is missing."""
+"""The columns of a verification's result. `queue`, `key`: the first that is missing."""
 
 
 class StoredChunk(NamedTuple):
-    """A row of the run's files."""
+    """One row of the run's files."""
 
     slice: int
     checksum: int
@@ -53,7 +54,7 @@ class StoredChunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One slice, and the run that is brought to it. `where`: the run's folder, for messages."""
+    """One slice, and the run that is sent to it. `where`: the run's folder, for messages."""
 
     slice: str
     address: str
@@ -62,7 +63,7 @@ class Target:
 
 
 def stored_chunks(batches: Batches, where: str) -> Iterator[StoredChunk]:
-    """Raises Corrupt where a chunk is not what was written."""
+    """Yields the chunks of a run's files. Raises Corrupt where a chunk is not what was written."""
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in ("slice", "part", "number", "checksum", "change")]
         for slice_index, part, number, checksum, change in zip(*columns, strict=True):
@@ -73,8 +74,8 @@ def stored_chunks(batches: Batches, where: str) -> Iterator[StoredChunk]:
 
 
 def importer(target: Target, before: int) -> Callable[[Batches], Batches]:
-    """For the chunks of one part of a slice's run, in order, in one task. `before`: how many chunks its earlier parts
-    have."""
+    """Returns a function that imports the chunks of one part of a slice's run, in order, in one task. `before`: how
+    many chunks the earlier parts have."""
 
     def bring(batches: Batches) -> Batches:
         first = last_chunk(target.slice, target.address, target.run) + 1
@@ -93,7 +94,8 @@ def importer(target: Target, before: int) -> Callable[[Batches], Batches]:
 
 
 class _failing_here:  # noqa: N801 - used as a function
-    """An iterator whose error can be raised where the answers are read: gRPC only cancels the call."""
+    """An iterator that keeps its error, to be raised where the answers are read: gRPC itself would only cancel the
+    call."""
 
     def __init__(self, requests: Iterator[wire.ImportRequest]) -> None:
         self._requests = requests
@@ -108,8 +110,8 @@ class _failing_here:  # noqa: N801 - used as a function
 
 
 def _answers(target: Target, requests: _failing_here) -> Iterator[wire.ImportResponse]:
-    """The stream begins when its first chunk is at hand: it holds one of few places at the slice, and sorting and
-    passing over what the slice has already may take minutes."""
+    """Yields the answers to chunks. The stream begins only when its first chunk is ready: it holds one of few places at
+    the slice, and sorting and skipping the chunks that the slice already has may take minutes."""
     try:
         chunks = iter(requests)
         first = next(chunks, None)
@@ -147,7 +149,8 @@ def _imported(answers: Iterator[wire.ImportResponse], sent: dict[int, bytes]) ->
 
 
 def verifier(targets: list[Target]) -> Callable[[Batches], Batches]:
-    """For chunks of any slices, those of one slice together. `targets`: by the manifest's index."""
+    """Returns a function that verifies chunks of any slices, those of one slice together. `targets`: by the manifest's
+    index."""
 
     def verify(batches: Batches) -> Batches:
         for index, chunks in groupby(stored_chunks(batches, targets[0].where), lambda chunk: chunk.slice):
@@ -171,7 +174,7 @@ def _verified(target: Target, index: int, chunks: Iterator[StoredChunk]) -> dict
 
 
 def shown_missing(row: Any) -> str:
-    """Of a VERIFIED row."""
+    """Returns the missing item of a VERIFIED row, for people."""
     if not row["key"]:
         return f"queue {show(bytes(row['queue']))}"
     return f"queue {show(bytes(row['queue']))} in key {show(bytes(row['key']))}"

@@ -1,8 +1,8 @@
-"""The job `load`: memberships from files into a cluster, resumable, verified afterwards.
+"""The job `load`: loads memberships from files into a cluster and verifies them; it can be resumed.
 
     read, judge -> sort by owner, queue, key -> run files -> Import, a stream for each slice -> Verify
 
-Belongs here: the order of stages, what is done again after a failure, what is told. Not here: each stage.
+Belongs here: the order of stages, what is repeated after a failure, what is reported. Not here: the stages themselves.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SUMMARY = "Load memberships from Parquet or CSV into a cluster."
 Say = Callable[[str], None]
 RUNS = ".shoal-runs"
 FOUND = 1
-"""Exit code: something is not as it should be."""
+"""The exit code where something is missing or was refused."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace, say: Callable[[str], None]) -> int | None:
-    """Raises BadCall, Conflict, Unavailable."""
+    """Checks inputs, outputs and the cluster. Raises BadCall, Conflict, Unavailable."""
     from shoal_pipeline.bulk.cluster import fetch_map
 
     check_inputs(arguments.inputs)
@@ -73,12 +73,12 @@ def check(arguments: argparse.Namespace, say: Callable[[str], None]) -> int | No
 
 
 def run(arguments: argparse.Namespace, session: SparkSession, say: Say) -> int:
-    """Loads. Returns the exit code. Raises ShoalErrors."""
+    """Loads. Returns the exit code. Raises ShoalError."""
     return Load(arguments, session, say).run()
 
 
 def runs_of(arguments: argparse.Namespace) -> str:
-    """Returns the folder of the sorted run: as asked for, else one for these inputs and this cluster."""
+    """Returns the folder of the sorted run: the one asked for, else one for these inputs and this cluster."""
     if arguments.runs:
         return str(arguments.runs).rstrip("/")
     asked = "\0".join([*arguments.inputs, arguments.start_column, arguments.format, arguments.at])
@@ -97,7 +97,7 @@ class Load:
         self._outputs = Outputs(session)
 
     def run(self) -> int:
-        """The exit code. Raises ShoalErrors."""
+        """Loads, and returns the exit code. Raises ShoalError."""
         from shoal_pipeline.bulk.cluster import fetch_map
         from shoal_pipeline.bulk.runs import read_line, write_line
 
@@ -121,7 +121,7 @@ class Load:
         return 0
 
     def _sorted(self, cluster: ClusterMap) -> Manifest:
-        """The run's manifest: of an earlier attempt, if it still fits, else of a new sort."""
+        """Returns the run's manifest: that of an earlier attempt if it still fits, else that of a new sort."""
         from shoal_pipeline.bulk import runs
 
         line = runs.read_line(self._session, f"{self._folder}/manifest")
@@ -134,7 +134,8 @@ class Load:
         return self._sort(cluster)
 
     def _checked(self, line: str) -> Manifest:
-        """The manifest in a line of the run's folder. Raises BadCall if it is of other inputs, Malformed."""
+        """Returns the manifest in a line of the run's folder. Raises BadCall if it belongs to other inputs,
+        Malformed."""
         from shoal_pipeline.bulk.runs import Manifest
 
         manifest = Manifest.decode(line)
@@ -178,7 +179,7 @@ class Load:
         return manifest
 
     def _import(self, manifest: Manifest) -> int:
-        """How many memberships were refused. Slices are loaded at once, each from one task at a time."""
+        """Returns how many memberships were refused. Slices are loaded at the same time, each by one task at a time."""
         began_s = time.monotonic()
         stopped = Event()
         watch = Thread(target=self._watch, args=(manifest, stopped), name="import progress", daemon=True)
@@ -202,7 +203,7 @@ class Load:
         return totals["refused"]
 
     def _import_slice(self, manifest: Manifest, to: SliceRun) -> list[Any]:
-        """Part by part, each in one task; goes on where the slice is."""
+        """Imports a slice's parts one by one, each in one task. It goes on at the chunk where the slice is."""
         found: list[Any] = []
         before = 0
         for part, chunks in to.parts:
@@ -212,7 +213,7 @@ class Load:
         return found
 
     def _import_part(self, manifest: Manifest, slice_name: str, part: int, before: int, last: int) -> list[Any]:
-        """Chunks `before` + 1 to `last` of a slice: rows of IMPORTED."""
+        """Imports chunks `before` + 1 to `last` of a slice. Returns rows of IMPORTED."""
         from shoal_pipeline.bulk.cluster import last_chunk
         from shoal_pipeline.bulk.importing import IMPORTED, importer
         from shoal_pipeline.bulk.runs import chunks_of
@@ -226,7 +227,7 @@ class Load:
         return in_order.mapInArrow(importer(target, before), IMPORTED).collect()
 
     def _imported(self, manifest: Manifest, slice_name: str) -> int:
-        """The last chunk that a slice has; 0 where it does not say."""
+        """Returns the last chunk that a slice has; 0 where it does not answer."""
         from shoal_pipeline.bulk.cluster import last_chunk
 
         with suppress(ShoalError):
@@ -242,7 +243,7 @@ class Load:
         return Target(slice_name, address, bytes.fromhex(manifest.run), self._folder)
 
     def _verify(self, manifest: Manifest) -> int:
-        """How many memberships are not there."""
+        """Returns how many memberships are missing."""
         from shoal_pipeline.bulk.importing import VERIFIED, shown_missing, verifier
         from shoal_pipeline.bulk.runs import chunks_of
 
@@ -261,7 +262,7 @@ class Load:
         return missing if found + missing == expected else max(missing, expected - found)
 
     def _watch(self, manifest: Manifest, stopped: Event) -> None:
-        """Tells how far the slices are, as they say themselves."""
+        """Reports how far the slices are, by their own answers."""
         from shoal_pipeline.bulk.cluster import fetch_map, last_chunk
 
         chunks, run = sum(one.chunks for one in manifest.slices), bytes.fromhex(manifest.run)
@@ -274,7 +275,7 @@ class Load:
 
 @contextmanager
 def _small_batches(session: SparkSession) -> Iterator[None]:
-    """A chunk is thousands of times larger than the rows of other jobs."""
+    """Makes Arrow batches small: a chunk is thousands of times larger than the rows of other jobs."""
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
     before = session.conf.get(name)
     session.conf.set(name, CHUNKS_PER_BATCH)

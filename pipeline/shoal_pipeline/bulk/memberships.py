@@ -1,8 +1,8 @@
-"""The memberships to load: read from Parquet or CSV, each row judged.
+"""Reads the memberships to load from Parquet or CSV, and judges each row.
 
     queue, key    names: strings (UTF-8) or binary, 1-255 bytes; keys not beginning with @
     start         only if asked for: the offset to start at; null: now
-    end           where there is such a column (an export), rows with an end are no memberships any more: left out
+    end           where there is such a column (an export): rows with an end are no longer memberships, and left out
 
 Belongs here: reading and judging. Not here: where rows go (runs.py).
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import BinaryType, StringType
 
 from shoal_contract.errors import BadCall, InvalidName, Malformed
@@ -26,7 +26,8 @@ _SHOWN_BYTES = 100
 
 
 def read_memberships(session: SparkSession, paths: Sequence[str], form: str, start_column: str) -> DataFrame:
-    """Columns queue, key (binary), start (long), problem (null: none), file, row (from 0; null in CSV).
+    """Returns rows with columns queue, key (binary), start (long), problem (null: none), file, row (from 0; null in
+    CSV).
 
     `form` "": by the first path's name. `start_column` "": everything starts now. Raises BadCall, Malformed.
     """
@@ -89,7 +90,8 @@ def _problem() -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`first_bad`: file, row, problem, queue, key of one bad row; None: there is none."""
+    """The result of judging all rows. `first_bad`: file, row, problem, queue, key of one bad row; None: there is
+    none."""
 
     rows: int
     bad: int
@@ -111,7 +113,7 @@ class Judged:
 
 
 def judge(rows: DataFrame) -> Judged:
-    """One pass over everything."""
+    """Counts good and bad rows, in one pass over all of them."""
     shown = F.when(F.col("problem").isNotNull(), F.struct(*_shown()))
     found = rows.agg(
         F.count("*").alias("rows"), F.count("problem").alias("bad"), F.first(shown, ignorenulls=True).alias("first")
@@ -121,7 +123,7 @@ def judge(rows: DataFrame) -> Judged:
 
 
 def shown_rejects(rows: DataFrame) -> DataFrame:
-    """The bad rows as people read them: file, row, problem, queue, key."""
+    """Returns the bad rows for people: file, row, problem, queue, key."""
     return rows.where(F.col("problem").isNotNull()).select(*_shown())
 
 

@@ -1,4 +1,4 @@
-"""Sorted memberships packed into chunks of an import. Pure: rows in, chunks out."""
+"""Packs sorted memberships into chunks of an import. Pure: rows in, chunks out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from shoal_contract.limits import IMPORT_OPERATIONS_MAX
 from shoal_contract.wire.slice_pb2 import Change, Imports, Step
 
 Membership = tuple[int, bytes, bytes | None, int | None]
-"""Slice, queue, key, start. Key None: the queue is only declared (its home). Start None: now."""
+"""One row: slice, queue, key, start. Key None: the queue is only declared (its home). Start None: now."""
 
 
 class Chunk(NamedTuple):
-    """`expected`: what a verification must find: memberships, and queues that have none in this chunk."""
+    """One chunk. `expected`: how many items a verification must find: memberships, and queues without any in this
+    chunk."""
 
     slice: int
     queues: int
@@ -30,7 +31,7 @@ class _Open:
     def __init__(self, slice_index: int) -> None:
         self.slice = slice_index
         self.queue = b""
-        """The last one in it."""
+        """The last queue in the chunk."""
         self.room = IMPORT_OPERATIONS_MAX
         self._queues: list[bytes] = []
         self._key_counts: list[int] = []
@@ -44,7 +45,7 @@ class _Open:
         self.room -= 1
 
     def add_key(self, key: bytes, start: int | None) -> None:
-        """To the last queue."""
+        """Adds a key to the last queue."""
         self._keys.append(key)
         self._starts.append(start or 0)
         self._key_counts[-1] += 1
@@ -59,8 +60,8 @@ class _Open:
 
 
 def pack(rows: Iterable[Membership]) -> Iterator[Chunk]:
-    """`rows` sorted by slice, queue, key (None first), start (None last): of repeated memberships the first counts.
-    A chunk is of one slice; a queue with very many keys goes on in the next chunk."""
+    """Yields the chunks of `rows`, which are sorted by slice, queue, key (None first), start (None last). Of repeated
+    memberships the first counts. A chunk is for one slice; a queue with very many keys goes on in the next chunk."""
     chunk: _Open | None = None
     last_key: bytes | None = None
     for slice_index, queue, key, start in rows:

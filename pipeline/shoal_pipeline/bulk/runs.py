@@ -1,4 +1,4 @@
-"""Run files: what a load has sorted, ready to be imported again and again until it is done.
+"""Writes and reads run files: what a load has sorted, ready to be imported again and again until it is done.
 
     <folder>/chunks     Parquet, one row a chunk, sorted by slice, part, number:
         slice       index into the manifest's slices
@@ -50,7 +50,8 @@ CHUNK: Final = StructType(
 
 @dataclass(frozen=True, slots=True)
 class SliceRun:
-    """What a run has for one slice. `parts`: (part, its chunks), ascending. `checksum`: the sum of its chunks'."""
+    """A run's part for one slice. `parts`: (part, its chunks), ascending. `checksum`: the sum of its chunks'
+    checksums."""
 
     slice: str
     parts: tuple[tuple[int, int], ...]
@@ -65,7 +66,8 @@ class SliceRun:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`run`: 32 hex digits. `partition_map`: as of the cluster when the run was sorted. `rejected`: rows left out."""
+    """Describes a run. `run`: 32 hex digits. `partition_map`: the cluster's when the run was sorted. `rejected`: rows
+    left out."""
 
     run: str
     inputs: tuple[str, ...]
@@ -91,7 +93,7 @@ class Manifest:
 
     @staticmethod
     def decode(text: str) -> Manifest:
-        """Raises Malformed."""
+        """Returns the manifest in a text. Raises Malformed."""
         try:
             found = json.loads(text)
             if found["form"] != FORM:
@@ -107,8 +109,8 @@ class Manifest:
 
 
 def write_chunks(rows: DataFrame, partition_map: PartitionMap, folder: str, parts: int) -> None:
-    """Sorts good rows by owner, queue and key, and packs them. Replaces what is there."""
-    # Slice and queue as one value: Spark compares the first 8 bytes of the first column much faster than anything else.
+    """Sorts good rows by owner, queue and key, packs them and writes the chunks. Replaces what is there."""
+    # Slice and queue are one value, as Spark compares the first 8 bytes of the first column much faster than the rest.
     place = F.concat(F.unhex(F.lpad(F.hex("slice"), 4, "0")), F.col("queue")).alias("place")
     located = _located(rows, partition_map).select(place, "key", "start")
     in_order = located.repartitionByRange(parts, "place").sortWithinPartitions(
@@ -118,8 +120,8 @@ def write_chunks(rows: DataFrame, partition_map: PartitionMap, folder: str, part
 
 
 def _located(rows: DataFrame, partition_map: PartitionMap) -> DataFrame:
-    """slice, queue, key, start; and, for queues whose home is another slice, a row there without a key: a queue exists
-    where its home knows it."""
+    """Returns slice, queue, key, start. For a queue whose home is another slice it adds a row there without a key,
+    since a queue exists where its home knows it."""
     columns = ("slice", "queue", "key", "start")
     owner = _owner_index(F.col("key"), partition_map)
     home = _owner_index(F.concat(F.lit(DIRECT_PREFIX), F.col("queue")), partition_map)
@@ -132,7 +134,7 @@ def _located(rows: DataFrame, partition_map: PartitionMap) -> DataFrame:
 
 
 def _owner_index(key: Column, partition_map: PartitionMap) -> Column:
-    """Index of the slice that owns `key` (binary): Spark's crc32 is the contract's."""
+    """Returns the index of the slice that owns `key` (binary): Spark's crc32 is the contract's."""
     owners = F.lit(list(partition_map.owners))
     return F.get(owners, (F.crc32(key) % F.lit(partition_map.partitions)).cast("int")).cast("int")
 
@@ -166,7 +168,7 @@ def chunks_of(session: SparkSession, folder: str) -> DataFrame:
 
 
 def summary(session: SparkSession, folder: str, slices: Sequence[str]) -> tuple[SliceRun, ...]:
-    """Counts of what was written."""
+    """Returns the counts of what was written."""
     totals = (F.sum(name).alias(name) for name in ("memberships", "expected", "checksum"))
     found = chunks_of(session, folder).groupBy("slice", "part").agg(F.count("*").alias("chunks"), *totals)
     rows = sorted(found.collect(), key=lambda row: (row["slice"], row["part"]))
@@ -181,12 +183,12 @@ def _slice_run(name: str, rows: Sequence[Row]) -> SliceRun:
 
 
 def write_line(session: SparkSession, path: str, line: str) -> None:
-    """One line of text, there as a whole or not at all."""
+    """Writes one line of text, as a whole or not at all."""
     session.createDataFrame([(line,)], "value string").coalesce(1).write.mode("overwrite").text(path)
 
 
 def read_line(session: SparkSession, path: str) -> str | None:
-    """None: it was never written, or not to its end."""
+    """Returns the line; None if it was never written, or not to its end."""
     try:
         row = session.read.text(path).first()
     except AnalysisException:

@@ -1,1 +1,1 @@
-"""The census: what the load was, interval by interval, from an archive."""
+"""The census: computes from an archive what the load was, interval by interval."""

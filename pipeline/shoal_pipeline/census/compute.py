@@ -1,7 +1,7 @@
-"""The census of an archive, in Spark: what is per key or per queue stays there, what is per interval comes here.
+"""Takes the census of an archive in Spark. Data per key or per queue stays in Spark; data per interval comes here.
 
-Sizes of keys over time are kept as spans of intervals: (from, to, size), to exclusive. Those alike in interval and size
-class are one row here: a few rows for each pair of intervals, however many keys there are.
+Sizes of keys over time are kept as spans of intervals: (from, to, size), `to` exclusive. Spans with the same intervals
+and size class are one row here: a few rows for each pair of intervals, however many keys there are.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _FLOWS = ("binds", "unbinds", "keys_begun", "keys_ended", "messages", "message_b
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What figures come from. `memberships`: changes of them with the key's size after each and its interval;
-    `spans`: sizes of keys over intervals; `publishes`: accepted ones, with their interval."""
+    """The data that figures come from. `memberships`: their changes, each with its interval and the key's size after
+    it; `spans`: sizes of keys over intervals; `publishes`: accepted publishes, with their interval."""
 
     memberships: DataFrame
     queues: DataFrame
@@ -39,7 +39,8 @@ class Counted:
 
 
 def take_census(rows: DataFrame, archive: str, interval_ms: int | None, say: Say) -> Census:
-    """`rows`: of `read_rows`; each segment is read once, and kept. `interval_ms` None: one that fits.
+    """Takes the census. `rows`: from `read_rows`; each segment is read once, and kept. `interval_ms` None: a length
+    that fits.
 
     Raises NothingYet, BadCall, Corrupt.
     """
@@ -87,13 +88,14 @@ def _counted_from(changes: DataFrame, publishes: DataFrame, grid: Grid) -> Count
 
 
 def _interval(grid: Grid) -> Column:
-    """As Grid.number_of."""
+    """Returns the interval of a row, like Grid.number_of."""
     number = f.floor((f.col("at_ms") - f.lit(grid.start_ms)) / f.lit(grid.length_ms)) - f.lit(grid.skipped)
     return f.least(f.greatest(number, f.lit(0)), f.lit(grid.count - 1)).cast("int")
 
 
 def _spans(memberships: DataFrame, grid: Grid) -> DataFrame:
-    """key, partition, slice, size, from, to: the size at the end of each of these intervals; no row while it is 0."""
+    """Returns key, partition, slice, size, from, to: the size at the end of each of these intervals. There is no row
+    while the size is 0."""
     order = f.struct(*_ORDER)
     last = memberships.groupBy("key", "interval").agg(
         f.max_by("size", order).alias("size"),
@@ -115,7 +117,7 @@ def _alike(spans: DataFrame) -> list[Alike]:
 
 
 def _flows(found: Counted) -> dict[int, dict[str, int]]:
-    """By interval, and by name."""
+    """Returns the sums of flows, by interval and by name."""
     joined, left = f.col("delta") > 0, f.col("delta") < 0
     memberships = found.memberships.select(
         "interval",
@@ -187,7 +189,8 @@ def _top(keys: DataFrame, column: str) -> list[Row]:
 
 
 def _places(found: Counted, ownership: list[Owned], fullest: int) -> list[PlaceFigures]:
-    """Every partition that a slice owned last; none where the archive does not say how many there are."""
+    """Returns the figures of every partition that a slice owned last; none where the archive does not say how many
+    there are."""
     full = found.spans.where((f.col("from") <= fullest) & (f.col("to") > fullest))
     stocks = full.select("slice", "partition", f.lit(1).alias("keys"), f.col("size").alias("memberships"))
     churn = found.memberships.select("slice", "partition", f.lit(1).alias("churn"))

@@ -1,8 +1,9 @@
-"""Intervals of a census: how long, which, and how much of each the archive covers. Pure; times in ms since 1970.
+"""Computes the intervals of a census: their length, their number, and how much of each the archive covers. Pure; times
+in ms since 1970.
 
-An archive begins and ends in the middle of an interval, perhaps just after its begin: a rate over what is covered of it
-would be of a moment, and the highest of all. So an interval at an end of which less than half is covered is counted
-into its neighbour, which is that much longer.
+An archive begins and ends in the middle of an interval. If it covers only a moment of that interval, the rate over this
+moment may be the highest of all. So if less than half of the first or last interval is covered, it is counted into its
+neighbour, which is longer by that much.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _CHOICES = ("1s", "5s", "10s", "30s", "1m", "5m", "10m", "30m", "1h", "3h", "6h"
 
 
 def parse_interval(text: str) -> int:
-    """ms of `90s`, `10m`, `1h`, `7d`. Raises BadCall."""
+    """Returns the ms of `90s`, `10m`, `1h`, `7d`. Raises BadCall."""
     match = re.fullmatch(r"(\d+)([smhd])", text)
     if match is None or not int(match[1]):
         raise BadCall(f"interval is {text!r}; it needs a number and s, m, h or d, as 10m", subject="interval")
@@ -27,8 +28,9 @@ def parse_interval(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Intervals from 0 to count - 1, one after the other; each begins at a multiple of `length_ms`, in UTC, and is that
-    long; the first and the last may be up to half as long again. `first_ms`, `last_ms`: of the archive's records."""
+    """The intervals from 0 to count - 1, one after the other. Each begins at a multiple of `length_ms`, in UTC, and is
+    that long; the first and the last may be up to half as long again. `first_ms`, `last_ms`: times of the archive's
+    records."""
 
     first_ms: int
     last_ms: int
@@ -36,33 +38,34 @@ class Grid:
 
     @property
     def start_ms(self) -> int:
-        """Begin of the first interval."""
+        """Returns the begin of the first interval."""
         return self.first_ms // self.length_ms * self.length_ms
 
     @property
     def skipped(self) -> int:
-        """1 if the first multiple after `start_ms` begins no interval, since little is covered before it; else 0."""
+        """Returns 1 if the first multiple after `start_ms` begins no interval, since little is covered before it; else
+        0."""
         covered = self.start_ms + self.length_ms - self.first_ms
         return int(self._multiples > 1 and 2 * covered < self.length_ms)
 
     @property
     def count(self) -> int:
-        """How many intervals there are; at least one."""
+        """Returns how many intervals there are; at least one."""
         covered = self.last_ms - (self.start_ms + (self._multiples - 1) * self.length_ms)
         short_tail = int(self._multiples > 1 and 2 * covered < self.length_ms)
         return max(1, self._multiples - self.skipped - short_tail)
 
     def number_of(self, at_ms: int) -> int:
-        """Returns the interval that a time counts into. A time before the first record, or after the last, by another
-        clock's fault counts into the first or last."""
+        """Returns the interval that a time counts into. A time before the first record or after the last, due to
+        another clock's error, counts into the first or last interval."""
         return min(max((at_ms - self.start_ms) // self.length_ms - self.skipped, 0), self.count - 1)
 
     def begin_ms(self, number: int) -> int:
         return self.start_ms + (number + self.skipped if number else 0) * self.length_ms
 
     def seconds(self, number: int) -> float:
-        """Returns how much of the interval the archive covers. Where that is the whole archive it is a second at least:
-        what happened in a moment is no rate."""
+        """Returns how many seconds of the interval the archive covers. Where there is only one interval, this is at
+        least a second: events of a moment are no rate."""
         begin = max(self.first_ms, self.begin_ms(number))
         end = self.last_ms if number == self.count - 1 else self.begin_ms(number + 1)
         return (max(1_000, end - begin) if self.count == 1 else end - begin) / 1000
@@ -73,7 +76,8 @@ class Grid:
 
 
 def make_grid(first_ms: int, last_ms: int, length_ms: int | None) -> Grid:
-    """`length_ms` None: one that makes about INTERVALS_AIM of them. Raises BadCall for too many."""
+    """Returns the intervals. `length_ms` None: a length with which there are about INTERVALS_AIM. Raises BadCall for
+    too many."""
     if length_ms is None:
         lengths = [parse_interval(choice) for choice in _CHOICES]
         length_ms = next((one for one in lengths if (last_ms - first_ms) // one < INTERVALS_AIM), lengths[-1])

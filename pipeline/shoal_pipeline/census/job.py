@@ -1,4 +1,4 @@
-"""`shoal pipeline census ARCHIVE`: figures on stdout, tables as Parquet, one page as HTML."""
+"""`shoal pipeline census ARCHIVE`: prints figures, writes tables as Parquet and one page as HTML."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace, say: Say) -> int | None:
-    """Returns 0 where there is nothing to count and that is no error. Raises BadCall, Conflict, Malformed."""
+    """Checks archive and outputs. Returns 0 where there is nothing to count and that is no error. Raises BadCall,
+    Conflict, Malformed."""
     archive = folder_of(arguments.archive, "archive")
     if not archive.is_dir():
         raise BadCall(f"archive {archive} is not a folder", subject=str(archive))
@@ -110,7 +111,7 @@ def _interval_ms(arguments: argparse.Namespace) -> int | None:
 
 
 def _report_file(arguments: argparse.Namespace) -> Path:
-    """The file that the report goes to. Raises BadCall, Conflict."""
+    """Returns the file that the report goes to. Raises BadCall, Conflict."""
     report = Path(_named(arguments.report, arguments))
     if not report.parent.is_dir():
         raise BadCall(f"{report.parent} is not a folder", subject=str(report))
@@ -123,7 +124,7 @@ def _named(path: str, arguments: argparse.Namespace) -> str:
 
 
 def summary(census: Census) -> str:
-    """A few lines for a terminal."""
+    """Returns a few lines for a terminal."""
     from shoal_pipeline.census.load_table import load_table
 
     rows = load_table(census)

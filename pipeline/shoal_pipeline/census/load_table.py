@@ -1,4 +1,4 @@
-"""The load table of a census: each figure at the fullest interval, its mean over time, its highest."""
+"""Makes the load table of a census: each figure in the fullest interval, its mean over time, its highest value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal_pipeline.census.outcome import Census, IntervalFigures
 
 @dataclass(frozen=True, slots=True)
 class LoadRow:
-    """As shown."""
+    """One row of the table, as it is shown."""
 
     name: str
     fullest: str
@@ -33,7 +33,7 @@ _ROWS: tuple[tuple[str, str, Callable[[IntervalFigures], float]], ...] = (
 
 
 def load_table(census: Census) -> list[LoadRow]:
-    """Means are weighted with how much of each interval the archive covers."""
+    """Returns the rows. Means are weighted by how much of each interval the archive covers."""
     seconds = sum(figures.seconds for figures in census.intervals)
     rows: list[LoadRow] = []
     for name, form, figure in _ROWS:

@@ -1,13 +1,14 @@
-"""Requests to changes: what joins, leaves, declares and drops really changed, queue by queue. Pure.
+"""Turns requests into changes: what joins, leaves, declares and drops really changed, queue by queue. Pure.
 
-The archive has requests as they were sent. What a slice made of one follows from the queue's own history there, since
+The archive has requests as they were sent. Their effect on a slice follows from the queue's own history there, since
 each rule needs nothing else (slice_node/core/apply/binds, drops, imports):
 - a request is all or nothing: one bad, reserved or foreign key refuses all of it;
 - a queue that was not declared, or was dropped, is bound to nothing;
-- binding what is bound and unbinding what is not changes nothing; a drop ends every binding.
-Not told by a queue's history, and taken as done: a bind that was refused because the offset it asked for was not kept.
+- binding a key that is bound, or unbinding one that is not, changes nothing; a drop ends every binding.
+One case does not follow from a queue's history and counts as done: a bind that was refused because the offset it asked
+for was not kept.
 
-State: the memberships of one queue on one slice. Repeated frames are left out before (replayed.py).
+The state is the memberships of one queue on one slice. Repeated frames are left out before (requests.py).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
 
 
 class Request(NamedTuple):
-    """One key of a request, or a request without keys. Sorted by its first five fields. `owned`: the slice owned the
-    key's partition then."""
+    """One key of a request, or a request without keys. Requests are sorted by the first five fields. `owned`: whether
+    the slice owned the key's partition then."""
 
     queue: bytes
     slice: str
@@ -39,7 +40,7 @@ class Request(NamedTuple):
 
 
 class Change(NamedTuple):
-    """`delta` +1 or -1: of a membership, or (key None) of the queue itself on that slice."""
+    """One change. `delta` is +1 or -1: of a membership, or (key None) of the queue itself on that slice."""
 
     at_ms: int
     slice: str
@@ -53,7 +54,8 @@ class Change(NamedTuple):
 
 
 class _Membership:
-    """One queue on one slice. `keys` None: it is not declared; else its keys and their partitions."""
+    """The state of one queue on one slice. `keys` None: the queue is not declared; else its keys and their
+    partitions."""
 
     def __init__(self, known: bool) -> None:
         self.known = known
@@ -109,8 +111,8 @@ class _Membership:
 
 
 def changes_of(requests: Iterable[Request], incomplete: frozenset[str] = frozenset()) -> Iterator[Change]:
-    """`requests`: sorted. `incomplete`: slices whose archive does not begin at the beginning: a queue first seen there
-    without having been declared is taken as declared."""
+    """Yields the changes of `requests`, which are sorted. `incomplete`: slices whose archive does not begin at the
+    beginning. A queue that is first seen there without having been declared counts as declared."""
     for (_, slice_name), those in groupby(requests, attrgetter("queue", "slice")):
         membership = _Membership(slice_name not in incomplete)
         for _, keys in groupby(those, attrgetter("lsn", "step", "request")):

@@ -1,4 +1,4 @@
-"""What a census must say about its archive: where figures lack something, and what was left out. Pure."""
+"""Makes the notes of a census about its archive: which figures lack something, and what was left out. Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def notes_of(overview: Overview, grid: Grid) -> Iterator[str]:
 
 
 def _early_ends(overview: Overview, grid: Grid) -> Iterator[str]:
-    """Segments close when they are full, old or their node stops, so slices' archives end at different times. It shows
-    in the figures where they end in different intervals."""
+    """Notes archives of slices that end early. Segments close when they are full or old, or when their node stops, so
+    archives end at different times. This shows in the figures only where they end in different intervals."""
     early = [one for one in overview.spans if grid.number_of(one.last_ms) < grid.count - 1]
     if early:
         early.sort(key=lambda one: (one.last_ms, one.slice))

@@ -1,4 +1,4 @@
-"""What a census finds: plain data, from which Parquet and the report are made."""
+"""The results of a census: plain data, from which Parquet and the report are made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SliceSpan:
-    """What an archive has of one slice: its records' times and first LSN. Above 1: not all from the beginning."""
+    """What an archive has of one slice: its records' times and first LSN. If that is above 1, the beginning is
+    missing."""
 
     slice: str
     first_ms: int
@@ -17,8 +18,9 @@ class SliceSpan:
 
 @dataclass(frozen=True, slots=True)
 class IntervalFigures:
-    """Stocks (online_queues to size_max) are at the interval's end, the others are what happened in it. `seconds`: of
-    it, as far as the archive covers it. Sizes are of keys in use; the deviation is of all of them, not of a sample."""
+    """The figures of one interval. Stocks (online_queues to size_max) are as of its end; the others count what happened
+    in it. `seconds`: how much of it the archive covers. Sizes are of keys in use; the deviation is of all of them, not
+    of a sample."""
 
     start_ms: int
     seconds: float
@@ -54,7 +56,7 @@ class IntervalFigures:
 
 @dataclass(frozen=True, slots=True)
 class SizeCount:
-    """`keys` of size_from <= members <= size_to at the end of interval `number`."""
+    """The number of `keys` with size_from <= members <= size_to at the end of interval `number`."""
 
     number: int
     size_from: int
@@ -64,7 +66,7 @@ class SizeCount:
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """Over the whole archive. `rank` 1 is the hottest by `by`: members, churn or messages."""
+    """One of the hottest keys of the whole archive. `rank` 1 is the hottest by `by`: members, churn or messages."""
 
     by: str
     rank: int
@@ -78,7 +80,8 @@ class HotKey:
 
 @dataclass(frozen=True, slots=True)
 class PlaceFigures:
-    """A partition's part: keys and memberships at the fullest interval's end, the rest over the whole archive."""
+    """One partition's part of the load: keys and memberships at the fullest interval's end, the rest over the whole
+    archive."""
 
     slice: str
     partition: int
@@ -90,7 +93,7 @@ class PlaceFigures:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How unevenly a figure lies over slices or partitions. `gini`: 0 even, towards 1 all in one place."""
+    """How unevenly a figure is spread over slices or partitions. `gini`: 0 is even, near 1 is all in one place."""
 
     over: str
     figure: str
@@ -103,8 +106,9 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """`fullest`: the number of the interval with most memberships at its end. `slices`: what the archive has of each;
-    after the earliest end of them figures lack what that slice did. `notes`: what the archive cannot tell."""
+    """All results of a census. `fullest`: the number of the interval with most memberships at its end. `slices`: what
+    the archive has of each slice; after the earliest end of them, figures lack what that slice did. `notes`: what the
+    archive cannot tell."""
 
     archive: str
     interval_ms: int
@@ -119,7 +123,7 @@ class Census:
 
     @property
     def complete_until_ms(self) -> int:
-        """The earliest end of a slice's archive."""
+        """Returns the earliest end of a slice's archive."""
         return min(one.last_ms for one in self.slices)
 
     @property

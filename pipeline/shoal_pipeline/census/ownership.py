@@ -1,7 +1,7 @@
-"""Which partitions a slice owned at which of its records: from its OWNERSHIP records, for a join with its requests.
+"""Finds which partitions a slice owned at each of its records, from OWNERSHIP records, to join that with its requests.
 
-A request for a key that its slice did not own was refused, so it must not count. Slices times versions of the map may
-be many thousands, so this is a table that Spark joins with, not a part of the query's text.
+A request for a key that its slice did not own was refused, so it must not count. There may be many thousands of pairs
+of a slice and a map version, so this is a table that Spark joins with, not a part of the query's text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 FOR_EVER: Final = 1 << 62
-"""Above every LSN."""
+"""A value above every LSN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What a slice owned from `lsn` on, until its next record of the kind."""
+    """What a slice owned from `lsn` on, until its next OWNERSHIP record."""
 
     slice: str
     lsn: int
@@ -30,7 +30,7 @@ class Owned:
 
 
 class Tenure(NamedTuple):
-    """A slice owned a partition at its records from_lsn <= lsn < to_lsn."""
+    """Says that a slice owned a partition at its records from_lsn <= lsn < to_lsn."""
 
     of_slice: str
     of_partition: int
@@ -46,8 +46,8 @@ def ownership_of(rows: DataFrame) -> list[Owned]:
 
 
 def tenures(ownership: Iterable[Owned], incomplete: frozenset[str]) -> Iterator[Tenure]:
-    """`ownership`: by slice and LSN. `incomplete`: slices whose archive does not begin at the beginning: their first
-    record holds for what lies before it. Pure."""
+    """Yields the tenures. `ownership`: by slice and LSN. `incomplete`: slices whose archive does not begin at the
+    beginning; there the first OWNERSHIP record also holds for the records before it. Pure."""
     for name, records in groupby(ownership, attrgetter("slice")):
         held: dict[int, int] = {}
         from_lsn = 0 if name in incomplete else None
@@ -63,8 +63,8 @@ def tenures(ownership: Iterable[Owned], incomplete: frozenset[str]) -> Iterator[
 def with_owned(
     requests: DataFrame, ownership: Sequence[Owned], incomplete: frozenset[str], ownerless: frozenset[str]
 ) -> DataFrame:
-    """Adds `owned`: the slice owned the key's partition then. True too where the partition cannot be told, and for the
-    `ownerless`, which do not say what they own."""
+    """Adds the column `owned`: whether the slice owned the key's partition then. It is also true where the partition is
+    unknown, and for the `ownerless` slices, which do not say what they own."""
     known = f.col("partition").isNull()
     if ownerless:
         known |= f.col("slice").isin(*ownerless)

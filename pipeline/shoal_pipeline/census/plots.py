@@ -1,4 +1,4 @@
-"""Plots of a census as SVG for a page: drawn by matplotlib in stand-in colours that the page's style decides.
+"""Draws the plots of a census as SVG for a page. Matplotlib draws in stand-in colours, which the page's style replaces.
 
 Text stays text. Belongs here: what is drawn. Not here: the page (report.py).
 """
@@ -28,7 +28,7 @@ _COLOURS = {
     "#050505": "var(--grid)",
 }
 INK, FAINT, FIRST, SECOND, GRID = _COLOURS
-_FONT = "DejaVu Sans"  # matplotlib's own, to measure with; the page has its reader's
+_FONT = "DejaVu Sans"  # matplotlib's own font, to measure text; the page uses the reader's
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "font.family": _FONT,
@@ -56,7 +56,8 @@ Draw = Callable[[Axes], None]
 
 
 def svg(name: str, draw: Draw, width: float = 5.6, height: float = 2.5) -> str:
-    """One plot; `name` keeps its ids apart from other plots' of the page. Sizes in inches of 72 points."""
+    """Returns one plot as SVG. `name` keeps its ids apart from those of the page's other plots. Sizes are in inches of
+    72 points."""
     style: Any = {**_STYLE, "svg.hashsalt": name}
     with mpl.rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -74,7 +75,8 @@ def svg(name: str, draw: Draw, width: float = 5.6, height: float = 2.5) -> str:
 
 
 def over_time(title: str, census: Census, *lines: tuple[str, Figures]) -> Draw:
-    """One or two lines; a name for each where there are two. Where not all slices are archived it is shaded."""
+    """Returns a plot of one or two lines; of two, each has a name. The time in which not all slices are archived is
+    shaded."""
     times = [_moment(figures.start_ms) for figures in census.intervals]
     marker = "o" if len(times) <= MARKED_POINTS_MAX else ""
     complete, last = _moment(census.complete_until_ms), _moment(census.last_ms)
@@ -98,7 +100,8 @@ def over_time(title: str, census: Census, *lines: tuple[str, Figures]) -> Draw:
 
 
 def _time_axis(axes: Axes, times: Sequence[datetime]) -> None:
-    """One moment is named; matplotlib finds no ticks around it, and warns of that."""
+    """Sets up the time axis. A single moment gets a label: matplotlib finds no ticks around it, and warns about
+    that."""
     if len(times) == 1:
         axes.set_xticks(times, [f"{times[0]:%Y-%m-%d %H:%M:%S}"])  # type: ignore[arg-type]
         return
@@ -108,7 +111,7 @@ def _time_axis(axes: Axes, times: Sequence[datetime]) -> None:
 
 
 def size_histogram(title: str, sizes: Sequence[SizeCount]) -> Draw:
-    """`sizes`: of one interval."""
+    """Returns a histogram of the sizes of one interval."""
 
     def draw(axes: Axes) -> None:
         names = [
@@ -128,8 +131,8 @@ def size_histogram(title: str, sizes: Sequence[SizeCount]) -> Draw:
 
 
 def by_rank(title: str, label: str, values: Sequence[int]) -> Draw:
-    """Places with something, largest first, and the mean of all as a line. Both axes are logarithmic: a few places with
-    a thousand times the mean would leave nothing else to see."""
+    """Returns a plot of the places that are not empty, largest first, with the mean of all as a line. Both axes are
+    logarithmic: next to a few places with a thousand times the mean, nothing else could be seen."""
 
     def draw(axes: Axes) -> None:
         ordered = [value for value in sorted(values, reverse=True) if value]
@@ -150,7 +153,7 @@ def by_rank(title: str, label: str, values: Sequence[int]) -> Draw:
 
 
 def by_name(title: str, values: Mapping[str, int]) -> Draw:
-    """A bar for each place, by its name, and the mean as a line."""
+    """Returns a plot with a bar for each place, by its name, and the mean as a line."""
 
     def draw(axes: Axes) -> None:
         axes.bar(list(values), list(values.values()), color=FIRST, width=0.8)
@@ -170,7 +173,7 @@ def _moment(at_ms: int) -> datetime:
 
 
 def _legend(axes: Axes) -> None:
-    """Beside the title, where no line is."""
+    """Puts the legend beside the title, where no line is."""
     shape: dict[str, Any] = {"frameon": False, "fontsize": 9, "ncols": 2, "handlelength": 1.2, "columnspacing": 1.0}
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, **shape)
 

@@ -1,4 +1,5 @@
-"""The census as one page: everything in it, nothing fetched, dark or light as the reader's system is."""
+"""Writes the census as one page: it holds everything and fetches nothing, and is dark or light as the reader's system
+is."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _HEAT = {"members": "most members", "churn": "most joins and leaves", "messages"
 
 
 def report_page(census: Census) -> str:
-    """HTML."""
+    """Returns the page as HTML."""
     style = resources.files("shoal_pipeline.census").joinpath("report.css").read_text(encoding="utf-8")
     parts = [
         f"<h1>Census</h1><p class=lead>{_lead(census)}</p>",
@@ -97,7 +98,7 @@ def _hot(census: Census, by: str) -> str:
 
 
 def _places(census: Census) -> str:
-    """Where the load lies: plots, the hottest partitions by name, and how uneven it is."""
+    """Shows where the load is: plots, the hottest partitions by name, and how uneven it is."""
     if not census.places:
         return "<p class=note>the archive does not say which partitions there are</p>"
     slices: dict[str, int] = dict.fromkeys(sorted({place.slice for place in census.places}), 0)

@@ -1,4 +1,4 @@
-"""The archive's rows as a census needs them: without repeated frames, and each with whether its slice owned the key."""
+"""Prepares the archive's rows for a census: without repeated frames, and each with whether its slice owned the key."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _COLUMNS = (
 
 
 def read_rows(session: SparkSession, path: str, options: dict[str, str]) -> DataFrame:
-    """Every row that a census needs, in the census's columns. Names are bytes: what is shown alike may not be the same.
-    Acks, trims and reclaims are left out by the data source. `options`: the data source's."""
+    """Returns every row that a census needs, in the census's columns. Names are bytes, as different names may be shown
+    alike. The data source leaves out acks, trims and reclaims. `options`: those of the data source."""
     fields = [SCHEMA[name] for name in _COLUMNS]
     schema = StructType([StructField(field.name, BinaryType()) if field.name in _NAMES else field for field in fields])
     rows = session.read.format("shoal").options(**options).schema(schema).load(path)
@@ -59,8 +59,9 @@ def read_rows(session: SparkSession, path: str, options: dict[str, str]) -> Data
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`spans`: what the archive has of each slice. `partitions`: the cluster's; 0: unknown. `ownerless`: slices that do
-    not say what they own. `records_lost`: in the `damaged` places that were skipped, as far as that can be told."""
+    """What the whole archive holds. `spans`: what the archive has of each slice. `partitions`: the cluster's; 0:
+    unknown. `ownerless`: slices that do not say what they own. `records_lost`: in the `damaged` places that were
+    skipped, as far as known."""
 
     spans: tuple[SliceSpan, ...]
     partitions: int
@@ -83,7 +84,8 @@ class Overview:
 
 
 def frames_of(rows: DataFrame) -> DataFrame:
-    """One row for each record, with `repeat`: the slice had that producer's frame already, and changed nothing."""
+    """Returns one row for each record, with `repeat`: whether the slice had that producer's frame already and changed
+    nothing."""
     frames = rows.groupBy("slice", "lsn").agg(
         f.min(f.when(f.col("kind") != "damaged", f.col("at_ms"))).alias("at_ms"),
         f.first("producer").alias("producer"),
@@ -98,7 +100,7 @@ def frames_of(rows: DataFrame) -> DataFrame:
 
 
 def look_over(frames: DataFrame) -> Overview:
-    """Raises NothingYet for an archive of nothing."""
+    """Returns the overview of an archive. Raises NothingYet for an archive without records."""
     found = (
         frames.groupBy("slice")
         .agg(
@@ -129,8 +131,8 @@ def look_over(frames: DataFrame) -> Overview:
 def requests_of(
     rows: DataFrame, frames: DataFrame, overview: Overview, ownership: Sequence[Owned], *kinds: str
 ) -> DataFrame:
-    """Returns the requests of some kinds, each once, with `owned`: the slice owned the key's partition then, or does
-    not say what it owns."""
+    """Returns the requests of some kinds, each once, with `owned`: whether the slice owned the key's partition then, or
+    does not say what it owns."""
     found = rows.where(f.col("kind").isin(*kinds)).drop("producer", "sequence")
     if overview.repeats:
         repeats = frames.where("repeat").select("slice", "lsn")
@@ -139,7 +141,8 @@ def requests_of(
 
 
 def changes_in(requests: DataFrame, incomplete: frozenset[str]) -> DataFrame:
-    """Each queue's requests in order through `changes_of`, with one queue's memberships in memory at a time."""
+    """Passes each queue's requests, in order, through `changes_of`, with one queue's memberships in memory at a
+    time."""
     order = [name for name in Request._fields if name in ("queue", "slice", "lsn", "step", "request")]
     sorted_requests = requests.select(*Request._fields).repartition("queue").sortWithinPartitions(*order)
     return sorted_requests.mapInArrow(partial(_changed, incomplete=incomplete), CHANGES)

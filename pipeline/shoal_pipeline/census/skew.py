@@ -1,4 +1,4 @@
-"""How unevenly figures lie over partitions and slices. Pure."""
+"""Computes how unevenly figures are spread over partitions and slices. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIGURES = ("keys", "memberships", "churn", "messages")
 
 
 def skews_of(places: Sequence[PlaceFigures]) -> list[Skew]:
-    """`places`: every partition, also those with nothing."""
+    """Returns the skews. `places`: every partition, also those with nothing."""
     found: list[Skew] = []
     for figure in FIGURES:
         by_slice: Counter[str] = Counter()
@@ -30,7 +30,7 @@ def skew_of(over: str, figure: str, values: Sequence[int]) -> Skew:
 
 
 def gini(values: Sequence[int]) -> float:
-    """Gini's coefficient: half the mean difference between two places, by their mean."""
+    """Returns Gini's coefficient: half the mean difference between two places, divided by their mean."""
     count, total = len(values), sum(values)
     if not total:
         return 0.0

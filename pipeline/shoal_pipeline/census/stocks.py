@@ -1,4 +1,4 @@
-"""How many keys there are and how large, at the end of each interval. Pure."""
+"""Computes how many keys there are and how large they are, at the end of each interval. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shoal_pipeline.census.outcome import SizeCount
 
 
 class Alike(NamedTuple):
-    """Keys whose size stays in one class (2^(class-1) < size <= 2^class) at the ends of these intervals. `squares`: the
-    sum of their sizes squared."""
+    """The keys whose size stays in one class (2^(class-1) < size <= 2^class) at the ends of these intervals. `squares`:
+    the sum of their sizes squared."""
 
     from_interval: int
     to_interval: int
@@ -24,7 +24,7 @@ class Alike(NamedTuple):
 
 
 class Stocks:
-    """`keys`, `memberships`, `largest`: by interval."""
+    """Sums up the keys in each interval. `keys`, `memberships`, `largest`: by interval."""
 
     def __init__(self, intervals: int, alike: Sequence[Alike]) -> None:
         self._intervals = intervals
@@ -42,13 +42,13 @@ class Stocks:
         return self.memberships[number] / self.keys[number] if self.keys[number] else 0.0
 
     def stddev(self, number: int) -> float:
-        """Of all keys in use."""
+        """Returns the standard deviation of the sizes of all keys in use."""
         if not self.keys[number]:
             return 0.0
         return sqrt(max(0.0, self._squares[number] / self.keys[number] - self.mean(number) ** 2))
 
     def sizes(self) -> list[SizeCount]:
-        """Size classes: 1, 2, 3-4, 5-8, ..."""
+        """Returns the number of keys in each size class: 1, 2, 3-4, 5-8, ..."""
         found: list[SizeCount] = []
         for size_class in sorted({one.size_class for one in self._alike}):
             keys = self._running((one, one.keys) for one in self._alike if one.size_class == size_class)

@@ -1,4 +1,4 @@
-"""A census as Parquet: one folder for each table, of one file."""
+"""Writes a census as Parquet: one folder for each table, with one file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TABLES = {
 
 
 def rows_of(census: Census) -> dict[str, list[dict[str, Any]]]:
-    """By table, in the columns of its schema; timestamps in ms."""
+    """Returns the rows of each table, in the columns of its schema; timestamps in ms."""
     starts = [figures.start_ms for figures in census.intervals]
     return {
         "intervals": [_interval(figures) for figures in census.intervals],

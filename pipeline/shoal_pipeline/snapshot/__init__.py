@@ -1,1 +1,1 @@
-"""A stopped node's store, or a copy of one, as tables. Formats are slice_node's; nothing here writes."""
+"""Reads a stopped node's store, or a copy of one, as tables. The slice node defines formats; nothing here writes."""

@@ -1,4 +1,4 @@
-"""A store as a batch: ranges of it, one Spark partition each."""
+"""Reads a store as a batch, with one Spark partition for each range of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shoal_pipeline.snapshot.tables import bounds_of, rows_of
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """`ranges`: of each slice."""
+    """The options of a store. `ranges`: how many for each slice."""
 
     path: Path
     table: str
@@ -31,13 +31,13 @@ class SnapshotOptions:
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """`value`: a node's folder, first and end of the range."""
+    """One Spark partition. `value`: a node's folder, first and end of the range."""
 
     value: tuple[Path, int, int]
 
 
 class SnapshotReader(DataSourceReader):
-    """Raises BadCall, Conflict, Corrupt as snapshot.store."""
+    """Reads stores in Spark. Raises BadCall, Conflict, Corrupt as snapshot.store does."""
 
     def __init__(self, options: SnapshotOptions, schema: StructType) -> None:
         self._options = options

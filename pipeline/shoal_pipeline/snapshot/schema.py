@@ -1,9 +1,9 @@
-"""The tables of a store.
+"""Defines the tables of a store.
 
 queues    every queue's part on the slice: its bindings, and after how many idle seconds it is dropped (0: never)
-keys      every key: its members, the next offset (head), the lowest kept (low)
-bindings  every binding: from `start` on, done below `cursor`; `end` of those unbound with a backlog, else null;
-          `messages` still to get
+keys      every key: its members, the next offset (head), the lowest offset kept (low)
+bindings  every binding: from `start` on, done below `cursor`; `end`: where it was unbound with a backlog, else null;
+          `messages`: still to get
 backlog   every queue that still has something to get: messages, their bodies' bytes, when the oldest was published
 """
 

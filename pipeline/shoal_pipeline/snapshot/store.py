@@ -1,7 +1,7 @@
-"""Which stores a folder holds, and one of them opened to be read.
+"""Finds the stores in a folder, and opens one to be read.
 
-A folder is one node's (with `store` in it), or one with nodes' folders in it, as a local cluster's. The slice of a
-store is the name of its node's folder.
+The folder is a node's (with `store` in it), or has nodes' folders in it, like a local cluster's. The slice of a store
+is the name of its node's folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 
 def find_nodes(path: Path) -> list[Path]:
-    """Nodes' folders. Raises BadCall if there is none."""
+    """Returns the nodes' folders. Raises BadCall if there is none."""
     if (path / STORE_FOLDER).is_dir():
         return [path]
     nodes = sorted(store.parent for store in path.glob(f"*/{STORE_FOLDER}"))
@@ -31,8 +31,8 @@ def find_nodes(path: Path) -> list[Path]:
 
 @contextmanager
 def opened(node: Path, ignore_journal: bool) -> Iterator[Tables]:
-    """The checkpoint of a node's folder. Raises Corrupt, Conflict: another format, or the journal has more (the node
-    runs, or was killed) and that is not to be ignored."""
+    """Yields the tables of a node's checkpoint. Raises Corrupt; Conflict for another format, or if the journal has more
+    (the node runs, or was killed) and that is not to be ignored."""
     base = LmdbBase(node / STORE_FOLDER)
     try:
         if not ignore_journal:

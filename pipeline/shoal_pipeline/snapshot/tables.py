@@ -1,6 +1,7 @@
-"""Rows of a store's tables, over a range of it. Pure over the slice node's tables: opening them is store.py's.
+"""Reads the rows of a store's tables, over a range. Pure over the slice node's tables, which store.py opens.
 
-A range is of partitions (keys) or of queue ids (all others), so that ranges are disjoint and together everything.
+A range is one of partitions (table keys) or of queue ids (all other tables). Ranges are disjoint and together cover
+everything.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Row = tuple[object, ...]
 
 
 def bounds_of(tables: Tables, table: str) -> tuple[int, int]:
-    """first <= number < end: of partitions or queue ids."""
+    """Returns the bounds first <= number < end: of partitions or queue ids."""
     if table == "keys":
         return 0, 1 << 16
     row = tables.meta.get(NEXT_QUEUE)
@@ -34,7 +35,7 @@ def bounds_of(tables: Tables, table: str) -> tuple[int, int]:
 
 
 def rows_of(tables: Tables, table: str, first: int, end: int) -> Iterator[Row]:
-    """Without the slice."""
+    """Yields rows without the column slice."""
     return _TABLES[table](tables, first, end)
 
 

@@ -1,1 +1,2 @@
-"""The population, the checker, shapes and service levels: decided without clock, chance of its own, or I/O."""
+"""The population, the checker, shapes and service levels: they decide without a clock, randomness of their own, or
+I/O."""

@@ -1,13 +1,14 @@
-"""What the core asks of a source of chance; `random.Random` is one. The caller seeds it, so runs can be repeated."""
+"""What the core needs of a source of random numbers; `random.Random` is one. The caller seeds it, so runs can be
+repeated."""
 
 from typing import Protocol
 
 
 class Chance(Protocol):
     def random(self) -> float:
-        """0 <= x < 1."""
+        """Returns 0 <= x < 1."""
         ...
 
     def randrange(self, stop: int, /) -> int:
-        """0 <= x < stop."""
+        """Returns 0 <= x < stop."""
         ...

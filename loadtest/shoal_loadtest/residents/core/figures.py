@@ -1,4 +1,4 @@
-"""What a run measured: latencies as histograms, and points over time for the plots. Pure."""
+"""Keeps what a run measured: latencies as histograms, and points over time for the plots. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOG_STEP = log(HISTOGRAM_STEP)
 
 
 class Histogram:
-    """Latencies in ms, in classes that grow by HISTOGRAM_STEP."""
+    """Counts latencies in ms, in classes that grow by HISTOGRAM_STEP."""
 
     def __init__(self) -> None:
         self._counts = array("Q", bytes(8 * HISTOGRAM_CLASSES))
@@ -29,7 +29,7 @@ class Histogram:
             self.longest_ms = max(self.longest_ms, value)
 
     def percentile_ms(self, percent: float) -> float:
-        """Upper end of the class of that rank; 0 of nothing."""
+        """Returns the upper end of the class of that rank; 0 if nothing was added."""
         left = self.count * percent / 100
         for index, count in enumerate(self._counts):
             left -= count
@@ -40,7 +40,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One moment of a plot: seconds since the measuring began."""
+    """One point of a plot. `at_s`: seconds since measuring began."""
 
     at_s: float
     value: float
@@ -48,7 +48,7 @@ class Point:
 
 @dataclass
 class Figures:
-    """Filled while measuring. `counts`: what happened since then, by name."""
+    """The figures of a run, filled while measuring. `counts`: what happened since then, by name."""
 
     latencies: dict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
     counts: Counter[str] = field(default_factory=Counter)
@@ -58,14 +58,14 @@ class Figures:
     _point_s: float = 0.0
 
     def measured(self, samples: Mapping[str, list[float]], counts: Mapping[str, int]) -> None:
-        """A generator's report since its last."""
+        """Adds what one generator reports since its last report."""
         for name, values_ms in samples.items():
             self.latencies[name].add(values_ms)
             self._second[name].add(values_ms)
         self.counts.update(counts)
 
     def point(self, at_s: float, values: Mapping[str, float]) -> None:
-        """One point in every line: `values` as they are, counts as rates, latencies as percentiles."""
+        """Adds one point to every line: `values` as they are, counts as rates, latencies as percentiles."""
         width_s = at_s - self._point_s
         if width_s <= 0:
             return
@@ -82,7 +82,7 @@ class Figures:
 
 
 def thinned(points: list[Point], points_max: int) -> list[Point]:
-    """At most so many: of neighbours the highest, so that peaks stay."""
+    """Returns at most `points_max` points: the highest of each group of neighbours, so that peaks stay."""
     if len(points) <= points_max:
         return points
     step = -(-len(points) // points_max)

@@ -1,4 +1,4 @@
-"""The service levels that decide a run. Pure: figures in, sentences out."""
+"""Computes the service levels that decide a run. Pure: figures in, sentences out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal_loadtest.residents.core.windows import DOUBLED, FAULT_KINDS
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One line of the verdict. `limit` is what `measured` may not pass: from above, or (`at_least`) from below."""
+    """One line of the verdict. `measured` may not exceed `limit`, or (`at_least`) may not be below it."""
 
     name: str
     measured: float
@@ -34,9 +34,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What the run was, at its end. `online_share`: mean of online residents by those wanted; `present_share`: by all.
+    """The facts of a run at its end. `online_share`: residents online, on average, of those wanted; `present_share`: of
+    all.
 
-    `moving_s`: seconds in which crowds came or went; `moved`: their binds and unbinds. `slack`: times the latencies.
+    `moving_s`: the seconds in which crowds came or went; `moved`: their binds and unbinds. `slack`: multiplies the
+    latency limits.
     """
 
     shape: str
@@ -52,7 +54,8 @@ class Ended:
 
 
 def levels(load: Load, figures: Figures, ended: Ended) -> list[Level]:
-    """All that must be kept. Repeats without a mark are no fault where a slice restarted: its marks begin anew."""
+    """Returns all levels that must be kept. Repeats without a mark are no fault where a slice restarted: its marks
+    begin anew."""
     found = [Level(f"messages {kind}", ended.faults.get(kind, 0), 0, "") for kind in FAULT_KINDS if kind != DOUBLED]
     doubled = 0 if ended.restarts else ended.faults.get(DOUBLED, 0)
     found += [Level(f"messages {DOUBLED}", doubled, 0, ""), Level("failed calls", ended.failures, 0, "")]
@@ -90,7 +93,7 @@ def _latency(figures: Figures, name: str, limit_ms: float, ended: Ended) -> Leve
 def _rate(
     figures: Figures, ended: Ended, name: str, counted: tuple[str, ...], per_s: float, cluster: float = 1.0
 ) -> Level:
-    """`cluster`: how many come at a time; what is counted scatters by that much more."""
+    """Returns the level of a rate. `cluster`: how many events come together; the count scatters more with it."""
     expected = max(1e-9, per_s * ended.seconds)
     scatter = limits.RATE_DEVIATIONS * sqrt(cluster / expected)
     share = min(limits.RATE_SHARE_MIN, 1 - scatter)

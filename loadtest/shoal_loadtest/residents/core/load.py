@@ -1,4 +1,4 @@
-"""The evaluation's load table times a scale factor, and what follows from it."""
+"""Computes the evaluation's load table times a scale factor, and the rates that follow from it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ class Load:
     group_churn_per_s: float
     messages_per_s: float
     pace: float = 1.0
-    """Everything happens so many times faster than in the evaluation, with sessions as much shorter."""
+    """Everything happens so many times faster than in the evaluation, with sessions shorter by the same factor."""
 
     @property
     def moves_per_s(self) -> float:
-        """Residents who leave one group and join another: what sessions do not explain of the membership churn."""
+        """The rate of residents that leave one group and join another: the membership churn that sessions do not
+        explain."""
         return max(0.0, self.membership_churn_per_s / 2 - self.pace * self.memberships / SESSION_S_MEAN)
 
 
 def load_at(scale: float, pace: float = 1.0) -> Load:
-    """`pace` is for short runs of small populations, in which hardly anything would happen."""
+    """Returns the load at a scale. `pace` is for short runs of small populations, in which hardly anything would
+    happen."""
     return Load(
         round(RESIDENTS * scale),
         round(GROUPS * scale),
@@ -48,7 +50,7 @@ def load_at(scale: float, pace: float = 1.0) -> Load:
 
 
 def part_of(load: Load, parts: int) -> Load:
-    """One of `parts` equal parts: groups do not span generators."""
+    """Returns one of `parts` equal parts: groups do not span generators."""
     return Load(
         load.residents // parts,
         load.groups // parts,

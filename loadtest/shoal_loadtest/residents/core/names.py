@@ -1,4 +1,5 @@
-"""Names of queues and keys: 36 characters that look like UUIDs and are scattered like them, and can be read back.
+"""Makes names of queues and keys: 36 characters that look like UUIDs and are scattered like them. They can be read
+back.
 
     queue  SSSSSSSS-SSSS-4SSS-8000-RRRRRRRRRRRR      S: resident number, scattered; R: the same, plain
     key    SSSSSSSS-GGGG-5SSS-8000-RRRRRRRRRRRR      G: generation; R: group number
@@ -24,10 +25,10 @@ def key_name(group: int, generation: int) -> bytes:
 
 
 def resident_of(queue: bytes) -> int:
-    """Of a name made by `queue_name`."""
+    """Returns the resident of a name made by `queue_name`."""
     return int(queue[24:], 16)
 
 
 def group_of(key: bytes) -> tuple[int, int]:
-    """(group, generation modulo GENERATIONS) of a name made by `key_name`."""
+    """Returns (group, generation modulo GENERATIONS) of a name made by `key_name`."""
     return int(key[24:], 16), int(key[9:13], 16)

@@ -1,4 +1,4 @@
-"""How many crowds are online, and how fast that changes: the shapes that Locust follows. Pure."""
+"""Computes how many crowds are online, and how fast that changes: the shapes that Locust follows. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from shoal_loadtest.residents.limits import CROWDS
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`crowds` online from `at_share` of the duration on; `per_s`: how many may come or go in a second."""
+    """One stage of a shape: `crowds` are online from `at_share` of the duration on. `per_s`: how many may come or go
+    per second."""
 
     at_share: float
     crowds: int
@@ -25,8 +26,8 @@ REGION_RESTART = (
     Stage(0.2, CROWDS * 6 // 10, ALL_AT_ONCE),
     Stage(0.4, CROWDS, ALL_AT_ONCE),
 )
-"""Steady: everyone, all the time. Login rush: half of all, then the other half within ten seconds at best. Region
-restart: two of five leave at once, and return at once a while later."""
+"""Steady: all crowds, all the time. Login rush: half of them, then the other half within ten seconds at best. Region
+restart: two fifths leave at once, and return at once a while later."""
 
 SHAPES: dict[str, tuple[Stage, ...]] = {
     "steady": STEADY,
@@ -36,7 +37,7 @@ SHAPES: dict[str, tuple[Stage, ...]] = {
 
 
 def stage_at(shape: str, elapsed_s: float, duration_s: float) -> Stage | None:
-    """The stage `elapsed_s` after the warm-up; None when the time is over."""
+    """Returns the stage `elapsed_s` after the warm-up; None when the time is over."""
     if elapsed_s >= duration_s:
         return None
     started = [stage for stage in SHAPES[shape] if stage.at_share * duration_s <= elapsed_s]

@@ -1,4 +1,4 @@
-"""How many places each group has: quantiles of a lognormal cut off at the evaluation's largest group."""
+"""Computes how many places each group has: quantiles of a lognormal, cut off at the evaluation's largest group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from shoal_loadtest.residents.limits import (
 
 
 def first_places(groups: int) -> array[int]:
-    """Group g has the places from item g to item g + 1; groups in order of size. `groups` + 1 items."""
+    """Returns the first place of each group: group g has the places from item g to before item g + 1. Groups are in
+    order of size. There are `groups` + 1 items."""
     sizes = NormalDist(GROUP_SIZE_LOG_MEAN, GROUP_SIZE_LOG_DEVIATION)
     lowest, highest = sizes.cdf(log(0.5)), sizes.cdf(log(GROUP_SIZE_MAX + 0.5))
     firsts = array("I", [0])

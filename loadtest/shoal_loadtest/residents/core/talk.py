@@ -1,8 +1,8 @@
-"""The checker's second half: what was said, and whether it is what is heard. Pure.
+"""The checker's second half: compares the messages that were sent with those that arrive. Pure.
 
-Every message carries sender, key, number and time. What has a receipt, or was heard once, is remembered by (key,
-offset) until it is audited: then every member whose window holds the offset must have it. Until then the offset must
-always be the same message. That is a bounded time, so memory is bounded by the message rate.
+Every message carries sender, key, number and time. A message that has a receipt, or arrived once, is remembered by
+(key, offset) until it is audited: then every member whose window holds the offset must have it. Until then, the offset
+must always be the same message. That time is bounded, so the message rate bounds the memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER = (1 << 48) - 1
 
 
 class Said(NamedTuple):
-    """A message's own words. `sender`, `group`, `generation`: numbers of names; `number`: by group, 1, 2, 3 ..."""
+    """A message's own data. `sender`, `group`, `generation`: numbers of names; `number`: by group, 1, 2, 3 ..."""
 
     sender: int
     group: int
@@ -39,13 +39,14 @@ class Heard(NamedTuple):
 
 
 def body_of(said: Said) -> bytes:
-    """BODY_BYTES, little-endian: magic u64 | sender u64 | group u32 | number u48, generation u16 | due f64 | zeros."""
+    """Returns BODY_BYTES bytes, little-endian: magic u64 | sender u64 | group u32 | number u48, generation u16 | due
+    f64 | zeros."""
     head = _BODY.pack(_MAGIC, said.sender, said.group, said.generation << 48 | said.number, said.due_s)
     return head + bytes(BODY_BYTES - len(head))
 
 
 def read_body(body: bytes) -> Said | None:
-    """None for what is none of these."""
+    """Returns the data of a body; None if the body is not one of a test message."""
     if len(body) != BODY_BYTES:
         return None
     magic, sender, group, mixed, due_s = _BODY.unpack_from(body)
@@ -55,12 +56,12 @@ def read_body(body: bytes) -> Said | None:
 
 
 class Talk:
-    """What was said lately. Numbers grow by group, over all its generations."""
+    """Keeps recent messages. Numbers grow by group, over all its generations."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._numbers: dict[int, int] = {}
-        """By group in which anything was said: the last number."""
+        """The last number, by group with any message."""
         self._words: dict[tuple[bytes, int], tuple[int, int]] = {}
         """(key, offset) -> (sender, number), as long as it is in `_lately`."""
         self._lately: deque[Heard] = deque()
@@ -73,7 +74,8 @@ class Talk:
         return number
 
     def noted(self, key: bytes, offset: int, said: Said, now_s: float) -> None:
-        """A receipt says, or a delivery shows, that this message has this offset."""
+        """Notes that this message has this offset, as a receipt says or a delivery shows. Adds a fault if the offset
+        had another message before."""
         known = self._words.get((key, offset))
         if known is None:
             self._words[key, offset] = (said.sender, said.number)
@@ -83,7 +85,7 @@ class Talk:
             self._faults.add(CHANGED, f"key {key.decode()}", f"{what}; it was {known[1]} of {known[0]}")
 
     def audits(self, before_s: float) -> Iterator[Heard]:
-        """What was noted before then, oldest first; it is forgotten."""
+        """Yields the messages that were noted before then, oldest first, and forgets them."""
         while self._lately and self._lately[0].at_s < before_s:
             heard = self._lately.popleft()
             del self._words[heard.key, heard.offset]

@@ -1,10 +1,10 @@
-"""The town: who sits where, in which groups. Seats are online residents; places are memberships.
+"""The town: which resident has which seat, and is in which groups. Seats are online residents; places are memberships.
 
-Every seat has its own number of places to take; every place belongs to one group for good. So sizes of groups and
-memberships per resident stay what they are, however often residents come and go. A resident who logs in takes a seat
+Every seat has its own number of places to take; every place belongs to one group for good. So the sizes of groups and
+the memberships per resident stay the same, however often residents come and go. A resident that logs in takes a seat
 and free places; logging out gives both back, and another resident comes later.
 
-Belongs here: who may be where, names, what is counted as churn. Does not: what a broker knows of it, time.
+Belongs here: seats, places, names, the counts of churn. Not here: what a broker knows of it, time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOBODY = -1
 
 
 class Town:
-    """One generator's part of the population. `part` of `parts` keeps names apart from other generators'."""
+    """One generator's part of the population. `part` of `parts` keeps its names apart from other generators'."""
 
     def __init__(self, load: Load, chance: Chance, part: int = 0, parts: int = 1) -> None:
         self.seats = load.residents
@@ -42,34 +42,34 @@ class Town:
         self.groups = len(self._firsts) - 1
         self.places = self._firsts[-1]
         self._group = array("I")
-        """By place."""
+        """The group of each place."""
         for group, (first, end) in enumerate(itertools.pairwise(self._firsts)):
             self._group.extend([group] * (end - first))
         self.memberships = min(load.memberships, int(self.places * (1 - PLACES_FREE_SHARE)))
-        """When every seat is taken."""
+        """The number of memberships when every seat is taken."""
         self._generation = array("H", bytes(2 * self.groups))
         self._members = array("H", bytes(2 * self.groups))
-        """By group: its places that are taken."""
+        """The number of places taken in each group."""
         self._free = array("I", range(self.places))
         self._seat_of_place = array("i", [NOBODY]) * self.places
         self._places: list[array[int]] = [array("I") for _ in range(self.seats)]
-        """By seat: places taken. Empty where nobody sits."""
+        """The places taken by each seat; empty where the seat is free."""
         residents = max(self.seats + 2, int(self.seats * RESIDENTS_PER_SEAT))
         self._resident = array("i", [NOBODY]) * self.seats
         self._seat = array("i", [NOBODY]) * residents
         self._away = deque(range(residents))
-        """Who has been away longest comes next."""
+        """Residents that are away; the one longest away comes next."""
         self.churn: Counter[str] = Counter()
-        """`founded` and `ended`: groups that gained a first, lost a last member."""
+        """`founded` and `ended`: groups that gained a first member, and groups that lost their last one."""
 
-    # Who and where
+    # Residents and their places
 
     def resident(self, seat: int) -> int:
-        """NOBODY where it is free."""
+        """Returns the resident of a seat; NOBODY where it is free."""
         return self._resident[seat]
 
     def seat_of(self, resident: int) -> int:
-        """NOBODY for who is away. `resident`: the number in a queue's name."""
+        """Returns the seat of a resident; NOBODY if the resident is away. `resident`: the number in a queue's name."""
         number, part = divmod(resident, self._parts)
         return self._seat[number] if part == self._part and number < len(self._seat) else NOBODY
 
@@ -81,7 +81,7 @@ class Town:
         return self._places[seat]
 
     def place_in(self, seat: int, group: int) -> int:
-        """The seat's place in a group; NOBODY if it is no member."""
+        """Returns the seat's place in a group; NOBODY if it is no member."""
         first, end = self._firsts[group], self._firsts[group + 1]
         for place in self._places[seat]:
             if first <= place < end:
@@ -89,7 +89,7 @@ class Town:
         return NOBODY
 
     def members(self, group: int) -> list[tuple[int, int]]:
-        """(seat, place) of each."""
+        """Returns (seat, place) of each member."""
         places = range(self._firsts[group], self._firsts[group + 1])
         return [(seat, place) for place in places if (seat := self._seat_of_place[place]) != NOBODY]
 
@@ -97,7 +97,7 @@ class Town:
         return self._group[place]
 
     def group_numbered(self, number: int) -> int:
-        """The group of the number in a key's name; NOBODY if it is not this town's."""
+        """Returns the group of the number in a key's name; NOBODY if it is not this town's."""
         group, part = divmod(number, self._parts)
         return group if part == self._part and group < self.groups else NOBODY
 
@@ -111,7 +111,7 @@ class Town:
         return [self.key(self.group(place)) for place in places]
 
     def sizes(self) -> tuple[int, int, int, int]:
-        """(groups with a member, memberships, sum of squares, largest) now; may be called in another thread."""
+        """Returns (groups with a member, memberships, sum of squares, largest) now; may be called in another thread."""
         counts = Counter(self._members[:])
         del counts[0]
         memberships = sum(members * groups for members, groups in counts.items())
@@ -119,7 +119,7 @@ class Town:
         return counts.total(), memberships, squares, max(counts, default=0)
 
     def who(self, place: int) -> str:
-        """For people: the binding that a place is now."""
+        """Returns, for people, the binding that a place is now."""
         seat = self._seat_of_place[place]
         queue = self.queue(seat).decode() if seat != NOBODY else "nobody"
         return f"queue {queue}, key {self.key(self.group(place)).decode()}"
@@ -127,7 +127,7 @@ class Town:
     # Coming and going
 
     def sit(self, seat: int) -> Sequence[int]:
-        """The next resident takes the seat, and places in groups. Returns the places."""
+        """Gives the seat to the next resident, with places in groups. Returns the places."""
         assert self._resident[seat] == NOBODY
         resident = self._away.popleft()
         self._resident[seat] = resident
@@ -137,7 +137,7 @@ class Town:
         return self._places[seat]
 
     def join(self, seat: int) -> int:
-        """Takes a free place in a group that the seat is not in. NOBODY if none was found."""
+        """Takes a free place in a group that the seat is not in, and returns it. Returns NOBODY if none was found."""
         for _ in range(PLACE_PICKS_MAX if self._free else 0):
             index = self._chance.randrange(len(self._free))
             place = self._free[index]
@@ -150,7 +150,7 @@ class Town:
         return NOBODY
 
     def pick_to_leave(self, seat: int) -> int:
-        """A place that its resident leaves in mid-session; NOBODY if there is none."""
+        """Returns a place that the seat's resident leaves in mid-session; NOBODY if there is none."""
         places = self._places[seat]
         if not places:
             return NOBODY
@@ -167,7 +167,7 @@ class Town:
         self._give(place)
 
     def stand_up(self, seat: int) -> None:
-        """The resident goes, with all places."""
+        """Frees the seat: its resident goes and gives all places back."""
         resident = self._resident[seat]
         assert resident != NOBODY
         for place in self._places[seat]:
@@ -178,7 +178,8 @@ class Town:
         self._away.append(resident)
 
     def _places_wanted(self, seat: int) -> int:
-        """The mean, and by turns as many more as the other of two has less: in all exactly `memberships`."""
+        """Returns the places that a seat wants. One of two neighbouring seats gets as many more than the mean as the
+        other gets less: in all exactly `memberships`."""
         mean = (seat + 1) * self.memberships // self.seats - seat * self.memberships // self.seats
         if seat | 1 >= self.seats:
             return mean

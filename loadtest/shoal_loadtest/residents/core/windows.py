@@ -1,12 +1,12 @@
-"""The checker's first half: which offsets each binding must be given. Pure.
+"""The checker's first half: decides which offsets each binding must be given. Pure.
 
-A bind says the offset from which messages will be seen, an unbind the first that will not. Offsets of a key are
-consecutive. So between them every offset must come, once, in order, and nothing else. Arrays by place (town.py): 16
-bytes a binding, whatever happens.
+A bind returns the offset from which messages will be seen, an unbind the first that will not. Offsets of a key are
+consecutive. So every offset between the two must come, once, in order, and nothing else. Arrays by place (town.py) take
+16 bytes per binding, whatever happens.
 
     closed --open--> opening --opened(start)--> watching --close(end)--> closing --> done --forget--> closed
 
-What comes while the bind's answer is under way is kept and looked at when the start is known.
+Deliveries that come before the bind's answer are kept, and looked at when the start is known.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MISORDERED: Final = "misordered"
 OUTSIDE: Final = "outside"
 CHANGED: Final = "changed"
 FAULT_KINDS: Final = (LOST, DOUBLED, MISORDERED, OUTSIDE, CHANGED)
-"""`outside`: a message from before a bind, from after an unbind, or for no member. `changed`: another message than the
-one that has this offset."""
+"""`outside`: a message from before a bind, from after an unbind, or for a queue that is no member. `changed`: another
+message than the one that has this offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One case. `where`: queue and key."""
+    """One fault. `where`: queue and key."""
 
     kind: str
     where: str
@@ -42,7 +42,7 @@ class Fault:
 
 
 class Faults:
-    """All are counted, the first told."""
+    """Counts all faults, and keeps the first."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -55,26 +55,26 @@ class Faults:
 
 
 class Windows:
-    """`who(place)` names a place's queue and key."""
+    """Checks the offsets of each binding. `who(place)` names a place's queue and key."""
 
     def __init__(self, places: int, faults: Faults, who: Callable[[int], str]) -> None:
         self._start = array("Q", bytes(8 * places))
         self._next = array("Q", bytes(8 * places))
-        """By place: the offset that must come next; 0: no window, or its start is not known yet."""
+        """The offset that must come next, by place; 0: no window, or its start is not known yet."""
         self._end: dict[int, int] = {}
         self._early: dict[int, list[tuple[int, int, int]]] = {}
         self._missing: dict[int, set[int]] = {}
-        """Offsets that were passed over, by place: they may come late (misordered) or never (lost)."""
+        """The offsets that were passed over, by place: they may come late (misordered) or never (lost)."""
         self._missing_count = 0
         self._faults = faults
         self._who = who
         self.redelivered = 0
-        """Repeats that the broker marked as such."""
+        """The repeats that the broker marked as such."""
         self.seen = 0
-        """Messages, once for each binding."""
+        """The messages seen, counted once for each binding."""
 
     def open(self, place: int) -> None:
-        """A bind is about to be sent."""
+        """Opens a window: a bind is about to be sent."""
         self._early[place] = []
 
     def opened(self, place: int, start: int) -> None:
@@ -83,17 +83,18 @@ class Windows:
             self.saw(place, first, end, redelivered)
 
     def close(self, place: int, end: int) -> None:
-        """Unbound: nothing from `end` on may come."""
+        """Closes a window: the queue is unbound, and nothing from `end` on may come."""
         self._end[place] = end
         if self._next[place] > end:
             self._faults.add(OUTSIDE, self._who(place), f"offset {end} came, the first after the unbind")
 
     def done(self, place: int) -> bool:
-        """All before its end has come."""
+        """Returns whether all messages before the window's end have come."""
         return self._next[place] >= self._end.get(place, 0) and place not in self._missing
 
     def forget(self, place: int) -> None:
-        """The binding is over. Lost is what is missing before its end or, without one, what was passed over."""
+        """Forgets a binding that is over. What is missing before its end counts as lost; without an end, what was
+        passed over."""
         end = self._end.pop(place, self._next[place])
         if self._next[place]:
             self.miss(place, end)
@@ -102,16 +103,16 @@ class Windows:
         self._missing_count -= len(self._missing.pop(place, ()))
 
     def start(self, place: int) -> int:
-        """The offset it is bound from; 0: not known, or no window."""
+        """Returns the offset from which the place is bound; 0: not known, or no window."""
         return self._start[place]
 
     def finish(self) -> None:
-        """Nothing more comes: what was passed over is lost."""
+        """Ends the check: nothing more comes, so what was passed over counts as lost."""
         for place in list(self._missing):
             self.miss(place, self._next[place])
 
     def watching(self, place: int, offset: int) -> bool:
-        """Whether this offset must come, or have come, at this place."""
+        """Returns whether this offset must come, or have come, at this place."""
         if not self._next[place] or offset < self._start[place]:
             return False
         end = self._end.get(place)
@@ -121,7 +122,7 @@ class Windows:
         return offset < self._next[place] and offset not in self._missing.get(place, ())
 
     def miss(self, place: int, end: int) -> None:
-        """Nothing below `end` comes any more: what has not come is lost, once."""
+        """Counts as lost, once, each offset below `end` that has not come: none of them comes any more."""
         if self._next[place] < end:
             lost = f"offsets {self._next[place]} to {end - 1} did not come"
             self._faults.add(LOST, self._who(place), lost, end - self._next[place])
@@ -136,7 +137,8 @@ class Windows:
             self._missing.pop(place, None)
 
     def saw(self, place: int, first: int, end: int, redelivered: int) -> None:
-        """Offsets first <= offset < end came for the place's queue. `redelivered`: the broker's mark of a repeat."""
+        """Notes that offsets first <= offset < end came for the place's queue. `redelivered`: the broker's mark of a
+        repeat."""
         expected = self._next[place]
         if first == expected and place not in self._end:
             self._next[place] = end
