@@ -7,11 +7,12 @@ Belongs here: what is the same for every kind of process. Does not: how one kind
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from typing import BinaryIO
 
+from shoal_contract.child_signals import send_signal
 from shoal_contract.errors import Unavailable
 from shoal_coordination import limits
 from shoal_coordination.end_with_parent import tied_command
@@ -55,8 +56,7 @@ class LocalChild(ABC):
         """Ends it cleanly; kills it if that takes longer than LOCAL_STOP_S."""
         if self._process is None or self._process.returncode is not None:
             return
-        with suppress(ProcessLookupError):
-            self._process.terminate()
+        send_signal(self._process, signal.SIGTERM)
         try:
             async with asyncio.timeout(limits.LOCAL_STOP_S):
                 await self._process.wait()
@@ -66,8 +66,7 @@ class LocalChild(ABC):
     async def kill(self) -> None:
         """Ends it as kill -9 does."""
         if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
+            send_signal(self._process, signal.SIGKILL)
             await self._process.wait()
 
     async def _spawn(

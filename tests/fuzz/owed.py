@@ -1,8 +1,8 @@
 """A model of what a slice keeps, as plain sets and dicts: which queues there are, what they are bound to and owed.
 
 Written from docs/concepts.md; it knows no row, cursor or id. It is told of each record when that is applied, with the
-answer that the slice gave, and says whether such an answer may be given. Where that page leaves a choice to the slice (when a
-key vanishes, when a log is trimmed) it takes the slice's word, within bounds.
+answer that the slice gave, and says whether such an answer may be given. Where that page leaves a choice to the slice
+(when a key vanishes, when a log is trimmed) it takes the slice's word, within bounds.
 
 Belongs here: what records do. Not here: what consumers hold (given.py).
 """

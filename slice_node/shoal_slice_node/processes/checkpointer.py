@@ -7,12 +7,14 @@ The process is started with exec, never by fork alone: a forked broker would sha
 from __future__ import annotations
 
 import asyncio
+import signal
 from asyncio.subprocess import Process
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from shoal_contract import errors
+from shoal_contract.child_signals import send_signal
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_slice_node.core.tables.delta_piece import Piece
 from shoal_slice_node.processes.checkpoint_frame import COMMIT, FAILED, encode_frame, read_frame
@@ -93,11 +95,7 @@ class Checkpointer:
 
     async def kill(self) -> None:
         """Kills the process at once. For a commit under way this is like a crash, which LMDB survives."""
-        if self._process.returncode is None:
-            try:
-                self._process.kill()
-            except ProcessLookupError:
-                pass
+        send_signal(self._process, signal.SIGKILL)
         await self.close()
 
     async def close(self) -> None:

@@ -6,9 +6,11 @@ Belongs here: the process and its socket. Not here: what it does (snapshot_proce
 from __future__ import annotations
 
 import asyncio
+import signal
 from asyncio.subprocess import Process
 from pathlib import Path
 
+from shoal_contract.child_signals import send_signal
 from shoal_contract.errors import Unavailable, from_wire_bytes
 from shoal_slice_node.processes.child import CHILD_SOCKET, start_child
 from shoal_slice_node.processes.child_frame import DATA, END, ERROR, encode_frame, read_frame
@@ -65,5 +67,5 @@ class Snapshot:
         try:
             await asyncio.wait_for(self._process.wait(), SNAPSHOT_END_S_MAX)
         except TimeoutError:
-            self._process.kill()
+            send_signal(self._process, signal.SIGKILL)
             await self._process.wait()
