@@ -136,7 +136,7 @@ class Connection:
                 if self._closed:
                     raise Unavailable("this etcd client is closed")
                 if self._current is not None and not self._current.connected:
-                    # gRPC would connect this channel again with its first certificates; a new one takes today's.
+                    # gRPC would connect this channel again with its first certificates; a new channel takes new ones.
                     await self.leave(self._current)
                 if self._current is None:
                     self._current = Endpoint(next(self._addresses), self._options, self._credentials.now())

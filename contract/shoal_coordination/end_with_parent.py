@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tied_command(*command: str) -> list[str]:
-    """Returns the command line by which this process starts `command` so that both end together."""
+    """Returns the command line with which this process must start `command` to make it end with this process."""
     return [sys.executable, "-P", "-m", __name__, str(os.getpid()), *command]
 
 
