@@ -354,7 +354,7 @@ class Broker:
     async def purge(self, queue: Name, *, deadline_s: float | None = None) -> int:
         """Drops a queue's backlog on all slices; the queue stays bound. Returns how many messages were dropped.
 
-        Messages that its consumers have unacked are dropped too: they are not given again, and their acks change
+        Messages that its consumers have unacked are forgotten too: they are not given again, and their acks change
         nothing. Messages on their way to a consumer, or published meanwhile, may still come. Raises NoSuchQueue; if a
         slice does not answer, an error that says how many messages were dropped on the others.
         """

@@ -35,7 +35,8 @@ _log = logging.getLogger("shoal")
 
 
 class Inbox:
-    """Use with `async with`, then `async for message in inbox` or `async for delivery in inbox.deliveries()`.
+    """Hands out the messages of its queues. Use with `async with`, then `async for message in inbox` or
+    `async for delivery in inbox.deliveries()`.
 
     Delivers at least once: messages not acked when the inbox closes are delivered again, here or elsewhere.
     """

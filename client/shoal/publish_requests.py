@@ -76,7 +76,7 @@ class PublishChunk(PublishRequest):
 
 
 class PublishSingles(PublishRequest):
-    """Single messages to one key, made one after the other while a frame gathers: one chunk, many waiters."""
+    """Single messages to one key, published one after the other while a frame gathers: one chunk, many waiters."""
 
     __slots__ = ("_bodies", "_body", "_header_fields", "_headers", "_message", "_serialized", "_waiters", "future")
 

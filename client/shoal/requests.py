@@ -36,7 +36,7 @@ class Request(ABC):
         self.operations = operations
         self.cost_bytes = wire_bytes + REQUEST_OVERHEAD_BYTES
         self.deadline = deadline
-        """Event loop time of the first waiter's deadline."""
+        """The event loop time of the first waiter's deadline."""
 
     @property
     @abstractmethod

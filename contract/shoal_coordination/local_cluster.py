@@ -37,7 +37,7 @@ def _say_nothing(name: str, line: str) -> None:
 
 
 class LocalCluster:
-    """Use as `async with LocalCluster(folder) as cluster`, or `start` and `stop`. Its children end with this process.
+    """Runs a cluster: `async with LocalCluster(folder) as cluster`, or `start` and `stop`. It ends with this process.
 
     `listen`, `http`: the redirector's addresses. `admin`: the HTTP gateway's address; if given, the gateway is started
     too. Port 0 takes a free one. `slices` None: as many as the folder remembers, or 3. `fresh`: wipe the folder first
@@ -139,7 +139,7 @@ class LocalCluster:
             raise
 
     async def stop(self) -> None:
-        """Ends the gateway, then redirector and nodes (nodes checkpoint), then etcd. Only this cluster's own."""
+        """Ends this cluster's gateway, then its redirector and nodes (nodes checkpoint), then its etcd."""
         await self._supervisor.stop([ADMIN], [REDIRECTOR, *self._record.slices], [ETCD])
         self._folder.close()
 

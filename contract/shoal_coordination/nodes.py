@@ -37,7 +37,7 @@ async def register_node(
     check_record_name(record.slice, "slice")
     lease = await grant_lease(client, ttl_s, on_loss)
     try:
-        # The record is now on the new lease, and no longer on an earlier incarnation's.
+        # This puts the record on the new lease, so that it no longer ends with an earlier incarnation's.
         incarnation = await client.put(key, encode_record(record), lease.id)
     except asyncio.CancelledError:
         await lease.revoke()  # The record may be there already.
