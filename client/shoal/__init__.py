@@ -1,4 +1,4 @@
-"""Shoal for applications: group chat, presence and notices for very many queues. See ../DESIGN.md.
+"""Connects applications to Shoal: group chat, presence and notices for very many queues. See ../DESIGN.md.
 
 async with shoal.connect("localhost:7400") as broker:
     await broker.declare("inbox-anna")

@@ -1,7 +1,7 @@
 """Gathers acks and sends them as ranges: one Ack for all consumers of a key that are done with the same offsets.
 
-A consumer is a handle (attached) or a queue's name (pulled). Bounded by what was delivered and not acked, so `ack`
-never waits. Not here: which messages were handed out and acked (repeats.py).
+A consumer is a handle (attached) or a queue's name (pulled). Messages that were delivered and not acked bound what is
+gathered, so `ack` never waits. Not here: which messages were handed out and acked (repeats.py).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Acked(NamedTuple):
 
 
 class AckGather:
-    """Ranges of acked offsets, merged where they touch. Pure."""
+    """Keeps ranges of acked offsets, merged where they touch. Pure."""
 
     def __init__(self) -> None:
         self._blocks: list[Acked] = []
         self._last_block: dict[bytes, int] = {}
-        """Key -> its last block in `_blocks`, for the next to be joined to."""
+        """Key -> index of its last block in `_blocks`, which the key's next range may join."""
         self._singles: dict[tuple[bytes, AckConsumer], tuple[int, int]] = {}
         """The newest range of each consumer that acks alone."""
 
@@ -65,7 +65,7 @@ class AckGather:
         self._singles[entry] = (low, end)
 
     def take(self) -> list[Acked]:
-        """Returns all of it, and is empty then."""
+        """Returns all ranges, and keeps none."""
         together: dict[tuple[bytes, int, int], list[AckConsumer]] = {}
         for (key, consumer), (low, high) in self._singles.items():
             together.setdefault((key, low, high), []).append(consumer)
@@ -74,14 +74,14 @@ class AckGather:
         return blocks
 
     def blocks(self) -> Iterator[Acked]:
-        """What it holds now."""
+        """Yields the ranges held now."""
         yield from self._blocks
         for (key, consumer), (low, high) in self._singles.items():
             yield Acked(key, low, high, (consumer,))
 
 
 def framed(blocks: Iterable[Acked]) -> Iterator[list[Acked]]:
-    """Yields a frame's worth at a time: at most ACK_HANDLES_MAX consumers and ACK_BYTES_MAX bytes."""
+    """Yields the blocks of one frame at a time: at most ACK_HANDLES_MAX consumers and ACK_BYTES_MAX bytes."""
     frame: list[Acked] = []
     handles = size_bytes = 0
     for block in blocks:
@@ -98,7 +98,7 @@ def framed(blocks: Iterable[Acked]) -> Iterator[list[Acked]]:
 
 
 def _parts(block: Acked) -> Iterator[Acked]:
-    """Cuts a block whose consumers are too many for one frame."""
+    """Yields the block, cut into several if it has too many consumers for one frame."""
     consumers = block.consumers
     if len(consumers) <= ACK_HANDLES_MAX and _size_bytes(block) <= ACK_BYTES_MAX:
         yield block
@@ -110,7 +110,7 @@ def _parts(block: Acked) -> Iterator[Acked]:
 
 
 def _size_bytes(block: Acked) -> int:
-    """Returns its size on the wire, at most."""
+    """Returns the largest size that the block can have on the wire, in bytes."""
     consumers = block.consumers
     if consumers and isinstance(consumers[0], int):
         return len(block.key) + 5 * len(consumers) + 40
@@ -139,9 +139,9 @@ def _without(blocks: Iterable[Acked], gone: set[AckConsumer]) -> list[Acked]:
 class AckSender:
     """Sends one session's acks after ACK_LINGER_S, a few frames at a time.
 
-    `on_answered`: the slice has these, durably. `on_error`: it refuses acks, and repeating them does not cure it. What
-    it refuses for want of room is sent again. `of_stream`: the acks name handles: what a lost stream leaves unanswered
-    is returned by `stream_ended`; else it is sent again on the next stream.
+    `on_answered`: called with acks that the slice has durably. `on_error`: called when the slice refuses acks and
+    repeating them would not help. Acks that it has no room for are sent again. `of_stream`: the acks name handles, and
+    `stream_ended` returns those that a lost stream left unanswered; otherwise these are sent again on the next stream.
     """
 
     def __init__(
@@ -157,20 +157,20 @@ class AckSender:
         self._of_stream = of_stream
         self._gather = AckGather()
         self._frames: list[list[Acked]] = []
-        """Taken from the gather and not sent yet, the next at the end."""
+        """Frames taken from the gather and not sent yet; the next to send is at the end."""
         self._in_flight: dict[int, list[Acked]] = {}
-        """Frames that were sent and not answered, by a number of their own; one that was refused and will be sent again
+        """Frames that were sent and not answered, by a number of their own. A refused frame that will be sent again
         is among them. At most ACK_FRAMES_MAX."""
         self._frames_sent = 0
         self._timer: asyncio.TimerHandle | None = None
         self._taken = 0
-        """How often the gather was taken; each time its frames have that number."""
+        """How often the gather was taken. The frames of each take have its number."""
         self._unanswered: Counter[int] = Counter()
-        """Frames by number; none is zero."""
+        """Number of a take -> how many of its frames are unanswered; never zero."""
         self._progress = asyncio.Event()
 
     def __bool__(self) -> bool:
-        """Some are not answered."""
+        """Returns whether some acks are not answered."""
         return bool(self._gather or self._frames or self._in_flight)
 
     def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer]) -> None:
@@ -179,14 +179,14 @@ class AckSender:
             self._timer = asyncio.get_running_loop().call_later(ACK_LINGER_S, self._send)
 
     def pending(self) -> Iterator[Acked]:
-        """Yields what is not answered yet."""
+        """Yields the acks that are not answered yet."""
         for frame in (*self._in_flight.values(), *self._frames):
             yield from frame
         yield from self._gather.blocks()
 
     async def flush(self) -> None:
-        """Until the slice has every ack given so far, or their stream is lost. It ends although more are given all the
-        time."""
+        """Waits until the slice has every ack given so far, or their stream is lost. Ends even if more acks keep
+        coming."""
         self._send()
         last = self._taken + bool(self._gather)
         while (self._taken < last and self._waiting) or any(number <= last for number in self._unanswered):
@@ -194,7 +194,7 @@ class AckSender:
             await self._progress.wait()
 
     async def sent(self) -> None:
-        """Until every ack given so far is on its way, so that frames sent from now on come behind it."""
+        """Waits until every ack given so far is on its way, so that frames sent from now on come after it."""
         self._send()
         last = self._taken + bool(self._gather)
         while (self._taken < last and self._waiting) or (self._taken == last and self._frames):
@@ -203,11 +203,11 @@ class AckSender:
 
     @property
     def _waiting(self) -> bool:
-        """Some are not sent yet."""
+        """Returns whether some acks are not sent yet."""
         return bool(self._frames or self._gather)
 
     def forget(self, consumers: Iterable[AckConsumer]) -> None:
-        """Leaves out what was not sent yet for these: their queue's life ended, and another one may have begun."""
+        """Drops the unsent acks of these consumers: their queue's life ended, and another one may have begun."""
         gone = set(consumers)
         frames = [_without(frame, gone) for frame in self._frames]
         self._frames = [frame for frame in frames if frame]
@@ -218,7 +218,7 @@ class AckSender:
         self._progress.set()
 
     def stream_ended(self) -> list[Acked]:
-        """The stream is lost. Returns what was not answered, and forgets it."""
+        """Ends a lost stream: returns the unanswered acks, and forgets them."""
         lost = [block for frame in (*self._in_flight.values(), *self._frames) for block in frame]
         lost += self._gather.take()
         self._in_flight.clear()
@@ -251,7 +251,7 @@ class AckSender:
     def _answered(self, frame: int, number: int, error: ShoalError | None) -> None:
         blocks = self._in_flight.get(frame)
         if blocks is None:
-            return  # Of a stream that is lost.
+            return  # The frame's stream is lost.
         if isinstance(error, ResourceExhausted):
             asyncio.get_running_loop().call_later(ACK_AGAIN_S, self._again, frame, number)
             return
@@ -271,7 +271,7 @@ class AckSender:
             del self._unanswered[number]
 
     def _again(self, frame: int, number: int) -> None:
-        """The slice had no room (a full disk): nothing of the frame was taken."""
+        """Sends a frame again: the slice had no room (a full disk) and took nothing of it."""
         blocks = self._in_flight.pop(frame, None)
         if blocks is not None:
             self._send_frame(blocks, number)

@@ -1,4 +1,4 @@
-"""`shoal.Admin`: the cluster as an operator sees it. It only asks; what changes something is a verb of the broker."""
+"""Shows the cluster to an operator: `shoal.Admin`. It only asks; calls that change something are on the broker."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ AskAdmin = Callable[["AdminServiceAsyncStub", float], Awaitable[Response]]
 
 
 class Admin:
-    """Over an open broker's connection: `admin = shoal.Admin(broker)`. Ends with it.
+    """Asks over an open broker's connection, and ends with it: `admin = shoal.Admin(broker)`.
 
     Every call waits for slices that are away until the broker's deadline (`deadline_s` of `connect`), then raises
-    Unavailable or DeadlineExceeded. Lists raise OutOfRange for a `limit` beyond 1 to 1,000, Malformed for an `after`
-    that is no page's `next`. Names that are not UTF-8 come as bytes.
+    Unavailable or DeadlineExceeded. Lists raise OutOfRange for a `limit` outside 1 to 1,000, and Malformed for an
+    `after` that is not the `next` of a page. Names that are not UTF-8 are returned as bytes.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -60,7 +60,7 @@ class Admin:
         self._calls = broker._calls
 
     async def cluster(self) -> ClusterInfo:
-        """The map and its slices, as a redirector has them now."""
+        """Returns the map and its slices, as a redirector has them now."""
 
         def stub(channel: grpc.aio.Channel) -> RedirectorServiceAsyncStub:
             return RedirectorServiceStub(channel)
@@ -74,18 +74,18 @@ class Admin:
         return ClusterInfo(found.map_version, found.age_ms, sum(owned.values()), slices)
 
     async def partitions(self) -> tuple[str, ...]:
-        """Of each partition, by its number, the slice that owns it. From the map that this connection watches."""
+        """Returns the slice that owns each partition, by partition number, from the map that this connection has."""
         owners = self._map.current.partition_map
         return tuple(owners.slices[index] for index in owners.owners)
 
     async def figures(self, slice_name: str) -> SliceFigures:
-        """What a slice holds and did, at most 0.2 s ago. Raises OutOfRange for a slice that there is not."""
+        """Returns what a slice holds and did, at most 0.2 s old. Raises OutOfRange for an unknown slice."""
         check_text("slice_name", slice_name)
         answer = await self._ask(slice_name, lambda stub, s: stub.Figures(wire.FiguresRequest(), timeout=s))
         return _figures(answer)
 
     async def queues(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
-        """Names of queues with this prefix, in order of their bytes, over all slices, each once."""
+        """Returns names of queues with this prefix, over all slices, each once, in order of their bytes."""
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListQueuesRequest(prefix=check_prefix(prefix), after=pages.decode_cursor(after), limit=limit)
         answers = await self._ask_all(lambda stub, s: stub.ListQueues(request, timeout=s))
@@ -94,7 +94,7 @@ class Admin:
         return Page(tuple(pages.readable(name) for name, _ in found), following)
 
     async def keys(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[KeyEntry]:
-        """Keys with this prefix, in order of their bytes, over all slices; each with how many queues are bound."""
+        """Returns keys with this prefix and their numbers of bound queues, over all slices, in order of their bytes."""
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListKeysRequest(prefix=check_prefix(prefix), after=pages.decode_cursor(after), limit=limit)
         answers = await self._ask_all(lambda stub, s: stub.ListKeys(request, timeout=s))
@@ -103,7 +103,7 @@ class Admin:
         return Page(tuple(KeyEntry(pages.readable(name), queues) for name, queues in found), following)
 
     async def members(self, key: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
-        """Names of the queues bound to a key, in the order in which they were first known to its slice."""
+        """Returns names of the queues bound to a key, in the order in which its slice first knew them."""
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListMembersRequest(
             key=encode_name(key, "key"), after=pages.decode_position(after, after), limit=limit
@@ -117,14 +117,14 @@ class Admin:
         return Page(tuple(map(pages.readable, answer.queues)), answer.next.hex())
 
     async def bindings(self, queue: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[BindingEntry]:
-        """A queue's keys with start, cursor, end and backlog, slice by slice; ended ones that have a backlog too. In no
-        order of names. Raises NoSuchQueue."""
+        """Returns a queue's keys with start, cursor, end and backlog, slice by slice, not ordered by name. Includes
+        ended bindings that have a backlog. Raises NoSuchQueue."""
         limit = PAGE_ITEMS.check(limit)
         name = encode_name(queue, "queue")
         slices = sorted(self._map.current.slices)
         index, position = pages.decode_slice_cursor(after, slices)
         found: list[BindingEntry] = []
-        parts = index  # Slices before the cursor's had theirs, or none.
+        parts = index  # Earlier pages have dealt with the slices before the cursor's.
         while index < len(slices) and len(found) < limit:
             request = wire.ListBindingsRequest(queue=name, after=position, limit=limit - len(found))
             answer = await self._list_part(slices[index], request)
@@ -141,13 +141,13 @@ class Admin:
         try:
             return await self._ask(slice_name, lambda stub, s: stub.ListBindings(request, timeout=s))
         except NoSuchQueue:
-            return None  # No part there.
+            return None  # The queue has no part there.
 
     async def _ask(self, slice_name: str, ask: AskAdmin[Response]) -> Response:
         return await self._calls.ask_slice(lambda: slice_name, over(_stub, ask), self._deadline(), admin=True)
 
     async def _ask_all(self, ask: AskAdmin[Response]) -> Sequence[Response]:
-        """Every slice at once. Raises what the first of them failed with."""
+        """Asks every slice at once. Raises the error of the first slice that fails."""
         return await asyncio.gather(*(self._ask(name, ask) for name in self._map.current.slices))
 
     def _deadline(self) -> float:
@@ -190,7 +190,7 @@ _PLAIN = (
 
 
 def _code_name(code: ErrorCode.ValueType) -> str:
-    """Returns NO_SUCH_QUEUE of ERROR_CODE_NO_SUCH_QUEUE; the number of a code that a newer slice has."""
+    """Returns NO_SUCH_QUEUE for ERROR_CODE_NO_SUCH_QUEUE; the number, for an unknown code of a newer slice."""
     return ErrorCode.Name(code).removeprefix("ERROR_CODE_") if code in ErrorCode.values() else str(int(code))
 
 

@@ -1,4 +1,4 @@
-"""Which queues of an inbox are attached at one slice: what was asked for, what was answered, which life each is of."""
+"""Keeps which queues of an inbox are attached at one slice: what was asked, what was answered, each queue's life."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class AttachFrame(Frame):
-    """Takes what still has to be attached when it is sent; the next stream begins with frames of its own."""
+    """Attaches the queues that are still to be attached when it is sent. Ends with its stream: the next one begins
+    with new frames."""
 
     __slots__ = ("_handles", "_owner", "cost_bytes")
 
@@ -38,10 +39,11 @@ class AttachFrame(Frame):
 
 
 class Attachments:
-    """`queues` is the inbox's own: handle -> queue. `send`: puts a frame on the stream that is open.
+    """Attaches an inbox's queues at one slice. `queues`: the inbox's own dictionary, handle -> queue.
 
-    `on_refused`: the slice refuses attaches, which repeating does not cure. `on_lives_ended`: these handles' queues
-    were dropped, and perhaps declared anew, since they were attached last.
+    `send`: puts a frame on the open stream. `on_refused`: called when the slice refuses attaches and repeating them
+    would not help. `on_lives_ended`: called with handles whose queues were dropped, and perhaps declared anew, since
+    they were last attached.
     """
 
     def __init__(
@@ -56,11 +58,11 @@ class Attachments:
         self.absent: set[int] = set()
         """Handles whose queue had no part here when attached."""
         self.unconfirmed: set[int] = set()
-        """Handles that were attached on an earlier stream, and not yet on this one: their life is not known."""
+        """Handles attached on an earlier stream and not yet on this one: the life of their queue is not known."""
         self.changed = asyncio.Event()
         """Set at each change; clear it before waiting."""
         self.answered_s = 0.0
-        """When the last attach was answered, event loop time."""
+        """The event loop time of the last answer to an attach."""
         self._slice_name = slice_name
         self._queues = queues
         self._window = window
@@ -73,17 +75,17 @@ class Attachments:
         self._unanswered: set[int] = set()
         """Handles not known to be attached on the current stream; holds all of `_unsent`."""
         self._no_room: dict[int, ShoalError] = {}
-        """Handles that the slice has no room for now; they are asked for again."""
+        """Handles that the slice has no room for now; their attach is sent again."""
         self._lives: dict[int, int] = {}
-        """Handle -> life of its queue's part here, as the last attach told it; 0: there was none, or it ended."""
+        """Handle -> life of its queue's part here, as the last attach told; 0: there was no part, or its life ended."""
 
     @property
     def complete(self) -> bool:
-        """Whether a stream is open and all is attached on it."""
+        """Returns whether a stream is open and all queues are attached on it."""
         return self._open and not self._unanswered
 
     def begin_stream(self) -> list[AttachFrame]:
-        """Returns what a new stream begins with: all queues of now."""
+        """Returns the frames that a new stream begins with. They attach all queues of the inbox."""
         self._open = True
         self._unsent = dict.fromkeys(self._queues)
         self._unanswered = set(self._queues)
@@ -97,15 +99,14 @@ class Attachments:
         self.changed.set()
 
     def attach(self, handles: Sequence[int]) -> None:
-        """Begins to attach; `wait` tells when it is done. Where no stream is open the next one begins with it."""
+        """Begins to attach; `wait` tells when it is done. If no stream is open, the next one begins with these."""
         self._unsent.update(dict.fromkeys(handles))
         self._unanswered.update(handles)
         for _ in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
             self._send(AttachFrame(self))
 
     async def wait(self, handles: Sequence[int], deadline: float) -> None:
-        """Until these are attached. Raises DeadlineExceeded, ResourceExhausted, what the slice refuses attaches
-        with."""
+        """Waits until these are attached. Raises DeadlineExceeded, ResourceExhausted, or the slice's refusal."""
         wanted = set(handles)
         try:
             async with asyncio.timeout_at(deadline):
@@ -117,7 +118,7 @@ class Attachments:
             raise deadline_exceeded(f"attach at slice {self._slice_name}") from None
 
     def leave(self, handles: Sequence[int]) -> list[DetachFrame]:
-        """Detaches. Returns the frames, sent, that the slice has to answer; none where no stream is open."""
+        """Detaches. Returns the frames sent, which the slice has to answer; none if no stream is open."""
         for handle in handles:
             self._unsent.pop(handle, None)
             self._no_room.pop(handle, None)
@@ -133,7 +134,7 @@ class Attachments:
         return frames
 
     def fill(self, attach: wire.Attach) -> list[int]:
-        """Writes what is to be attached next, up to a frame's worth. Returns its handles."""
+        """Writes the next handles to attach, at most as many as one frame may have. Returns them."""
         handles = list(self._unsent)[:ATTACH_QUEUES_MAX]
         for handle in handles:
             del self._unsent[handle]
@@ -146,13 +147,14 @@ class Attachments:
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
         self.absent.update(answer.absent)
-        if len(answer.lives) == len(handles):  # A slice of an older version tells none.
+        if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             self._learn(handles, answer.lives)
         self.answered_s = asyncio.get_running_loop().time()
         self.changed.set()
 
     def refused(self, handles: Sequence[int], error: ShoalError) -> None:
-        """Refused as a whole. Want of room: tried again. What is unknown ended with the stream, and the next has it."""
+        """Ends a frame that was refused as a whole. If the slice has no room, tries again later. If the outcome is
+        unknown, the stream is lost, and the next stream attaches these."""
         if isinstance(error, ResourceExhausted):
             if not self._no_room:
                 asyncio.get_running_loop().call_later(ATTACH_AGAIN_S, self._attach_again)
@@ -162,18 +164,19 @@ class Attachments:
             self._on_refused(error)
 
     def fail(self, error: ShoalError) -> None:
-        """Those that wait raise it."""
+        """Makes the calls that wait raise `error`."""
         self._failure = error
         self.changed.set()
 
     def lives_ended(self, handles: Iterable[int]) -> None:
-        """The slice says so: their queues' lives ended on this stream."""
+        """Records what the slice says: the lives of these handles' queues ended on this stream."""
         ended = [handle for handle in handles if handle in self._queues]
         self._lives.update(dict.fromkeys(ended, 0))
         self._on_lives_ended(ended)
 
     def _learn(self, handles: Sequence[int], lives: Iterable[int]) -> None:
-        """A handle whose queue has another life now, or may have had one meanwhile, has seen nothing of it."""
+        """Records the lives. Reports handles whose queue has another life now, or may have had one meanwhile: they
+        have seen nothing of it."""
         ended = []
         for handle, life in zip(handles, lives, strict=True):
             if handle in self._queues:

@@ -1,4 +1,4 @@
-"""Capped, jittered backoff between attempts. Pure."""
+"""Computes capped, jittered pauses between attempts. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from shoal.limits import BACKOFF_FIRST_S, BACKOFF_MAX_S
 
 
 class Backoff:
-    """Doubles from BACKOFF_FIRST_S to BACKOFF_MAX_S; each pause is 50-100% of that, so that clients spread out."""
+    """Doubles its base from BACKOFF_FIRST_S to BACKOFF_MAX_S. Each pause is 50-100% of it, so that clients spread
+    out."""
 
     __slots__ = ("_next_s",)
 
@@ -21,5 +22,5 @@ class Backoff:
         return pause
 
     def reset(self) -> None:
-        """The attempt worked."""
+        """Starts again from BACKOFF_FIRST_S: the attempt worked."""
         self._next_s = BACKOFF_FIRST_S

@@ -1,13 +1,13 @@
-"""Bind and unbind, atomically at each slice, and the parts of queues that a bind makes where there are none.
+"""Binds and unbinds, atomically at each slice, and makes the parts of queues that a bind needs.
 
-A bind at a slice that has no part of the queue is refused with NoSuchQueue; then the home is asked, the part declared
-with the home's options and incarnation, the bind repeated. Queues known lately save that: the declare goes ahead in the
-bind's own frame.
+A bind at a slice that has no part of the queue is refused with NoSuchQueue. Then the home is asked, the part is
+declared with the home's options and incarnation, and the bind is repeated. For queues known lately this is not needed:
+the declare goes ahead in the bind's own frame.
 
-Either way the queue may have been dropped meanwhile: the drop may have passed this slice before the part was made. So
-after a part was made the home is asked, once for all parts of the call, whether the queue still exists in that life. A
-drop that comes later finds the part. If not, the part is dropped again, by its incarnation, so that a newer life is
-never harmed; and the call fails with NoSuchQueue, or begins anew with the new life.
+In both cases the queue may have been dropped meanwhile: the drop may have passed this slice before the part was made.
+So after a part was made, the home is asked, once for all parts of the call, whether the queue still exists in that
+life. If it does, a drop that comes later finds the part. If it does not, the part is dropped again, by its incarnation,
+so that a newer life is never harmed. Then the call fails with NoSuchQueue, or begins anew with the new life.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ ChangeGroups = Callable[[bytes, dict[str, list[bytes]], MakeRequest, float], Awa
 
 
 class BindingCalls:
-    """`deadline`: event loop time. All raise DeadlineExceeded (outcome unknown) besides what is named."""
+    """Binds and unbinds queues. `deadline`: event loop time.
+
+    All calls raise DeadlineExceeded (outcome unknown) besides the errors that they name.
+    """
 
     def __init__(self, routing: Routing, homes: Homes, known: KnownQueues) -> None:
         self._routing = routing
@@ -46,13 +49,15 @@ class BindingCalls:
     def unbind(
         self, queue: bytes, keys: Sequence[bytes], make: MakeRequest, deadline: float
     ) -> Coroutine[Any, Any, dict[bytes, int]]:
-        """Returns key -> offset. Where there is no part of the queue nothing is bound. Raises NoSuchQueue, TooLarge."""
+        """Returns key -> offset; 0 at a slice without a part of the queue, where nothing is bound. Raises NoSuchQueue,
+        TooLarge."""
         return self._change(self._unbind_groups, queue, keys, make, deadline)
 
     async def _change(
         self, change: ChangeGroups, queue: bytes, keys: Sequence[bytes], make: MakeRequest, deadline: float
     ) -> dict[bytes, int]:
-        """Groups keys by slice; what a slice does not own any more, or is to be done again, is grouped anew."""
+        """Changes the keys, grouped by slice. Keys that a slice no longer owns, or that must be done again, are grouped
+        anew."""
         offsets: dict[bytes, int] = {}
         backoff = Backoff()
         left = list(keys)
@@ -89,7 +94,7 @@ class BindingCalls:
     async def _bind_groups(
         self, queue: bytes, groups: dict[str, list[bytes]], make: MakeRequest, deadline: float
     ) -> dict[str, Any]:
-        """Returns what each slice answers: offsets, an error, or AGAIN."""
+        """Returns each slice's answer: offsets, an error, or AGAIN."""
         made: dict[str, Life] = {}
         unknown = [name for name in groups if not self._known.has_part(queue, name)]
         if unknown:
@@ -124,7 +129,7 @@ class BindingCalls:
         made: dict[str, Life],
         deadline: float,
     ) -> dict[str, Any]:
-        """Binds; where a part may be missing it is declared ahead, if the queue's life is known."""
+        """Binds. Where a part may be missing, declares it first if the queue's life is known."""
         home = self._homes.home_of(queue)
         life = self._known.life_of(queue, asyncio.get_running_loop().time())
         parts = [name for name in unknown if name != home] if life else []
@@ -140,7 +145,7 @@ class BindingCalls:
         made: dict[str, Life],
         deadline: float,
     ) -> dict[str, Any]:
-        """Binds, and declares the part first at the slices in `parts`; those that took it are put into `made`."""
+        """Binds, and declares the part first at the slices in `parts`. Puts the slices that took it into `made`."""
         declares = [
             (name, DeclareRequest(queue, life.expires_after_s, life.incarnation, deadline)) for name in parts if life
         ]
@@ -150,12 +155,12 @@ class BindingCalls:
             if life is not None and not isinstance(answer, ShoalError):
                 made[name] = life
             elif isinstance(answer, NoSuchQueue | Conflict):
-                self._known.forget(queue)  # What is known of it is of a life that is over.
+                self._known.forget(queue)  # The life that was known is over.
         return dict(zip(groups, answers[len(declares) :], strict=True))
 
     async def _still_lives(self, queue: bytes, made: dict[str, Life], deadline: float) -> bool:
-        """Asks the home, now that the parts are there. Raises NoSuchQueue. False: it is another life, and the parts are
-        gone; what is known is the new one."""
+        """Asks the home, now that the parts are made, whether the queue still has their life. Returns False if it has
+        another life: then the parts of the old one are dropped, and the new one is known. Raises NoSuchQueue."""
         home = self._homes.home_of(queue)
         life = await self._homes.life_of(queue, deadline)
         ended = {
@@ -166,7 +171,7 @@ class BindingCalls:
         if not ended:
             return True
         self._known.forget(queue)
-        # A part whose life is not known cannot be told from a newer one: it is left for the next drop.
+        # A part whose life is not known may be of a newer life: it is left for the next drop.
         drops = [
             (name, DropRequest(queue, part.incarnation, deadline)) for name, part in ended.items() if part.incarnation
         ]
@@ -181,7 +186,7 @@ class BindingCalls:
         return dict(zip(groups, await self._routing.ask(asked), strict=True))
 
     async def _newer_map(self, version: int, errors: Sequence[ShoalError], backoff: Backoff, deadline: float) -> None:
-        """Until there may be a better map than `version`, which a slice refused; a bounded time."""
+        """Waits, for a bounded time, until there may be a better map than `version`, which a slice refused."""
         wait_s = min(backoff.pause_s(), remaining_s(deadline, errors[0].message))
         needed = max(version, *(error.map_version - 1 for error in errors))
         self._routing.map.suspect()
@@ -196,7 +201,7 @@ class BindingCalls:
 
 
 class _Again:
-    """The queue had another life than was known: the slice is asked once more."""
+    """Marks that the queue had another life than was known: the slice is asked once more."""
 
 
 AGAIN = _Again()

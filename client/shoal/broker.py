@@ -1,7 +1,7 @@
-"""The broker as an application sees it: every verb, its arguments checked; the work is done below.
+"""Offers every verb to applications, and checks the arguments; other modules do the work.
 
-All calls may be cancelled. What was not sent yet is then not sent; what was sent has an unknown outcome. A wrong
-argument is refused here, before anything is queued: it harms no other call. Bounds: `shoal_contract.arguments`.
+All calls may be cancelled. A request not sent yet is then not sent; one that was sent has an unknown outcome. A wrong
+argument is refused here, before anything is queued, so it harms no other call. Bounds: `shoal_contract.arguments`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Headers = Mapping[str, Body]
 
 
 def connect(*redirectors: str, deadline_s: float = DEADLINE_S) -> Broker:
-    """A connection to a cluster: `async with shoal.connect("host:port") as broker:`.
+    """Returns a connection to a cluster: `async with shoal.connect("host:port") as broker:`.
 
-    `redirectors`: one or several, each host:port, or a host alone for port 7400; any may fail. What is none raises
+    `redirectors`: one or several, each host:port, or a host alone for port 7400; any may fail. A wrong address raises
     Malformed. `deadline_s`: default for every call, seconds. Entering waits for the map and raises Unavailable if no
-    redirector answers in that time; the log `shoal` says meanwhile why not. Leaving waits briefly for answers
-    (CLOSE_S), then fails what is unanswered with Unavailable.
+    redirector answers in that time; meanwhile the log `shoal` says why. Leaving waits briefly for answers (CLOSE_S),
+    then fails unanswered calls with Unavailable.
     """
     if not redirectors:
         raise TypeError("connect needs at least one redirector, host:port")
@@ -65,11 +65,11 @@ def connect(*redirectors: str, deadline_s: float = DEADLINE_S) -> Broker:
 
 
 class Broker:
-    """Made by `connect`. For use in one event loop.
+    """A connection to a cluster, made by `connect`, for use in one event loop.
 
-    Besides what a call names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for what it was given
+    Besides the errors it names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for its arguments
     (before anything is sent), DeadlineExceeded and Unavailable (outcome unknown), ResourceExhausted (a slice asks to
-    slow down), Unauthenticated, PermissionDenied. `deadline_s`: seconds for this call, else the connection's default.
+    slow down), Unauthenticated, PermissionDenied. `deadline_s`: seconds for this call; None: the connection's default.
     """
 
     def __init__(self, redirectors: Sequence[str], deadline_s: float) -> None:
@@ -85,7 +85,7 @@ class Broker:
         self._homes = homes
         self._calls = SliceCalls(self._map)
         self._inboxes: WeakSet[Inbox] = WeakSet()
-        """Those that the application still holds: an inbox cannot outlive its connection."""
+        """Inboxes that the application still holds. They close with their connection."""
         self._entered = False
 
     async def __aenter__(self) -> Broker:
@@ -118,16 +118,16 @@ class Broker:
 
     @property
     def map_version(self) -> int:
-        """Of the map that this connection has now."""
+        """The version of the map that this connection has now."""
         return self._map.current.version
 
     async def declare(
         self, queues: Name | Iterable[Name], *, expires_after_s: int = 0, deadline_s: float | None = None
     ) -> None:
-        """Makes one or many queues exist. Repeating it changes nothing.
+        """Declares one or many queues. Repeating it changes nothing.
 
-        `expires_after_s`: 0 for durable queues. Another number is stored and compared, but not acted on yet: nothing is
-        dropped. Raises Conflict where a queue exists with other options (the other queues are declared).
+        `expires_after_s`: 0 for durable queues. Another number is stored and compared, but has no effect yet: no queue
+        is dropped. Raises Conflict where a queue exists with other options (the other queues are declared).
         """
         names = check_names("queue", queues)
         expires_after_s = arguments.EXPIRES_AFTER_S.check(expires_after_s)
@@ -146,10 +146,10 @@ class Broker:
     async def bind(
         self, queue: Name, keys: Name | Iterable[Name], *, start: Start = NOW, deadline_s: float | None = None
     ) -> int | dict[Name, int]:
-        """Binds a queue to one key or many. Returns the offset from which messages will be seen: one, or key -> offset.
+        """Binds a queue to keys. Returns the first offset that will be seen: one offset, or key -> offset for many.
 
         `start`: NOW, EARLIEST, Last(messages) or Offset(offset). A second bind changes nothing and returns the same.
-        Keys of one slice are bound all or none. Raises NoSuchQueue, OutOfRange, TooLarge (over 1,000 keys of a slice).
+        Keys of one slice are all bound or none. Raises NoSuchQueue, OutOfRange, TooLarge (over 1,000 keys of a slice).
         """
         name = encode_name(queue, "queue")
         encoded = check_names("key", keys)
@@ -176,7 +176,7 @@ class Broker:
     ) -> int | dict[Name, int]:
         """Ends bindings. Returns the first offset that will not be seen (0: was not bound): one, or key -> offset.
 
-        What was published while bound stays until consumed, unless `discard`. Keys of one slice: all or none.
+        Messages published while bound stay until consumed, unless `discard`. Keys of one slice are all unbound or none.
         Raises NoSuchQueue, TooLarge (over 1,000 keys of a slice).
         """
         name = encode_name(queue, "queue")
@@ -198,9 +198,9 @@ class Broker:
         mandatory: bool = False,
         deadline_s: float | None = None,
     ) -> Receipt:
-        """Publishes one message; durable when this returns. Repeats after a lost connection are stored once.
+        """Publishes one message, which is durable when this returns. Repeats after a lost connection are stored once.
 
-        `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable where no queue is bound.
+        `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable if no queue is bound.
         Raises TooLarge. Waits while too much is unanswered.
         """
         return await (await self.publish_soon(key, body, headers=headers, mandatory=mandatory, deadline_s=deadline_s))
@@ -214,7 +214,7 @@ class Broker:
         mandatory: bool = False,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
-        """As `publish`, but returns as soon as there is room for it, with the future of its receipt."""
+        """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
         name = encode_name(key, "key")
         request = publishing.single(key, name, body, headers, mandatory, self._deadline(deadline_s))
         await self._routing.publish(request)
@@ -229,7 +229,7 @@ class Broker:
         mandatory: bool = False,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
-        """As `publish_soon`, but raises ResourceExhausted where that would wait for room."""
+        """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
         name = encode_name(key, "key")
         request = publishing.single(key, name, body, headers, mandatory, self._deadline(deadline_s))
         self._routing.publish_nowait(request)
@@ -257,7 +257,7 @@ class Broker:
     async def send(
         self, queue: Name, body: Body, *, headers: Headers | None = None, deadline_s: float | None = None
     ) -> Receipt:
-        """Publishes to the queue's direct key, `@queue`. Raises Unroutable where there is no such queue."""
+        """Publishes to the queue's direct key, `@queue`. Raises Unroutable if there is no such queue."""
         key = direct_key(encode_name(queue, "queue"))
         request = publishing.single(queue, key, body, headers, True, self._deadline(deadline_s))
         await self._routing.publish(request)
@@ -273,12 +273,13 @@ class Broker:
         drop_repeats: bool = True,
         deadline_s: float | None = None,
     ) -> Inbox:
-        """An inbox of one or thousands of queues: `async with broker.consume(...) as inbox`. Entering attaches them.
+        """Returns an inbox of one or thousands of queues: `async with broker.consume(...) as inbox`.
 
-        `window_messages`, `window_bytes`: what each queue may have unacked on each slice; 0: the slice's default.
-        `buffer_bytes`: what the inbox holds unread. `drop_repeats`: leave out what this inbox already handed out.
-        `deadline_s`: default of the inbox's calls. Entering raises NoSuchQueue, DeadlineExceeded where a queue's home
-        does not answer; other slices that are away are attached when they are back.
+        `window_messages`, `window_bytes`: how much each queue may have unacked on each slice; 0: the slice's default.
+        `buffer_bytes`: how much the inbox holds unread. `drop_repeats`: leave out messages that this inbox handed out
+        before. `deadline_s`: default of the inbox's calls. Entering attaches the queues. It raises NoSuchQueue, and
+        DeadlineExceeded where a queue's home does not answer; at other slices that are away, queues are attached when
+        these are back.
         """
         window = wire.Attach(
             window_messages=arguments.WINDOW_MESSAGES.check(window_messages),
@@ -297,10 +298,11 @@ class Broker:
     ) -> list[Message]:
         """Takes up to `messages` messages now, fewer if there are fewer (or 2 MiB a slice). Raises NoSuchQueue.
 
-        They are this connection's until acked, it ends, or `lease_ms` milliseconds are over (0: no limit). What a pull
-        that was cancelled took, or one whose deadline passed, the next pull of the queue on this connection returns;
-        with a lease it is given again when that ends. Where a slice does not answer, what others have is returned; if
-        they have none, this waits for it and raises DeadlineExceeded.
+        They belong to this connection until they are acked, the connection ends, or `lease_ms` milliseconds are over
+        (0: no limit). If a pull is cancelled or its deadline passes, the next pull of the queue on this connection
+        returns the messages that it took; with a lease, they are given again when the lease ends. If a slice does not
+        answer, the messages of the others are returned; if they have none, this waits for it and raises
+        DeadlineExceeded.
         """
         wanted = Wanted(
             encode_name(queue, "queue"),
@@ -312,13 +314,13 @@ class Broker:
         return await self._pulling.pull(wanted)
 
     async def peek(self, queue: Name, messages: int, *, deadline_s: float | None = None) -> list[Message]:
-        """As `pull`, without taking them."""
+        """Returns messages as `pull` does, without taking them."""
         name = encode_name(queue, "queue")
         wanted = Wanted(name, arguments.PULL_MESSAGES.check(messages), 0, True, self._deadline(deadline_s))
         return await self._pulling.pull(wanted)
 
     async def ack(self, *messages: Message | Delivery) -> None:
-        """As each one's own `ack`. Gathered; `flush` waits until the slices have them."""
+        """Acks each message or delivery, as its own `ack` does. `flush` waits until the slices have the acks."""
         check_acked(messages)
         for message in messages:
             message.ack_nowait()
@@ -326,16 +328,16 @@ class Broker:
     async def describe(
         self, queue: Name, *, bindings: bool = False, deadline_s: float | None = None
     ) -> QueueDescription:
-        """A queue over all its slices; `exists` says whether there is one. `bindings`: list them too.
+        """Describes a queue over all its slices; `exists` says whether there is one. `bindings`: list them too.
 
-        The counts are exact: where a slice does not answer this raises DeadlineExceeded, which names it.
+        The counts are exact: if a slice does not answer, this raises DeadlineExceeded, which names the slice.
         """
         name = encode_name(queue, "queue")
         check_flag("bindings", bindings)
         return await self._queues.describe(queue, name, bindings, self._deadline(deadline_s))
 
     async def describe_key(self, key: Name, *, deadline_s: float | None = None) -> KeyDescription:
-        """A key at its slice; `exists` is False for one that keeps nothing."""
+        """Describes a key at its slice; `exists` is False for a key that keeps nothing."""
         question = wire.Describe(keys=[encode_name(key, "key")])
         session = self._routing.session_of(question.keys[0])
         answer = await session.ask(question, self._deadline(deadline_s))
@@ -344,25 +346,23 @@ class Broker:
     async def drop(self, queue: Name, *, deadline_s: float | None = None) -> None:
         """Ends a queue with its bindings and backlog, on all slices. Raises NoSuchQueue.
 
-        Once its home has dropped it the queue is gone. Where another slice does not answer this raises
-        DeadlineExceeded, which names it; `shoal sweep`, the admin gateway, or dropping the queue again end what is left
-        there.
+        The queue is gone once its home has dropped it. If another slice does not answer, this raises DeadlineExceeded,
+        which names the slice; `shoal sweep`, the admin gateway, or dropping the queue again removes what is left there.
         """
         await self._dropping.drop(encode_name(queue, "queue"), self._deadline(deadline_s))
 
     async def purge(self, queue: Name, *, deadline_s: float | None = None) -> int:
-        """Drops a queue's backlog on all slices; it stays bound. Returns how many messages that were.
+        """Drops a queue's backlog on all slices; the queue stays bound. Returns how many messages were dropped.
 
-        What its consumers have unacked is forgotten too: it is not given again, and its ack changes nothing. What is on
-        its way to one, or published meanwhile, may still come. Raises NoSuchQueue; where a slice does not answer an
-        error that says how many were dropped on the others.
+        Messages that its consumers have unacked are forgotten too: they are not given again, and their acks change
+        nothing. Messages on their way to a consumer, or published meanwhile, may still come. Raises NoSuchQueue; if a
+        slice does not answer, an error that says how many messages were dropped on the others.
         """
         return await self._queues.purge(encode_name(queue, "queue"), self._deadline(deadline_s))
 
     async def flush(self, *, deadline_s: float | None = None) -> None:
-        """Until everything under way is answered, acks of pulled messages included; those of inboxes have their own.
-
-        Raises DeadlineExceeded; what a slice refused an ack with.
+        """Waits until everything under way is answered, acks of pulled messages included. Inboxes have their own
+        `flush`. Raises DeadlineExceeded, or the error with which a slice refused an ack.
         """
         await self._flush(self._deadline(deadline_s))
 

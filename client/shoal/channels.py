@@ -1,4 +1,4 @@
-"""How this library opens gRPC channels: one each for every stream, so that a slow one never holds up another."""
+"""Opens gRPC channels: one for every stream, so that a slow stream never holds up another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS: Final[list[tuple[str, int]]] = [
     ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),
     ("grpc.http2.max_pings_without_data", 0),
-    # Its own connection: channels of one process would share one otherwise, with its backoff and its flow control.
+    # Its own connection: otherwise channels of one process would share one, with its backoff and its flow control.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_reconnect_backoff_ms", int(BACKOFF_MAX_S * 1000)),
     ("grpc.enable_retries", 0),
@@ -23,5 +23,5 @@ OPTIONS: Final[list[tuple[str, int]]] = [
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel to host:port. Close it with `async with`."""
+    """Opens a channel to host:port. Close it with `async with`."""
     return grpc.aio.insecure_channel(address, options=OPTIONS)

@@ -1,4 +1,4 @@
-"""The partition map together with the addresses of the slices' leaders: immutable, built from WatchMap responses."""
+"""Holds the partition map and the addresses of the slices' leaders: immutable, built from WatchMap responses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from shoal_contract.wire import redirector_pb2 as wire
 
 @dataclass(frozen=True, slots=True)
 class ClusterMap:
-    """`addresses[slice]` is host:port of its leader, "" while it has none. Holds every slice of `partition_map`.
-    `admin_addresses`: where its administration and bulk load listen, where that is a port of their own."""
+    """The partition map, with the addresses of all its slices. `addresses[slice]` is host:port of the slice's leader,
+    "" while it has none. `admin_addresses`: where its administration and bulk load listen, if on a port of their
+    own."""
 
     partition_map: PartitionMap
     addresses: dict[str, str]
@@ -33,12 +34,12 @@ class ClusterMap:
         return self.addresses.get(slice_name, "")
 
     def admin_address_of(self, slice_name: str) -> str:
-        """Returns host:port of AdminService and BulkService: the slice's own in clusters of older versions."""
+        """Returns host:port of AdminService and BulkService; in clusters of older versions, the slice's address."""
         return self.admin_addresses.get(slice_name) or self.address_of(slice_name)
 
 
 def first_map(response: wire.WatchMapResponse) -> ClusterMap:
-    """From the first response of a stream: the whole map. Raises Malformed."""
+    """Returns the whole map from the first response of a stream. Raises Malformed."""
     if response.partitions != len(response.owners):
         raise Malformed(f"map of {response.partitions} partitions has {len(response.owners)} owners")
     names = tuple(entry.slice for entry in response.slices)
@@ -47,7 +48,7 @@ def first_map(response: wire.WatchMapResponse) -> ClusterMap:
 
 
 def next_map(before: ClusterMap, response: wire.WatchMapResponse) -> ClusterMap:
-    """From a later response: what changed. Raises Malformed."""
+    """Returns the map with the changes of a later response. Raises Malformed."""
     if response.partitions:
         return first_map(response)
     if len(response.moved) != len(response.owners):
@@ -55,7 +56,7 @@ def next_map(before: ClusterMap, response: wire.WatchMapResponse) -> ClusterMap:
     names = tuple(entry.slice for entry in response.slices)
     position = {name: index for index, name in enumerate(names)}
     old = before.partition_map
-    # -1 is refused by PartitionMap: a slice may only leave the list once it owns nothing.
+    # PartitionMap refuses -1: a slice may only leave the list once it owns nothing.
     index_of = [position.get(name, -1) for name in old.slices]
     owners = list(old.owners) if names == old.slices else [index_of[owner] for owner in old.owners]
     for partition, owner in zip(response.moved, response.owners, strict=True):

@@ -1,7 +1,7 @@
-"""Deadlines of calls: one timer for a connection, which depends on no task of it.
+"""Keeps the deadlines of calls: one timer for each connection, which does not depend on the connection's tasks.
 
-Whatever holds waiters (a frame, publishes that wait for a map) is watched from the moment it has them until it has been
-answered or given up. So a deadline holds although the session that should have answered has died. Not here: what is
+Every object that holds waiters (a frame, publishes that wait for a map) is watched from its first waiter until it is
+answered or given up. So a deadline holds even if the session that should have answered has died. Not here: what is
 failed at its deadline (frames.py, gather.py, held.py).
 """
 
@@ -19,20 +19,20 @@ _log = logging.getLogger("shoal")
 
 
 class Waiters(Protocol):
-    """Holds waiters. `deadline`: event loop time of the first that has not been failed; infinity if there is none."""
+    """Holds waiters. `deadline`: event loop time of the earliest that has not failed; infinity if there is none."""
 
     deadline: float
 
     def expire(self, now: float, error: ShoalError) -> None:
-        """Fails those beyond their deadline."""
+        """Fails the waiters beyond their deadline."""
 
 
 class Deadlines:
-    """Looks at what it watches every EXPIRE_EVERY_S; bounded by the frames that may wait or be under way."""
+    """Checks the waiters it watches every EXPIRE_EVERY_S. Bounded by the frames that may wait or be under way."""
 
     def __init__(self) -> None:
         self._watched: dict[Waiters, str] = {}
-        """With what their error says."""
+        """Waiters -> the name of the call, for their error."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -43,11 +43,11 @@ class Deadlines:
             self._timer.cancel()
 
     def watch(self, waiters: Waiters, what: str) -> None:
-        """`what`: names the call for its error, as "request to slice s01"."""
+        """Begins to watch. `what`: names the call for its error, as "request to slice s01"."""
         self._watched[waiters] = what
 
     def forget(self, waiters: Waiters) -> None:
-        """They are answered, or given up. Unknown ones are left so."""
+        """Stops watching waiters that are answered or given up. Does nothing for unknown ones."""
         self._watched.pop(waiters, None)
 
     def _look(self) -> None:

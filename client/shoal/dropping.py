@@ -1,8 +1,8 @@
-"""Drop: at the home first, then everywhere else, in one life of the queue; and what earlier drops left behind.
+"""Drops a queue at its home first, then everywhere else, in one life; and drops what earlier drops left behind.
 
-Once the home has dropped it the queue is gone: no slice is given a new part of that life (binding_calls.py asks the
-home after it made one). A drop that ends between the home and the others leaves parts; they are found by `shoal sweep`,
-and by dropping the queue again.
+The queue is gone once its home has dropped it: no slice is given a new part of that life (binding_calls.py asks the
+home after it made one). A drop that stops between the home and the others leaves parts; `shoal sweep` finds them, and
+so does dropping the queue again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class Dropping:
-    """`deadline`: event loop time."""
+    """Drops queues. `deadline`: event loop time."""
 
     def __init__(self, routing: Routing, homes: Homes, known: KnownQueues) -> None:
         self._routing = routing
@@ -30,19 +30,19 @@ class Dropping:
         self._known = known
 
     async def drop(self, queue: bytes, deadline: float) -> None:
-        """Raises NoSuchQueue if there is no part; where a slice does not answer, an error that says what is left."""
+        """Raises NoSuchQueue if there is no part; if a slice does not answer, an error that says what is left."""
         home = self._homes.home_of(queue)
         others = [name for name in self._routing.map.current.slices if name != home]
         life = self._known.life_of(queue, asyncio.get_running_loop().time())
         self._known.forget(queue)
         if life is None or not life.incarnation or not await self._dropped_at(home, queue, life, deadline):
-            # Not known, or another life than was known.
+            # The life was not known, or the queue has another one now.
             life = await self._homes.life_of(queue, deadline)
             if life is None:
                 await self._drop_leftovers(queue, others, deadline)
                 return
             if not await self._dropped_at(home, queue, life, deadline):
-                raise no_such_queue(queue)  # By someone else, just now.
+                raise no_such_queue(queue)  # Another client dropped it just now.
         requests = [(name, DropRequest(queue, life.incarnation, deadline)) for name in others]
         _raise_what_is_left(queue, others, await self._routing.ask(requests))
 
@@ -55,8 +55,8 @@ class Dropping:
         return True
 
     async def _drop_leftovers(self, queue: bytes, others: Sequence[str], deadline: float) -> None:
-        """The home knows no such queue. The parts are looked at first and the home again after them, so that parts of a
-        newer life, which it knows by then, are left alone."""
+        """Drops the parts of a queue that its home does not know. Looks at the parts first and asks the home again
+        after that, so that parts of a newer life, which the home knows by then, are left alone."""
         found = await asyncio.gather(*(self._part_at(name, queue, deadline) for name in others))
         parts = {name: part for name, part in zip(others, found, strict=True) if isinstance(part, Life)}
         life = await self._homes.life_of(queue, deadline) if parts else None

@@ -1,4 +1,4 @@
-"""What `Admin` answers with: figures of slices, the cluster, pages of lists. Plain values."""
+"""Defines what `Admin` returns: figures of slices, the cluster, pages of lists. Plain values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Item]):
-    """A part of a list. It is as of several moments close together: what comes or goes meanwhile may be missing."""
+    """A part of a list, read at several moments close together: items that come or go meanwhile may be missing."""
 
     items: tuple[Item, ...]
     next: str
-    """The `after` of the following page; "" after the last. Fit for a URL as it is."""
+    """The `after` of the following page; "" on the last page. It may stand in a URL as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class SliceInfo:
     """host:port of its leader; "" while it has none."""
     epoch: int
     partitions: int
-    """How many it owns."""
+    """The number of partitions that the slice owns."""
     admin_address: str = ""
-    """host:port of its administration; "" while it has none, or where that is at `address`."""
+    """host:port of its administration; "" while it has none, or if it listens at `address`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ClusterInfo:
 
     map_version: int
     age_ms: int
-    """How long that redirector has not heard from etcd; 0 while connected."""
+    """How long that redirector has not heard from etcd, in milliseconds; 0 while connected."""
     partitions: int
     slices: tuple[SliceInfo, ...]
 
@@ -49,25 +49,25 @@ class JournalFigures:
     """The journal of a slice: LSNs, segments, bytes."""
 
     lsn: int
-    """Of the last durable record."""
+    """The LSN of the last durable record."""
     applied_lsn: int
     segments: int
     bytes: int
-    """Written; segments are allocated ahead."""
+    """The bytes written; segments are allocated ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFigures:
-    """The checkpoint of a slice, and what changed since."""
+    """The checkpoint of a slice, and the changes since then."""
 
     lsn: int
     age_s: float
     lag_records: int
-    """Records applied since: what a crash would replay."""
+    """The number of records applied since then, which would be replayed after a crash."""
     delta_rows: int
     """Rows in memory that no checkpoint has."""
     delta_bytes: int
-    """The memory they take, about."""
+    """The memory these rows take, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +81,27 @@ class MemoryShare:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """Memory of a slice node's processes."""
+    """The memory of a slice node's processes."""
 
     resident_bytes: int
-    """Of the broker process."""
+    """The memory of the broker process, in bytes."""
     checkpointer_resident_bytes: int
     shares: tuple[MemoryShare, ...] = ()
-    """Of the broker's budget, what may take how much."""
+    """The shares of the broker's memory budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Since the node began to serve; replay does not count."""
+    """Counts since the node began to serve, without replay."""
 
     declares: int
     binds: int
     """Keys bound, repeats included."""
     unbinds: int
     publishes: int
-    """Messages, each once."""
+    """Messages published, each counted once."""
     chunks: int
-    """What they came in."""
+    """Chunks that the published messages came in."""
     deliveries: int
     """Messages given, once for each queue."""
     acks: int
@@ -120,17 +120,17 @@ class SliceFigures:
     epoch: int
     map_version: int
     partitions: int
-    """Owned by the slice."""
+    """The number of partitions that the slice owns."""
     time_ms: int
     """The node's clock, milliseconds since 1970."""
     uptime_s: float
     queues: int
-    """With a part here: a queue bound on several slices counts on each."""
+    """Queues with a part here; a queue bound on several slices counts on each."""
     keys: int
     bindings: int
-    """Live ones; those of dropped queues count until they are reclaimed."""
+    """Live bindings; bindings of dropped queues count until they are reclaimed."""
     messages: int
-    """Kept in logs, each once however many queues still have to get it."""
+    """Messages kept in logs, each counted once, however many queues still have to get it."""
     body_bytes: int
     sessions: int
     attached_queues: int
@@ -139,24 +139,24 @@ class SliceFigures:
     checkpoint: CheckpointFigures
     memory: MemoryFigures
     disk_bytes: int
-    """The store, and the journal's segments as allocated."""
+    """The size of the store and of the journal's segments as allocated."""
     counters: Counters
     trouble: str = ""
-    """What keeps changes from being taken now, as a sentence; "": nothing."""
+    """Why the node takes no changes now, as a sentence; "" if it takes them."""
     version: str = ""
-    """Of the program that the node runs."""
+    """The version of the program that the node runs."""
     incarnation: str = ""
     """The life of the slice's data, as its record in etcd names it."""
     loop_longest_step_us: int = 0
-    """The longest that one step of work held the node's event loop, in the last minute."""
+    """The longest time that one step of work held the node's event loop in the last minute, in microseconds."""
     lease_remaining_ms: int = 0
-    """How long the node surely holds its lease; it answers nothing without one."""
+    """How long the node surely holds its lease, in milliseconds; without a lease it answers nothing."""
     disk_free_bytes: int = 0
-    """On the file system of journal and store."""
+    """The free bytes on the file system of journal and store."""
     silent_bindings: int = 0
-    """Bindings with backlog and a consumer with room that are neither served nor in line: 0, or a defect."""
+    """Bindings with backlog and a consumer with room that are neither served nor in line; above 0 is a defect."""
     refused: dict[str, int] = field(default_factory=dict)
-    """Answers that were errors, by code, as NO_SUCH_QUEUE."""
+    """Error code, as NO_SUCH_QUEUE -> number of answers with this error."""
     checkpointer_restarts: int = 0
     """How often the checkpointer died and was started again."""
 
@@ -167,12 +167,12 @@ class KeyEntry:
 
     key: Name
     queues: int
-    """How many are bound."""
+    """The number of queues bound to the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindingEntry:
-    """One key of a queue: `start` <= offsets < `end` (0: still bound) are for the queue; below `cursor` all is done."""
+    """One binding of a queue: `start` <= offsets < `end` (0: still bound) are for it; below `cursor` all is done."""
 
     key: Name
     slice: str
@@ -182,4 +182,4 @@ class BindingEntry:
     head: int
     """The next offset of the key."""
     messages: int
-    """Backlog."""
+    """The backlog of the binding."""

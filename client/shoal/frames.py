@@ -1,8 +1,8 @@
-"""Frames of a session other than changes: attach, detach, acks, pull, describe; and what every frame has.
+"""Defines frames of a session: what every frame has, and those that are not changes: detach, acks, pull, describe.
 
-A frame is numbered when it is sent and leaves when it is answered. After a lost stream a change is sent again with its
-number, which the slice knows; everything else belongs to the lost session and gets a new number, or has come to its
-end.
+A frame gets its number when it is sent, and is removed when it is answered. After a lost stream, a change is sent again
+with its number, which the slice knows. Every other frame belongs to the lost session: it gets a new number, or ends.
+Not here: attaches (attachments.py), changes (gather.py).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class Frame(ABC):
-    """`sequence` 0: not sent yet. `deadline`: event loop time of the first waiter's deadline."""
+    """One frame to a slice. `sequence` 0: not sent yet. `deadline`: event loop time of the first waiter's deadline."""
 
     __slots__ = ("deadline", "sequence")
     keeps_sequence: ClassVar[bool] = False
-    """Sent again as it was after a lost stream."""
+    """Whether the frame is sent again unchanged after a lost stream."""
     cost_bytes: int
 
     def __init__(self) -> None:
@@ -32,17 +32,18 @@ class Frame(ABC):
 
     @abstractmethod
     def fill(self, request: wire.SessionRequest) -> bool:
-        """Writes itself into a session request; False: it need not be sent any more."""
+        """Writes the frame into a session request. Returns False if it need not be sent any more."""
 
     @abstractmethod
     def answered(self, answer: wire.Answer) -> None: ...
 
     @abstractmethod
     def failed(self, error: ShoalError) -> None:
-        """Refused as a whole, or given up."""
+        """Fails the waiters: the frame was refused as a whole, or given up."""
 
     def stream_ended(self) -> bool:
-        """Its stream was lost before the answer, or before it was sent: whether the next stream must have it."""
+        """Is called when the stream is lost before the answer, or before the frame was sent. Returns whether the next
+        stream must have the frame."""
         return True
 
     def expire(self, now: float, error: ShoalError) -> None:  # noqa: B027 - some have no waiters
@@ -53,7 +54,7 @@ Question = wire.Detach | wire.Pull | wire.Describe
 
 
 class QuestionFrame(Frame):
-    """One detach, pull or describe, and its one waiter, which gets the answer. Takes `cost_bytes` of the room."""
+    """One detach, pull or describe, with one waiter for the answer. Takes `cost_bytes` of the room."""
 
     __slots__ = ("_question", "cost_bytes", "future")
 
@@ -88,7 +89,7 @@ class QuestionFrame(Frame):
 
 
 class PullFrame(QuestionFrame):
-    """A pull. What it took for a caller that has left goes to `on_late`, since the slice gives it to no other now."""
+    """A pull. If its caller has left, `on_late` gets the answer: the slice gives these messages to no other now."""
 
     __slots__ = ("_on_late",)
 
@@ -104,8 +105,8 @@ class PullFrame(QuestionFrame):
 
 
 class DetachFrame(QuestionFrame):
-    """What it asks for is also done by the end of the stream. It is sent although its caller has left: a handle that
-    stayed attached would hold messages for nothing. It takes no room: handles are bounded by what was attached."""
+    """A detach, which the end of the stream also does. It is sent even if its caller has left: a handle that stayed
+    attached would hold messages for nothing. It takes no room: handles are bounded by what was attached."""
 
     __slots__ = ()
 
@@ -124,14 +125,14 @@ class DetachFrame(QuestionFrame):
 
 
 def _retrieve(future: asyncio.Future[wire.Answer]) -> None:
-    """Its failure is no news where nothing waits for it."""
+    """Reads the future's error, so that asyncio does not report it where nothing waits for it."""
     if not future.cancelled():
         future.exception()
 
 
 class AcksFrame(Frame):
     """Acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles, which mean
-    nothing on the next stream; what becomes of them then is known to whoever made them (acks.py)."""
+    nothing on the next stream; their sender decides what to do with them then (acks.py)."""
 
     __slots__ = ("_acks", "_done", "_of_stream", "cost_bytes")
 

@@ -1,8 +1,9 @@
-"""Gathers requests to one slice into Change frames, and hands each its part of the answer. Pure: no awaits, no clock.
+"""Gathers requests to one slice into Change frames, and gives each its part of the answer. Pure: no awaits, no clock.
 
-Requests keep their order: equal ones in a row share a step, a different one begins the next. A request is written into
-its step when it is added, so one that cannot be written is refused there; what is sent later is bytes. A frame in
-gathering is full at GATHER_BYTES_MAX or GATHER_OPERATIONS_MAX; then the next begins. `Room` bounds how much may wait.
+Requests keep their order: requests of one kind in a row share a step, and one of another kind begins the next step. A
+request is written into its step when it is added, so one that cannot be written is refused there; what is sent later is
+bytes. A gathering frame is full at GATHER_BYTES_MAX or GATHER_OPERATIONS_MAX; then the next frame begins. `Room` bounds
+how much may wait.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ Rerouted = Callable[[PublishRequest, ShoalError], None]
 
 @dataclass(slots=True)
 class GatheredStep:
-    """One step of the change, with its requests in order of its columns."""
+    """One step of the change, with its requests in the order of its columns."""
 
     kind: StepKind
     requests: list[Request]
     step: wire.Step
-    """In the frame's change."""
+    """The step in the frame's change."""
     columns: Columns
 
 
@@ -55,7 +56,7 @@ class ChangeFrame(Frame):
         )
 
     def add(self, request: Request) -> None:
-        """Raises what protobuf raises for a request that cannot be written; the frame is then as it was."""
+        """Adds a request. Raises protobuf's error if it cannot be written; the frame is then as it was."""
         last = self.steps[-1] if self.steps else None
         try:
             if last is None or last.kind != request.kind:
@@ -76,7 +77,7 @@ class ChangeFrame(Frame):
             self.deadline = request.deadline
 
     def _write_again(self) -> None:
-        """Writes the change anew, of its requests: each was written before, so that it can be."""
+        """Writes the change anew from its requests. Each was written before, so it can be written again."""
         self._change = wire.Change()
         for gathered in self.steps:
             gathered.step = self._change.steps.add()
@@ -85,7 +86,7 @@ class ChangeFrame(Frame):
                 request.put(gathered.columns)
 
     def fill(self, request: wire.SessionRequest) -> bool:
-        """Writes itself into a session request; False if nothing waits for it any more and it was never sent."""
+        """Writes the frame into a session request. Returns False if nothing waits for it and it was never sent."""
         if self._payload is None:
             if not all(request.alive for gathered in self.steps for request in gathered.requests):
                 self._leave_out_the_dead()
@@ -102,7 +103,7 @@ class ChangeFrame(Frame):
         self._write_again()
 
     def answered(self, answer: wire.Answer) -> None:
-        """Raises DecodeError, ValueError, IndexError for an outcome that does not fit."""
+        """Answers the requests. Raises DecodeError, ValueError, IndexError for an outcome that does not fit."""
         outcome = wire.Outcome.FromString(answer.outcome)
         live = iter(answer.live) if answer.live else repeat(0)
         for gathered, step in zip(self.steps, outcome.steps, strict=True):
@@ -139,7 +140,7 @@ class ChangeFrame(Frame):
 
 
 def _joined(last: Request, request: PublishSingles) -> bool:
-    """Whether a single message became part of the chunk before it."""
+    """Joins a single message to the chunk before it, if that may take it. Returns whether it did."""
     if not isinstance(last, PublishSingles) or not last.takes(request):
         return False
     last.take(request)
@@ -147,7 +148,7 @@ def _joined(last: Request, request: PublishSingles) -> bool:
 
 
 class Gather:
-    """Frames in gathering for one slice, oldest first."""
+    """Keeps the gathering frames of one slice, oldest first."""
 
     def __init__(self, reroute: Rerouted) -> None:
         self._frames: deque[ChangeFrame] = deque()
@@ -157,7 +158,8 @@ class Gather:
         return len(self._frames)
 
     def add(self, request: Request) -> ChangeFrame | None:
-        """Returns the frame if this request began it. Raises what cannot be written; nothing is added then."""
+        """Adds a request. Returns the frame if this request began it. Raises an error for a request that cannot be
+        written; nothing is added then."""
         frames = self._frames
         if frames and frames[-1].fits(request):
             frames[-1].add(request)
@@ -168,7 +170,7 @@ class Gather:
         return frame
 
     def take(self) -> ChangeFrame:
-        """Returns the oldest frame, closed."""
+        """Removes and returns the oldest frame, which gathers no more."""
         return self._frames.popleft()
 
     def waiting(self) -> list[ChangeFrame]:

@@ -1,5 +1,5 @@
-"""Publishes that wait for a newer map, in order: refused by a slice that does not own their key, and all behind
-them."""
+"""Holds publishes that wait for a newer map, in order: those that a slice refused because it does not own their key,
+and all behind them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from shoal_contract.errors import ResourceExhausted, ShoalError
 
 
 class Held:
-    """`partition_of`: of a key, the same for the life of a cluster."""
+    """Holds publishes in order. `partition_of`: key -> partition, the same for the life of a cluster."""
 
     def __init__(self, partition_of: Callable[[bytes], int]) -> None:
         self.deadline = float("inf")
-        """Of the first that waits, or earlier."""
+        """The earliest deadline of a waiting publish, or a moment before it; event loop time."""
         self._partition_of = partition_of
         self._requests: deque[PublishRequest] = deque()
         self._bytes = 0
         self._partitions: Counter[int] = Counter()
-        """How many of the requests each partition has; none is zero."""
+        """Partition -> number of its requests; never zero."""
 
     def __len__(self) -> int:
         return len(self._requests)
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether publishes of this key's partition are held, so that later ones must queue behind them."""
+        """Returns whether publishes of this key's partition are held, so that later ones must queue behind them."""
         return bool(self._requests) and self._partitions[self._partition_of(key)] > 0
 
     def add(self, request: PublishRequest) -> None:
-        """Raises ResourceExhausted."""
+        """Holds one more publish. Raises ResourceExhausted."""
         if self._bytes + request.cost_bytes > REROUTE_BYTES_MAX:
             name = "publishes that wait for a newer map"
             raise ResourceExhausted(
@@ -46,7 +46,7 @@ class Held:
         self.deadline = min(self.deadline, request.deadline)
 
     def first(self) -> PublishRequest:
-        """Returns the one that waits longest; it stays until `pop`."""
+        """Returns the publish that waits longest; it stays until `pop`."""
         return self._requests[0]
 
     def pop(self) -> None:

@@ -1,6 +1,6 @@
-"""Questions to queues' homes: does this queue exist, with which options, in which life? Gathered for each slice.
+"""Asks queues' homes: does this queue exist, with which options, in which life? Gathers the questions to each slice.
 
-The home of a queue is the slice of its direct key. What it says holds for everything that happened before it was asked.
+The home of a queue is the slice of its direct key. Its answer takes into account all that happened before the question.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from shoal_contract.names import direct_key, show
 from shoal_contract.wire import slice_pb2 as wire
 
 Asking = tuple[bytes, float, asyncio.Future[Life | None]]
-"""Queue, deadline, and what its home says."""
+"""A question: queue, deadline, and the home's answer."""
 
 
 class Homes:
-    """What is asked within one turn of the event loop goes together: logins of many queues cost a frame, not one
+    """Asks homes. Questions of one turn of the event loop go together: logins of many queues cost one frame, not one
     each."""
 
     def __init__(self, routing: Routing) -> None:
         self._routing = routing
         self._asking: dict[str, list[Asking]] = {}
-        """By slice, until the turn ends; each entry is a waiting call."""
+        """Slice -> its questions, until the turn ends; each is a waiting call."""
 
     def home_of(self, queue: bytes) -> str:
         return self._routing.map.current.owner_of(direct_key(queue))
 
     async def life_of(self, queue: bytes, deadline: float) -> Life | None:
-        """Asks a queue's home now. None: there is no such queue. Raises DeadlineExceeded."""
+        """Asks a queue's home now. Returns None if there is no such queue. Raises DeadlineExceeded."""
         home = self.home_of(queue)
         future: asyncio.Future[Life | None] = asyncio.get_running_loop().create_future()
         waiting = self._asking.setdefault(home, [])
@@ -73,7 +73,7 @@ class Homes:
 
 
 def life_in(description: wire.QueueDescription) -> Life | None:
-    """What a slice's description says of the queue's part there; None: there is none."""
+    """Returns the life of a queue's part on the slice that gave the description; None if there is no part."""
     if not description.exists:
         return None
     return Life(description.options.expires_after_s, description.incarnation)

@@ -1,6 +1,6 @@
-"""The inbox: one or thousands of queues consumed through one bounded buffer, over all slices.
+"""Consumes one or thousands of queues through one bounded buffer, over all slices: the inbox.
 
-Belongs here: which queues and slices, the buffer, handing out. Not here: one slice's part (inbox_slice.py).
+Belongs here: which queues and slices, the buffer, handing out messages. Not here: one slice's part (inbox_slice.py).
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ _log = logging.getLogger("shoal")
 
 
 class Inbox:
-    """Use with `async with`, then `async for message in inbox` or `async for delivery in inbox.deliveries()`.
+    """Hands out the messages of its queues. Use with `async with`, then `async for message in inbox` or
+    `async for delivery in inbox.deliveries()`.
 
-    At least once: what was not acked when the inbox closes is delivered again, here or elsewhere.
+    Delivers at least once: messages not acked when the inbox closes are delivered again, here or elsewhere.
     """
 
     def __init__(
@@ -61,10 +62,11 @@ class Inbox:
         self._last_handle = 0
         self._slices: dict[str, InboxSlice] = {}
         self._buffer: deque[tuple[Delivery, int]] = deque()
-        """Deliveries with their size in bytes, `_buffer_bytes` together."""
+        """Deliveries with their sizes in bytes, which add up to `_buffer_bytes`."""
         self._buffer_bytes = 0
         self._answers_awaited = 0
-        """Calls that wait for an answer, which comes behind deliveries: the buffer may exceed its bound for them."""
+        """The number of calls that wait for an answer. Answers come behind deliveries, so the buffer may exceed its
+        bound for these calls."""
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = False
@@ -72,7 +74,7 @@ class Inbox:
         self._current: Iterator[Message] = iter(())
         self._turn = 0
         self._idle = False
-        """Nothing came since the last look at the windows."""
+        """Whether nothing came since the last look at the windows."""
         self._look: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Inbox:
@@ -94,7 +96,7 @@ class Inbox:
         await self.close()
 
     async def close(self) -> None:
-        """Sends what was acked, waiting at most CLOSE_S, and leaves. Iterations end."""
+        """Sends the acks given so far, waiting at most CLOSE_S, and closes the inbox. Iterations end."""
         if self._closed:
             return
         self._closed = True
@@ -111,7 +113,8 @@ class Inbox:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message, of any queue. Raises what a slice refuses the inbox with. Cancelled, it takes none."""
+        """Returns the next message of any queue. Raises the error of a slice that refuses the inbox. If cancelled, it
+        takes no message."""
         self._turn += 1
         if self._turn >= MESSAGES_PER_TURN_MAX:
             self._turn = 0
@@ -126,13 +129,13 @@ class Inbox:
         return message
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
-        """Batches as they come. Don't mix with `async for message`: each message goes to one of the two."""
+        """Yields batches as they come. Don't mix with `async for message`: each message goes to one of the two."""
         while (delivery := await self._next()) is not None:
             yield delivery
 
     async def attach(self, *queues: Name, deadline_s: float | None = None) -> None:
-        """Adds queues: returns once their homes have them, and the other slices that answer promptly. A slice that is
-        away is attached when it is back.
+        """Adds queues. Returns when they are attached at their homes, and at the other slices that answer promptly. At
+        a slice that is away they are attached when it is back.
 
         Raises NoSuchQueue (the other queues are added); InvalidName, DeadlineExceeded, ResourceExhausted (none is).
         """
@@ -143,24 +146,24 @@ class Inbox:
         await self._attach(names, deadline)
 
     async def detach(self, *queues: Name, deadline_s: float | None = None) -> None:
-        """Removes queues; what they have unacked is delivered again elsewhere. Unknown ones are left so.
+        """Removes queues; their unacked messages are delivered again elsewhere. Does nothing for unknown queues.
 
-        Raises DeadlineExceeded where a slice is slow to confirm; it is done all the same.
+        Raises DeadlineExceeded if a slice is slow to confirm; the queues are detached all the same.
         """
         names = [encode_name(queue, "queue") for queue in queues]
         await self._detach(names, self._deadline(deadline_s))
 
     def ack(self, *messages: Message | Delivery) -> None:
-        """As each one's `ack`."""
+        """Acks each message or delivery, as its own `ack` does."""
         check_acked(messages)
         for message in messages:
             message.ack_nowait()
 
     async def flush(self, *, deadline_s: float | None = None) -> None:
-        """Until the slices have every ack: what was acked by then never comes again.
+        """Waits until the slices have every ack: messages acked before never come again.
 
-        After a lost stream it waits until the slice is back, and acks what comes again. Raises DeadlineExceeded, naming
-        the slices that have not answered.
+        After a lost stream it waits until the slice is back, and acks the messages that come again. Raises
+        DeadlineExceeded, naming the slices that have not answered.
         """
         await self._flush(self._deadline(deadline_s))
 
@@ -204,7 +207,8 @@ class Inbox:
             )
 
     async def _at_homes(self, handles: Iterable[int], deadline: float) -> list[bytes]:
-        """Until each queue is attached at its home. Returns those that their home does not have: they do not exist."""
+        """Waits until each queue is attached at its home. Returns the queues that do not exist: their home does not
+        have them."""
         owner_of = self._routing.map.current.owner_of
         homes: dict[str, list[int]] = {}
         for handle in handles:
@@ -216,7 +220,7 @@ class Inbox:
         ]
 
     async def _at_others(self, handles: Sequence[int], deadline: float) -> None:
-        """Until the queues are attached everywhere, but only a moment where a slice does not answer."""
+        """Waits until the queues are attached at all slices that are not away, but at most ATTACH_OTHERS_S."""
         deadline = min(deadline, asyncio.get_running_loop().time() + ATTACH_OTHERS_S)
 
         async def wait(part: InboxSlice) -> None:
@@ -237,7 +241,7 @@ class Inbox:
                     raise result
 
     def _forget(self, names: Sequence[bytes]) -> None:
-        """Detaches without waiting."""
+        """Removes queues and detaches them without waiting."""
         handles = self._taken_out(names)
         for part in self._slices.values() if handles else ():
             part.leave(handles)
@@ -253,7 +257,7 @@ class Inbox:
         return asyncio.get_running_loop().time() + seconds
 
     def _follow(self, cluster_map: ClusterMap) -> None:
-        """Attaches at slices that are new in the map. One that left the map owns nothing and stays silent."""
+        """Attaches at slices that are new in the map. A slice that left the map owns nothing and stays silent."""
         for name in cluster_map.slices:
             if name not in self._slices:
                 self._slices[name] = InboxSlice(
@@ -283,7 +287,7 @@ class Inbox:
         return self._buffer_bytes >= self._buffer_bytes_max + excess and not self._closed
 
     async def _put(self, delivery: Delivery) -> None:
-        """Waits while the buffer is full; then this slice's stream is not read."""
+        """Buffers a delivery. Waits while the buffer is full; meanwhile the slice's stream is not read."""
         while self._full:
             self._room.clear()
             await self._room.wait()
@@ -316,7 +320,7 @@ class Inbox:
         self._look = asyncio.get_running_loop().call_later(WINDOW_LOOK_S, self._look_at_windows)
 
     def _look_at_windows(self) -> None:
-        """Says once, where nothing came for a while, that a queue has as much unacked as its window allows."""
+        """Logs once, if nothing came for a while, that a queue has as much unacked as its window allows."""
         window = self._window.window_messages or WINDOW_MESSAGES_DEFAULT
         for part in self._slices.values() if self._idle and not self._buffer else ():
             queue = self._queues.get(part.last_handle)
@@ -332,7 +336,7 @@ class Inbox:
         self._look_later()
 
     def _end(self) -> None:
-        """Ends without waiting. What is buffered is left to be delivered again."""
+        """Ends the inbox without waiting. Buffered messages will be delivered again."""
         self._closed = True
         self._arrived.set()
         self._room.set()

@@ -1,6 +1,6 @@
-"""An inbox's part at one slice: its session, what it delivers, its acks.
+"""Consumes at one slice for an inbox: the session, its deliveries, its acks.
 
-Its session is its own, not the one that carries requests: a full inbox stops reading, and may not hold up receipts.
+The session is not the one that carries requests: a full inbox stops reading, and must not hold up receipts.
 Not here: which queues are attached (attachments.py), what was handed out (repeats.py).
 """
 
@@ -27,7 +27,7 @@ OnDelivery = Callable[[Delivery], Awaitable[None]]
 
 
 class Era:
-    """Acker of what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: none is
+    """Acks what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: no stream is
     open."""
 
     __slots__ = ("_part", "number", "stream")
@@ -45,7 +45,7 @@ class Era:
 
 
 class InboxSlice(Consumer):
-    """`queues` is the inbox's own: handle -> queue, changed only by the inbox."""
+    """An inbox's part at one slice. `queues`: handle -> queue, the inbox's own dictionary, which only it changes."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class InboxSlice(Consumer):
         on_failure: Callable[[], None],
     ) -> None:
         self.error: ShoalError | None = None
-        """Why this slice refuses the inbox; repeating does not cure it."""
+        """The error with which this slice refuses the inbox; repeating would not help."""
         self.last_handle = 0
-        """One that messages came for last; 0: none came yet."""
+        """A handle of the last delivery; 0: none came yet."""
         self.closed = False
         self._queues = queues
         self._on_delivery = on_delivery
@@ -71,7 +71,7 @@ class InboxSlice(Consumer):
         """Handle -> number of the era that began when a life of its queue ended."""
         self._any_detached = False
         self._held: list[wire.Delivery] = []
-        """Came before it is known which life they are of. At most INBOX_BYTES_MAX."""
+        """Deliveries that wait until it is known which life of a queue they belong to. At most INBOX_BYTES_MAX."""
         self._era = Era(self, 0, 0)
         self.session = SliceSession(
             slice_name, map_watch, deadlines, what="inbox", consumer=self, window_bytes=buffer_bytes
@@ -88,8 +88,7 @@ class InboxSlice(Consumer):
         return self.attachments.leave(handles)
 
     async def detach(self, handles: Sequence[int], deadline: float) -> None:
-        """Detaches behind the acks that were given so far. Done at once where no stream is open: nothing is
-        attached."""
+        """Detaches after the acks given so far. Returns at once if no stream is open: nothing is attached then."""
         try:
             async with asyncio.timeout_at(deadline):
                 try:
@@ -101,7 +100,7 @@ class InboxSlice(Consumer):
         except TimeoutError:
             raise deadline_exceeded(f"detach at slice {self.session.slice_name}") from None
 
-    # What the session tells.
+    # Calls from the session.
 
     def first_frames(self) -> Sequence[Frame]:
         self._era = Era(self, self._era.number + 1, self.session.stream_number)
@@ -134,8 +133,8 @@ class InboxSlice(Consumer):
             await self._deliver(item)
 
     def _of_known_lives(self, deliveries: Sequence[wire.Delivery]) -> list[wire.Delivery]:
-        """After a lost stream, what comes for a handle waits until its attach is answered, which tells the life; and
-        what comes behind it waits too, so that keys keep their order."""
+        """Returns the deliveries that need not wait. After a lost stream, a delivery for a handle waits until its
+        attach is answered, which tells the life. Later deliveries wait too, so that keys keep their order."""
         came = [*self._held, *deliveries]
         unconfirmed = self.attachments.unconfirmed
         first = next((at for at, item in enumerate(came) if not unconfirmed.isdisjoint(item.handles)), len(came))
@@ -180,9 +179,8 @@ class InboxSlice(Consumer):
     # Acks.
 
     def ack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
-        """What was detached since, or is of a life that ended, is not acked: others get it, or it is gone.
-
-        Raises Unavailable once the inbox is closed.
+        """Acks messages, except those of handles detached since (other consumers get them) and those of a life that
+        ended (they are gone). Raises Unavailable once the inbox is closed.
         """
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
@@ -204,10 +202,10 @@ class InboxSlice(Consumer):
             self.acks.add(key, first, end, handles)
 
     async def flush(self) -> None:
-        """Until the slice has every ack that it can still be given.
+        """Waits until the slice has every ack that it can still be given.
 
-        After a lost stream: until a stream stands again and what was acked has come again, and was acked again; what
-        has not come ACK_DOUBT_S after that the slice had taken before, or has given to others.
+        After a lost stream it waits until a new stream is attached, and the acked messages have come and were acked
+        again. If a message has not come ACK_DOUBT_S later, the slice had its ack before, or gave it to others.
         """
         await self.acks.flush()
         while self.repeats is not None and self.repeats.in_doubt:
@@ -223,14 +221,14 @@ class InboxSlice(Consumer):
         await self.acks.flush()
 
     def _doubt_left_s(self) -> float | None:
-        """None: not all is attached yet."""
+        """Returns the seconds left of ACK_DOUBT_S; None if not all is attached yet."""
         if not self.attachments.complete:
             return None
         return self.attachments.answered_s + ACK_DOUBT_S - asyncio.get_running_loop().time()
 
     @property
     def flushed(self) -> bool:
-        """Whether the slice has every ack, as far as known."""
+        """Returns whether the slice has every ack, as far as known."""
         return not self.acks and (self.repeats is None or not self.repeats.in_doubt)
 
     def queue_of(self, consumer: int | bytes) -> bytes:

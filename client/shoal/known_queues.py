@@ -1,5 +1,4 @@
-"""Cache of queues' options and lives, and of the slices that have a part of each. Bounded, and trusted briefly.
-Pure."""
+"""Caches queues' options and lives, and the slices that have a part of each. Bounded, and trusted briefly. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ from shoal.limits import KNOWN_QUEUE_AGE_S, KNOWN_QUEUES_MAX
 
 
 class Life(NamedTuple):
-    """What a queue's home says of it. `incarnation` 0: not known."""
+    """A queue's options and life, as its home tells them. `incarnation` 0: not known."""
 
     expires_after_s: int
     incarnation: int
 
 
 def same_life(one: int, other: int) -> bool:
-    """Whether two incarnations may be of one life."""
+    """Returns whether two incarnations may be of one life."""
     return one == other or not one or not other
 
 
@@ -29,7 +28,7 @@ class _Known:
 
 
 class KnownQueues:
-    """The longest unused queue is forgotten first."""
+    """Remembers queues. Forgets the queue first that was not used for longest."""
 
     def __init__(self, queues_max: int = KNOWN_QUEUES_MAX, age_s: float = KNOWN_QUEUE_AGE_S) -> None:
         self._queues_max = queues_max
@@ -38,7 +37,7 @@ class KnownQueues:
         """The queue used last is last."""
 
     def declared(self, queue: bytes, life: Life, home: str, now_s: float) -> None:
-        """Its home says that this life of it exists now. Parts of another life are not known any more."""
+        """Records what the home says: this life of the queue exists now. Forgets parts of another life."""
         before = self._queues.pop(queue, None)
         parts = before.parts if before is not None and before.life == life else set()
         self._queues[queue] = _Known(life, now_s, parts | {home})
@@ -46,7 +45,7 @@ class KnownQueues:
             del self._queues[next(iter(self._queues))]
 
     def life_of(self, queue: bytes, now_s: float) -> Life | None:
-        """None if unknown, or known too long ago."""
+        """Returns a queue's life; None if it is unknown, or was learned too long ago."""
         known = self._queues.get(queue)
         if known is None or now_s - known.since_s > self._age_s:
             return None

@@ -1,5 +1,5 @@
-"""Messages that pulls took and could not return: their slice gives them to no other, so the next pull begins with
-them."""
+"""Keeps messages that pulls took and could not return. Their slice gives them to no other consumer, so the next pull
+begins with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("shoal")
 
 
 class Taken(NamedTuple):
-    """A pulled message, and the stream that holds it: once that is lost the slice gives the message again."""
+    """A pulled message, and the stream that holds it: once the stream is lost, the slice gives the message again."""
 
     message: Message
     session: SliceSession
@@ -28,16 +28,17 @@ class Taken(NamedTuple):
 
 
 class LateMessages:
-    """Bounded by PULL_LATE_BYTES_MAX of bodies: beyond, the oldest stay with the connection until it ends."""
+    """Keeps late messages, at most PULL_LATE_BYTES_MAX of bodies. Above it the oldest are dropped here; their slice
+    gives them again when the connection ends."""
 
     def __init__(self, bytes_max: int = PULL_LATE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._queues: dict[bytes, deque[Taken]] = {}
-        """The queue that got some last is last; none is empty."""
+        """Queue -> its messages, never empty. The queue that got messages last is last."""
         self._bytes = 0
 
     def keep(self, queue: bytes, taken: Iterable[Taken]) -> None:
-        """In the order in which they came."""
+        """Keeps messages in the order in which they came."""
         waiting = self._queues.pop(queue, None) or deque()
         for one in taken:
             waiting.append(one)
@@ -47,7 +48,8 @@ class LateMessages:
         self._forget_oldest()
 
     def take(self, queue: bytes, messages_max: int) -> list[Taken]:
-        """Takes what its slices still hold for this connection, up to `messages_max`."""
+        """Returns up to `messages_max` of a queue's messages that their slices still hold for this connection, and
+        keeps them no more."""
         waiting = self._queues.get(queue)
         found: list[Taken] = []
         while waiting and len(found) < messages_max:

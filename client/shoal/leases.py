@@ -1,7 +1,7 @@
-"""Pull and ack without a session, for programs that keep no connection: HTTP gateways, short scripts, many processes.
+"""Pulls and acks without a session, for programs that keep no connection: HTTP gateways, short scripts, many processes.
 
-What is pulled belongs to its lease and not to a connection: any process acks it by queue, key and offsets, and what is
-not acked when the lease ends is given again. Not here: pulling for a connection (pulling.py), push (inbox.py).
+A pulled message belongs to its lease and not to a connection. Any process acks it by queue, key and offsets. If it is
+not acked when the lease ends, it is given again. Not here: pulling for a connection (pulling.py), push (inbox.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Done(NamedTuple):
-    """Offsets first <= offset < end of a key."""
+    """A range of a key's offsets that are done: first <= offset < end."""
 
     key: Name
     first: int
@@ -46,17 +46,17 @@ class Done(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What a queue still has to get, leased messages included. `slices`: those that hold some of it."""
+    """A queue's backlog, leased messages included. `slices`: the slices that hold some of it."""
 
     exists: bool
     messages: int
     slices: tuple[str, ...]
     silent: tuple[str, ...]
-    """Slices that did not answer in time: what they hold is not counted."""
+    """Slices that did not answer in time; their part of the backlog is not counted."""
 
 
 class Leases:
-    """Over an open broker's connection: `leases = shoal.Leases(broker)`. Ends with it."""
+    """Pulls and acks over an open broker's connection, and ends with it: `leases = shoal.Leases(broker)`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -64,9 +64,9 @@ class Leases:
         self._calls = broker._calls
 
     async def backlogs(self, queues: Sequence[Name], *, deadline_s: float | None = None) -> list[Backlog]:
-        """Returns the backlogs of at most 1,000 different queues, in order: one question to each slice.
+        """Returns the backlogs of at most 1,000 different queues, in order, with one question to each slice.
 
-        Where a queue's home answers it decides whether the queue exists, and what counts. Raises TooLarge, InvalidName.
+        If a queue's home answers, it decides whether the queue exists, and what counts. Raises TooLarge, InvalidName.
         """
         asked = list(check_names("queue", queues))
         if len(asked) > LEASE_BACKLOGS_MAX:
@@ -108,9 +108,9 @@ class Leases:
     ) -> list[Message]:
         """Takes up to `messages` messages now, about `bytes_max` bytes of bodies, for `lease_ms` milliseconds (> 0).
 
-        Ack them with `ack` below, not by their own. Where a slice fails, what others gave is returned; if they have
-        nothing, Unavailable. Raises NoSuchQueue, OutOfRange. A call that fails may have taken messages: they come again
-        when their lease ends.
+        Ack them with `Leases.ack`, not with their own `ack`. If a slice fails, the messages of the others are returned;
+        if they have none, this raises Unavailable. Raises NoSuchQueue, OutOfRange. A call that fails may have taken
+        messages: they come again when their lease ends.
         """
         messages = PULL_MESSAGES.check(messages)
         lease_ms = LEASE_MS.within(1, LEASE_MS.high).check(lease_ms)
@@ -133,7 +133,7 @@ class Leases:
                 taken = await self._pull_from(slice_name, pull, deadline)
             except ShoalError:
                 if found:
-                    break  # What was taken is theirs who asked.
+                    break  # The caller gets what was taken.
                 raise
             found += taken
             size_bytes += sum(len(message.body) for message in taken)
@@ -143,9 +143,9 @@ class Leases:
         return found
 
     async def ack(self, queue: Name, done: Iterable[Done], *, deadline_s: float | None = None) -> None:
-        """These offsets are done for the queue, whichever consumer has them; durable when this returns.
+        """Acks these offsets for the queue, whichever consumer has them; the acks are durable when this returns.
 
-        What no consumer has (never given, given back since, or acked already) is left as it is.
+        Offsets that no consumer has (never given, given back since, or acked already) are left as they are.
         Raises InvalidName, OutOfRange, DeadlineExceeded.
         """
         name = encode_name(queue, "queue")
@@ -161,14 +161,15 @@ class Leases:
     async def _look(
         self, slice_name: str, question: wire.Describe, deadline: float
     ) -> Sequence[wire.QueueDescription] | None:
-        """None: no answer in time. One slice that is down does not hold up what the others have."""
+        """Returns a slice's answer; None if it came too late. One slice that is down does not hold up the others."""
         try:
             return (await self._routing.session(slice_name).ask(question, deadline)).description.queues
         except (OutcomeUnknown, MapOrLeaderChanged):
             return None
 
     async def _ack_at(self, acks: Sequence[wire.Ack], deadline: float) -> Sequence[wire.Ack]:
-        """Acks of one slice. Returns those to group anew: their partitions may have parted in a move."""
+        """Sends the acks of one slice. Returns those to group anew: a move may have given their partitions to different
+        slices."""
         loop = asyncio.get_running_loop()
         part_deadline = min(deadline, loop.time() + LEASE_REGROUP_S)
         try:
@@ -190,7 +191,7 @@ class Leases:
                 deadline,
             )
         except NoSuchQueue:
-            return []  # Dropped since.
+            return []  # The queue was dropped since.
         found: list[Message] = []
         for item in answer.deliveries:
             first: int = item.low
@@ -204,7 +205,7 @@ def _stub(channel: grpc.aio.Channel) -> SliceServiceAsyncStub:
 
 
 def _ack(queue: bytes, done: object) -> wire.Ack:
-    """Raises TypeError, InvalidName, OutOfRange."""
+    """Returns one range as an ack. Raises TypeError, InvalidName, OutOfRange."""
     if not isinstance(done, Done):
         raise TypeError(f"done must hold shoal.Done(key, first, end), not {type(done).__name__}")
     first, end = OFFSET.check(done.first), OFFSET.check(done.end)
@@ -217,7 +218,7 @@ def _ack(queue: bytes, done: object) -> wire.Ack:
 
 
 class _Leased:
-    """Leased messages are acked by name: their own `ack` would need a session."""
+    """Refuses acks of leased messages: they are acked by name, as their own `ack` would need a session."""
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         raise RuntimeError("leased messages are acked with Leases.ack")

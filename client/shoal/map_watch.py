@@ -1,6 +1,6 @@
-"""Keeps the cluster's map: one `WatchMap` stream, moved from redirector to redirector when one fails.
+"""Keeps the cluster's map up to date: one `WatchMap` stream, to the next redirector when one fails.
 
-Belongs here: which redirector, when to ask again, what is told of it. Not here: what a map is (cluster_map).
+Belongs here: which redirector, when to ask again, telling listeners and the log. Not here: what a map is (cluster_map).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MapWatch:
         """Set, and replaced by a new one, at each change."""
         self._listeners: list[Callable[[ClusterMap], None]] = []
         self._problem = ""
-        """Why the last stream was lost, until one brings a map again."""
+        """Why the last stream was lost; "" once another one brings a map."""
         self._told = ""
         """The problem that was logged last."""
         self._opened_s = 0.0
@@ -57,7 +57,7 @@ class MapWatch:
         return self._current
 
     def listen(self, listener: Callable[[ClusterMap], None]) -> Callable[[], None]:
-        """Calls `listener` with each new map. Returns what ends that, and may be called twice."""
+        """Calls `listener` with each new map. Returns a function that ends that, and may be called twice."""
         self._listeners.append(listener)
 
         def unlisten() -> None:
@@ -78,20 +78,20 @@ class MapWatch:
             raise Unavailable(f"no map from {where} within {deadline_s} s: {problem}", subject=where) from None
 
     async def change(self, wait_s: float) -> None:
-        """Until the map changes, at most `wait_s` seconds."""
+        """Waits until the map changes, at most `wait_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._changed.wait()
 
     async def newer_than(self, version: int, wait_s: float) -> None:
-        """Until the map's version is above `version`, at most `wait_s` seconds."""
+        """Waits until the map's version is above `version`, at most `wait_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while self.current.version <= version:
                     await self._changed.wait()
 
     def suspect(self) -> None:
-        """A slice says that the map is old: ask another redirector, unless one was asked just now."""
+        """Asks another redirector, unless one was asked just now: a slice says that the map is old."""
         loop_s = asyncio.get_running_loop().time()
         if self._stream is not None and loop_s - self._opened_s > MAP_SUSPECT_S:
             self._stream.cancel()
@@ -113,14 +113,14 @@ class MapWatch:
             await asyncio.sleep(backoff.pause_s())
 
     def _lost(self, problem: str) -> None:
-        """Told at each change: while the first map is waited for so that it is seen, later beside everything else."""
+        """Logs each new problem: as a warning, so that it is seen, until there is a first map; later as information."""
         self._problem = printable(problem)
         if self._told != self._problem:
             self._told = self._problem
             _log.log(logging.INFO if self._current else logging.WARNING, "no map; trying again: %s", self._problem)
 
     async def _follow(self, redirector: str, backoff: Backoff) -> None:
-        """Reads one redirector's stream until it ends. Raises ShoalError; CancelledError if suspected."""
+        """Reads one redirector's stream until it ends. Raises ShoalError; CancelledError after `suspect`."""
         channel = open_channel(redirector)
         try:
             stub: RedirectorServiceAsyncStub = RedirectorServiceStub(channel)

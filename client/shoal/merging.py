@@ -1,4 +1,4 @@
-"""Descriptions of a queue's parts, merged into one of the queue. Pure."""
+"""Merges descriptions of a queue's parts into one of the queue. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shoal_contract.wire import slice_pb2 as wire
 def merge_descriptions(
     name: Name, parts: Sequence[wire.QueueDescription], home: wire.QueueDescription
 ) -> QueueDescription:
-    """`parts`: one of each slice, that of the `home` among them, which says whether the queue exists and in which
-    life."""
+    """Returns one description of the queue. `parts`: one of each slice, that of the `home` included, which says whether
+    the queue exists and in which life."""
     present = living_parts(parts, home)
     return QueueDescription(
         queue=name,
@@ -30,7 +30,7 @@ def merge_descriptions(
 
 
 def living_parts(parts: Sequence[wire.QueueDescription], home: wire.QueueDescription) -> list[wire.QueueDescription]:
-    """Returns the parts that there are of the life that the home knows; others are what a drop left behind."""
+    """Returns the parts that exist and are of the life that the home knows; a drop left the others behind."""
     if not home.exists:
         return []
     return [part for part in parts if part.exists and same_life(part.incarnation, home.incarnation)]

@@ -1,7 +1,7 @@
-"""What applications get back: receipts, messages, deliveries, descriptions; and where a bind may start.
+"""Defines what applications get back: receipts, messages, deliveries, descriptions; and where a bind may start.
 
 Names that the caller gave come back as given; names from the wire are `str` (`*_bytes` for names that are not UTF-8).
-Not here: how any of it travels.
+Not here: how these travel.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class Start(NamedTuple):
 
 
 NOW: Final = Start(wire.START_UNSPECIFIED)
-"""Only what is published after the bind."""
+"""Starts with the first message published after the bind."""
 
 EARLIEST: Final = Start(wire.START_EARLIEST)
-"""All that the key still keeps."""
+"""Starts with the first message that the key still keeps."""
 
 
 def Last(messages: int) -> Start:  # noqa: N802 - reads as the value it is
-    """The last `messages` (>= 0) that the key still keeps. Raises TypeError, OutOfRange."""
+    """Starts with the last `messages` (>= 0) that the key still keeps. Raises TypeError, OutOfRange."""
     return Start(wire.START_LAST, LAST_MESSAGES.check(messages))
 
 
 def Offset(offset: int) -> Start:  # noqa: N802 - reads as the value it is
-    """From `offset` (>= 0) on. Raises TypeError, OutOfRange."""
+    """Starts at `offset` (>= 0). Raises TypeError, OutOfRange."""
     return Start(wire.START_OFFSET, OFFSET.check(offset))
 
 
@@ -63,28 +63,28 @@ _STARTS: Final = tuple(wire.Start.values())
 
 
 def check_acked(messages: Sequence[object]) -> None:
-    """Raises TypeError unless all are messages or deliveries, so that a wrong one keeps no other from being acked."""
+    """Raises TypeError unless all are messages or deliveries. Checks all of them before any is acked."""
     for message in messages:
         if not isinstance(message, Message | Delivery):
             raise TypeError(f"ack takes messages and deliveries, not {type(message).__name__}")
 
 
 class Receipt(NamedTuple):
-    """The answer to a publish, durable when it arrives. `offset` 0: no queue was bound and nothing was kept."""
+    """The answer to a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept."""
 
     key: Name
     offset: int
-    """Of the first message."""
+    """The offset of the first message."""
     queues: int
-    """How many queues it was routed to."""
+    """The number of queues that the publish was routed to."""
     live: int
-    """Of these, how many were consumed at that moment."""
+    """The number of these queues that were consumed at that moment."""
     messages: int = 1
-    """How many, at consecutive offsets."""
+    """The number of messages, at consecutive offsets."""
 
 
 class Acker(Protocol):
-    """Where a delivery's acks go: the inbox's or the connection's gatherer for one slice."""
+    """Takes a delivery's acks: the inbox's or the connection's gatherer for one slice."""
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None: ...
 
@@ -92,10 +92,10 @@ class Acker(Protocol):
 
 
 class Delivery:
-    """Consecutive messages of one key, once for all the queues that get them.
+    """Consecutive messages of one key, held once for all the queues that get them.
 
-    `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's when it was published, since 1970.
-    `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
+    `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's time of the publish, milliseconds since
+    1970. `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
     """
 
     __slots__ = (
@@ -125,49 +125,49 @@ class Delivery:
 
     @property
     def key(self) -> str:
-        """The key that they were published to."""
+        """Returns the key that the messages were published to."""
         return text(self.key_bytes)
 
     @property
     def bodies(self) -> list[bytes]:
-        """One for each message."""
+        """Returns the body of each message."""
         return list(self._chunk.bodies[self.first - self._chunk_first : self.end - self._chunk_first])
 
     @property
     def queues(self) -> list[str]:
-        """Names of the queues that get these messages."""
+        """Returns the names of the queues that get these messages."""
         return [text(queue) for queue in self.queues_bytes]
 
     @property
     def queues_bytes(self) -> list[bytes]:
-        """The same as bytes, for names that are not UTF-8."""
+        """Returns `queues` as bytes, for names that are not UTF-8."""
         return [self._acker.queue_of(consumer) for consumer in self._consumers]
 
     def __len__(self) -> int:
-        """How many messages."""
+        """Returns the number of messages."""
         return self.end - self.first
 
     def messages(self) -> Iterator[Message]:
-        """Each message, once for each queue."""
+        """Yields each message, once for each queue."""
         for offset in range(self.first, self.end):
             for consumer in self._consumers:
                 yield Message(self, consumer, offset)
 
     @property
     def size_bytes(self) -> int:
-        """About what it holds in memory: its share of the chunk, and 8 bytes a queue."""
+        """Returns about its size in memory: its share of the chunk, and 8 bytes a queue."""
         share = self._chunk.ByteSize() * len(self) // len(self._chunk.bodies)
         return share + 8 * len(self._consumers) + DELIVERY_OVERHEAD_BYTES
 
     async def ack(self) -> None:
-        """All of it is done, for all its queues. Gathered; `flush()` waits until the slice has it.
+        """Acks all messages for all queues of the delivery. `flush()` waits until the slice has the ack.
 
-        Raises Unavailable where that can have no effect: the inbox, or the connection that pulled it, is closed.
+        Raises Unavailable if that can have no effect: the inbox, or the connection that pulled it, is closed.
         """
         self.ack_nowait()
 
     def ack_nowait(self) -> None:
-        """As `ack`, which never waits anyway."""
+        """Does the same as `ack`, which never waits anyway."""
         self._acker.ack(self, self.first, self.end, self._consumers)
 
     def __repr__(self) -> str:
@@ -186,56 +186,56 @@ class Message:
 
     @property
     def queue(self) -> str:
-        """The queue that it is for."""
+        """Returns the queue that the message is for."""
         return text(self.queue_bytes)
 
     @property
     def queue_bytes(self) -> bytes:
-        """The same as bytes, for names that are not UTF-8."""
+        """Returns `queue` as bytes, for a name that is not UTF-8."""
         return self._delivery._acker.queue_of(self._consumer)
 
     @property
     def key(self) -> str:
-        """The key that it was published to."""
+        """Returns the key that the message was published to."""
         return text(self._delivery.key_bytes)
 
     @property
     def key_bytes(self) -> bytes:
-        """The same as bytes, for names that are not UTF-8."""
+        """Returns `key` as bytes, for a name that is not UTF-8."""
         return self._delivery.key_bytes
 
     @property
     def body(self) -> bytes:
-        """As it was published."""
+        """Returns the body as it was published."""
         delivery = self._delivery
         return delivery._chunk.bodies[self.offset - delivery._chunk_first]
 
     @property
     def headers(self) -> dict[str, bytes]:
-        """A copy; empty where the publisher gave none."""
+        """Returns a copy of the headers; empty if the publisher gave none."""
         delivery = self._delivery
         headers = delivery._chunk.headers
         return dict(headers[self.offset - delivery._chunk_first].fields) if headers else {}
 
     @property
     def time_ms(self) -> int:
-        """The leader's time when it was published, milliseconds since 1970."""
+        """Returns the leader's time of the publish, milliseconds since 1970."""
         return self._delivery.time_ms
 
     @property
     def redelivered(self) -> int:
-        """How often it was delivered before, as far as the slice knows; 0: first time."""
+        """Returns how often the message was delivered before, as far as the slice knows; 0: this is the first time."""
         return self._delivery.redelivered
 
     async def ack(self) -> None:
-        """It is done for its queue. Gathered; `flush()` waits until the slice has it.
+        """Acks the message for its queue. `flush()` waits until the slice has the ack.
 
-        Raises Unavailable where that can have no effect: the inbox, or the connection that pulled it, is closed.
+        Raises Unavailable if that can have no effect: the inbox, or the connection that pulled it, is closed.
         """
         self.ack_nowait()
 
     def ack_nowait(self) -> None:
-        """As `ack`, which never waits anyway."""
+        """Does the same as `ack`, which never waits anyway."""
         self._delivery._acker.ack(self._delivery, self.offset, self.offset + 1, (self._consumer,))
 
     def __repr__(self) -> str:
@@ -251,7 +251,7 @@ class BindingDescription:
     cursor: int
     end: int
     messages: int
-    """Backlog."""
+    """The backlog of the binding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,17 +261,18 @@ class QueueDescription:
     queue: Name
     exists: bool
     expires_after_s: int
-    """As it was declared; 0: durable. Stored and compared, not acted on yet: nothing is dropped."""
+    """The value it was declared with; 0: durable. It is stored and compared, but has no effect yet: no queue is
+    dropped."""
     binding_count: int
     messages: int
-    """Backlog."""
+    """The backlog of the queue."""
     body_bytes: int
     oldest_ms: int
     """When the oldest message of the backlog was published; 0: no backlog."""
     attached_sessions: int
-    """On the slice that has most."""
+    """The number of attached sessions, on the slice that has most."""
     bindings: tuple[BindingDescription, ...] = ()
-    """Only where asked for."""
+    """The queue's bindings, only if asked for."""
 
 
 @dataclass(frozen=True, slots=True)

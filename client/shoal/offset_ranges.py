@@ -1,4 +1,7 @@
-"""Ranges of offsets: ascending, apart from each other, first <= offset < end. Immutable tuples, shared freely. Pure."""
+"""Computes with ranges of offsets, first <= offset < end: ascending tuples of ranges that do not touch. Pure.
+
+The tuples are immutable and shared freely.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 def with_range(ranges: Ranges, first: int, end: int) -> tuple[Ranges, Ranges]:
-    """Returns `ranges` with first <= offset < end, and what of that is new."""
+    """Returns `ranges` with first <= offset < end added, and the ranges that were new."""
     if not ranges:
         return ((first, end),), ((first, end),)
     low, high = ranges[-1]
@@ -49,10 +52,10 @@ def without_range(ranges: Ranges, first: int, end: int) -> Ranges:
 
 
 def within(ranges: Ranges, first: int, end: int) -> Ranges:
-    """Returns what of first <= offset < end is in `ranges`."""
+    """Returns the ranges of first <= offset < end that are in `ranges`."""
     return tuple((max(low, first), min(high, end)) for low, high in ranges if low < end and first < high)
 
 
 def count(ranges: Ranges) -> int:
-    """Returns how many offsets they hold."""
+    """Returns how many offsets the ranges hold."""
     return sum(high - low for low, high in ranges)

@@ -1,6 +1,7 @@
-"""Pages of lists: cursors, and one page made of the pages of several slices. Pure.
+"""Handles pages of lists: reads and makes cursors, and merges the pages of several slices into one. Pure.
 
-A cursor of names is the last name of the page, percent-encoded: any bytes, fit for a URL, and plain where the name is.
+A cursor of names is the last name of the page, percent-encoded. So any bytes fit into a URL, and plain names stay
+readable.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Value = TypeVar("Value")
 
 
 def readable(name: bytes) -> Name:
-    """`str` where it is UTF-8."""
+    """Returns the name as `str` if it is UTF-8, else as bytes."""
     try:
         return name.decode()
     except UnicodeDecodeError:
@@ -30,7 +31,7 @@ def encode_cursor(name: bytes) -> str:
 
 
 def decode_cursor(cursor: str) -> bytes:
-    """Raises TypeError, Malformed; InvalidName for what is longer than any name."""
+    """Returns the name in a cursor. Raises TypeError, Malformed; InvalidName if it is longer than any name."""
     name = unquote_to_bytes(check_text("after", cursor))
     if len(name) > NAME_BYTES_MAX + 1:
         raise InvalidName(f"cursor {cursor[:40]}... is of {len(name)} bytes: no name is so long", subject="after")
@@ -38,7 +39,7 @@ def decode_cursor(cursor: str) -> bytes:
 
 
 def decode_position(position: str, cursor: str) -> bytes:
-    """A slice's own position, in hexadecimal. Raises TypeError, Malformed."""
+    """Returns a slice's own position, given in hexadecimal. Raises TypeError, Malformed."""
     try:
         return bytes.fromhex(check_text("after", position))
     except ValueError:
@@ -48,7 +49,7 @@ def decode_position(position: str, cursor: str) -> bytes:
 
 
 def decode_slice_cursor(cursor: str, slices: Sequence[str]) -> tuple[int, bytes]:
-    """(index of the slice to go on with, its position) of "slice.position". Raises TypeError, Malformed."""
+    """Returns (index of the slice to go on with, its position) from "slice.position". Raises TypeError, Malformed."""
     if not check_text("after", cursor):
         return 0, b""
     name, _, position = cursor.rpartition(".")
@@ -60,9 +61,9 @@ def decode_slice_cursor(cursor: str, slices: Sequence[str]) -> tuple[int, bytes]
 def merge_names(
     parts: Sequence[tuple[Mapping[bytes, Value], bytes]], limit: int, join: Callable[[Value, Value], Value]
 ) -> tuple[list[tuple[bytes, Value]], str]:
-    """Up to `limit` names in order, each once, with the cursor of what follows.
+    """Returns up to `limit` names in order, each once, with the cursor of the next page.
 
-    `parts`: of each slice its names, and its `next`: beyond it nothing is known. `join`: one of two values of a name.
+    `parts`: each slice's names and its `next`, beyond which nothing is known. `join`: makes one value of a name's two.
     """
     merged: dict[bytes, Value] = {}
     for names, _ in parts:

@@ -1,7 +1,7 @@
-"""Parts of queues slice by slice, and what their homes say of them: for sweeping what drops left behind.
+"""Lists and drops the parts of queues on slices, and asks the homes about them: for sweeping what drops left behind.
 
-A part is of the life that its queue's home knows, or it is left from one that is over. Not here: which parts are
-dropped and when (shoal_ops.sweep).
+A part is of the life that its queue's home knows, or left from a life that is over. Not here: which parts are dropped
+and when (shoal_ops.sweep).
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class Part(NamedTuple):
 
 
 class Parts:
-    """Over an open broker's connection: `parts = shoal.Parts(broker)`. All raise DeadlineExceeded and Unavailable."""
+    """Lists and drops parts over an open broker's connection: `parts = shoal.Parts(broker)`.
+
+    All calls raise DeadlineExceeded and Unavailable.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -44,12 +47,12 @@ class Parts:
 
     @property
     def slices(self) -> tuple[str, ...]:
-        """Names of the slices of the current map."""
+        """Returns the names of the slices of the current map."""
         return self._routing.map.current.slices
 
     @property
     def map_version(self) -> int:
-        """Version of the current map."""
+        """Returns the version of the current map."""
         return self._routing.map.current.version
 
     def home_of(self, queue: bytes) -> str:
@@ -57,8 +60,8 @@ class Parts:
         return self._routing.map.current.owner_of(direct_key(queue))
 
     async def page(self, slice_name: str, after: bytes, limit: int, *, deadline_s: float) -> tuple[list[bytes], bytes]:
-        """Returns names of queues that have a part on a slice, in order, and the `after` of the next page; empty:
-        none."""
+        """Returns names of queues that have a part on a slice, in order, and the `after` of the next page; empty if
+        there is none."""
         request = ListQueuesRequest(after=after, limit=limit)
 
         def ask(stub: AdminServiceAsyncStub, timeout_s: float) -> Awaitable[ListQueuesResponse]:
@@ -69,21 +72,21 @@ class Parts:
         return list(answer.queues), answer.next
 
     async def look(self, slice_name: str, queues: Sequence[bytes], *, deadline_s: float) -> list[Part]:
-        """Returns the parts that a slice has of these queues now; at most 1,000 queues."""
+        """Returns the parts of these queues that a slice has now; at most 1,000 queues."""
         session = self._routing.session(slice_name)
         answer = await session.ask(wire.Describe(queues=queues), self._broker._deadline(deadline_s))
         lives = zip(queues, map(life_in, answer.description.queues), strict=True)
         return [Part(slice_name, queue, life.incarnation) for queue, life in lives if life is not None]
 
     async def at_homes(self, queues: Sequence[bytes], *, deadline_s: float) -> dict[bytes, int | None]:
-        """Returns the incarnation that each queue's home knows now, 0 where it knows of none; None: no such queue."""
+        """Returns the incarnation that each queue's home knows now; 0 if it knows none, None if there is no queue."""
         deadline = self._broker._deadline(deadline_s)
         homes = self._broker._homes
         lives = await asyncio.gather(*(homes.life_of(queue, deadline) for queue in queues))
         return {queue: None if life is None else life.incarnation for queue, life in zip(queues, lives, strict=True)}
 
     async def drop(self, part: Part, *, deadline_s: float) -> bool:
-        """Drops this very part; one of another life is left. Returns whether it was there."""
+        """Drops exactly this part, and none of another life. Returns whether it was there."""
         request = DropRequest(part.queue, part.incarnation, self._broker._deadline(deadline_s))
         (result,) = await self._routing.ask([(part.slice, request)])
         if isinstance(result, ShoalError) and not isinstance(result, NoSuchQueue):

@@ -1,5 +1,5 @@
-"""Publishes as requests of a Change frame: a whole chunk, or single messages that become one while the frame
-gathers."""
+"""Defines publishes as requests of a Change frame: a whole chunk, or single messages that become one chunk while the
+frame gathers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 
 class PublishRequest(Request):
-    """Base of what goes to one key as one chunk."""
+    """Base of requests that publish one chunk to one key."""
 
     __slots__ = ("key",)
     verb = "publish"
@@ -33,7 +33,7 @@ class PublishRequest(Request):
 
     @abstractmethod
     def chunk(self) -> bytes:
-        """Returns it serialized. From then on it stays as it is."""
+        """Returns the serialized chunk, which does not change after this."""
 
     def begin(self, step: wire.Step) -> Columns:
         step.publishes.mandatory = self.kind[1]
@@ -76,7 +76,7 @@ class PublishChunk(PublishRequest):
 
 
 class PublishSingles(PublishRequest):
-    """Single messages to one key, made one after the other while a frame gathers: one chunk, many waiters."""
+    """Single messages to one key, published one after the other while a frame gathers: one chunk, many waiters."""
 
     __slots__ = ("_bodies", "_body", "_header_fields", "_headers", "_message", "_serialized", "_waiters", "future")
 
@@ -95,14 +95,15 @@ class PublishSingles(PublishRequest):
         self._body = body
         self._headers = headers
         self._message: Chunk | None = None
-        """With the first body, and those that joined; made when it joins a frame. `_bodies` are its own."""
+        """The chunk with the first body and those that joined; made when this joins a frame. `_bodies` is a part of
+        it."""
         self._header_fields = len(headers) if headers else 0
         self._waiters: list[tuple[asyncio.Future[Receipt], Name, float]] = [(self.future, name, deadline)]
         """One for each body of `_message`, in order."""
         self._serialized: bytes | None = None
 
     def takes(self, other: PublishSingles) -> bool:
-        """Whether `other`'s messages may join this chunk."""
+        """Returns whether `other`'s messages may join this chunk."""
         return (
             self.key == other.key
             and self._serialized is None
@@ -113,7 +114,7 @@ class PublishSingles(PublishRequest):
         )
 
     def take(self, other: PublishSingles) -> None:
-        """`other` was in no frame yet: it has one message."""
+        """Adds `other` to this chunk. `other` was in no frame yet, so it has one message."""
         if other._header_fields or self._header_fields:
             message = self._chunk()
             _pad_headers(message)
@@ -179,7 +180,7 @@ class PublishSingles(PublishRequest):
 
 
 def _pad_headers(chunk: Chunk) -> None:
-    """A chunk has no headers, or one for each body."""
+    """Adds empty headers until each body has one: a chunk has no headers, or one for each body."""
     while len(chunk.headers) < len(chunk.bodies):
         chunk.headers.add()
 

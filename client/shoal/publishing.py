@@ -1,4 +1,4 @@
-"""From a publish's arguments to its request: all checks that need no slice."""
+"""Makes a publish's request from its arguments, with all checks that need no slice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def batch(
     check_flag("mandatory", mandatory)
     if type(bodies) is list and len(bodies) <= CHUNK_MESSAGES_MAX and _without_headers(headers, len(bodies)):
         try:
-            # The usual case. Protobuf takes a list of bytes, and of nothing else; to look first would cost more.
+            # The usual case. Protobuf refuses a list of anything but bytes; to check this first would cost more.
             if sum(map(len, bodies)) <= CHUNK_BYTES_MAX:
                 return PublishChunk(name, key, encode_chunk(bodies), len(bodies), mandatory, deadline)
         except TypeError:

@@ -1,9 +1,9 @@
-"""Batch dequeue without attaching: pull and peek over a queue's slices, and the acks of what was pulled.
+"""Pulls and peeks over a queue's slices without attaching, and acks what was pulled.
 
-Slices are asked one after the other, another one first each time, those that answer before those that are away, so that
-no more is taken than was asked for. One that is silent for PULL_PATIENCE_S is passed by. What a pull took and could not
-return (it was cancelled, or the answer came too late) the slice gives to no other now: the next pull of the queue on
-this connection begins with it.
+Slices are asked one after the other, so that no more is taken than was asked for. Each pull begins with another slice;
+slices that answer come before those that are away. A slice that is silent for PULL_PATIENCE_S is skipped. A pull may
+take messages that it cannot return: it was cancelled, or the answer came too late. The slice gives these to no other
+consumer now, so the next pull of the queue on this connection begins with them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class PullAcker:
-    """Acker of what was pulled from one slice; its consumers are names of queues."""
+    """Acks what was pulled from one slice; its consumers are names of queues."""
 
     def __init__(self, session: SliceSession) -> None:
         self.closed = False
@@ -45,7 +45,7 @@ class PullAcker:
         return consumer
 
     async def flush(self) -> None:
-        """Until the slice has every ack. Raises what it refused one with, once."""
+        """Waits until the slice has every ack. Raises the error with which it refused one, once."""
         await self._acks.flush()
         error, self._error = self._error, None
         if error is not None:
@@ -66,7 +66,7 @@ class Wanted(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Whether what it takes stays with this connection: no lease ends it."""
+        """Returns whether the messages it takes stay with this connection: no lease ends that."""
         return not self.peek and not self.lease_ms
 
 
@@ -75,12 +75,13 @@ class Pulling:
         self._routing = routing
         self._homes = homes
         self._ackers: dict[str, PullAcker] = {}
-        """By slice."""
+        """Slice -> its acker."""
         self._late = LateMessages()
         self._turn = 0
 
     async def pull(self, wanted: Wanted) -> list[Message]:
-        """Raises NoSuchQueue; what a slice fails with, DeadlineExceeded in the end, where no other gave any."""
+        """Returns messages. Raises NoSuchQueue; if no slice gave any, the error of one that failed (DeadlineExceeded in
+        the end)."""
         asking = _Asking(wanted, self._homes.home_of(wanted.queue))
         if wanted.kept:
             asking.found = self._late.take(wanted.queue, wanted.messages)
@@ -105,7 +106,7 @@ class Pulling:
         return [taken.message for taken in asking.found]
 
     async def flush(self) -> None:
-        """Until the slices have every ack of what was pulled."""
+        """Waits until the slices have every ack of what was pulled."""
         await asyncio.gather(*(acker.flush() for acker in list(self._ackers.values())))
 
     def close(self) -> None:
@@ -137,7 +138,7 @@ class Pulling:
         return frame
 
     def _collect(self, asking: _Asking) -> None:
-        """Takes what is answered. What a slice refuses is kept for the end: others may have messages."""
+        """Takes the messages of answered frames. Keeps a slice's error for the end: others may have messages."""
         for name, frame in list(asking.frames.items()):
             if not frame.future.done():
                 continue
@@ -152,10 +153,10 @@ class Pulling:
                 asking.failure = error
 
     def _abandon(self, slice_name: str, wanted: Wanted, frame: PullFrame) -> None:
-        """Nothing waits for it any more. What it takes all the same is kept."""
+        """Gives up a frame that nothing waits for any more. Messages that it takes all the same are kept."""
         future = frame.future
         if future.cancel() or future.cancelled():
-            return  # Not sent, or PullFrame.answered sees to it.
+            return  # It was not sent, or PullFrame.answered keeps its messages.
         if future.exception() is None:
             session = self._routing.session(slice_name)
             self._too_late(wanted, self._taken(session, wanted.queue, future.result()))
@@ -177,14 +178,14 @@ class Pulling:
 
 
 class _Asking:
-    """One pull under way: what was found, and the questions that are not answered."""
+    """One pull under way: the messages found, and the frames that are not answered."""
 
     def __init__(self, wanted: Wanted, home: str) -> None:
         self.wanted = wanted
         self.home = home
         self.found: list[Taken] = []
         self.frames: dict[str, PullFrame] = {}
-        """By slice."""
+        """Slice -> its unanswered frame."""
         self.failure: ShoalError | None = None
 
     @property
@@ -192,7 +193,8 @@ class _Asking:
         return len(self.found) >= self.wanted.messages
 
     async def wait(self, frames: Sequence[PullFrame], patience_s: float | None) -> None:
-        """Until one of them is answered, or patience is over. At the deadline each fails by itself (deadlines.py)."""
+        """Waits until one of them is answered, or `patience_s` is over (None: no bound). At the deadline each fails by
+        itself (deadlines.py)."""
         left_s = self.wanted.deadline - asyncio.get_running_loop().time()
         wait_s = None if patience_s is None or patience_s >= left_s else patience_s
         await asyncio.wait([frame.future for frame in frames], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""Calls about whole queues: declare, purge, describe. With parts on several slices it is one queue here.
+"""Declares, purges and describes whole queues: a queue with parts on several slices is one queue here.
 
 The home slice (owner of the direct key) knows whether a queue exists, and in which life. A part elsewhere that is of
-another life, or of a queue that its home does not know, is what a drop left behind: it counts for nothing here.
+another life, or of a queue that its home does not know, was left behind by a drop: it is ignored here.
 Not here: binding (binding_calls.py), dropping (dropping.py).
 """
 
@@ -24,7 +24,10 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class QueueCalls:
-    """`deadline`: event loop time. All raise DeadlineExceeded (outcome unknown) besides what is named."""
+    """Declares, purges and describes queues. `deadline`: event loop time.
+
+    All calls raise DeadlineExceeded (outcome unknown) besides the errors that they name.
+    """
 
     def __init__(self, routing: Routing, homes: Homes, known: KnownQueues) -> None:
         self._routing = routing
@@ -32,7 +35,7 @@ class QueueCalls:
         self._known = known
 
     async def declare(self, queues: Sequence[bytes], expires_after_s: int, deadline: float) -> None:
-        """Raises Conflict where a queue exists with other options; the other queues are declared."""
+        """Declares queues. Raises Conflict where one exists with other options; the other queues are declared."""
         first_error: ShoalError | None = None
         for start in range(0, len(queues), DECLARES_AT_ONCE_MAX):
             some = queues[start : start + DECLARES_AT_ONCE_MAX]
@@ -49,10 +52,10 @@ class QueueCalls:
             raise first_error
 
     async def purge(self, queue: bytes, deadline: float) -> int:
-        """On every slice that has a part, in as many requests as it takes. Returns messages dropped.
+        """Purges every slice that has a part, in as many requests as needed. Returns how many messages were dropped.
 
-        Raises NoSuchQueue if its home has none. Where a slice does not answer: what the others have is dropped, and the
-        error says so.
+        Raises NoSuchQueue if the home has no such queue. If a slice does not answer, the messages of the others are
+        dropped, and the error says so.
         """
         slices = self._routing.map.current.slices
         parts = await asyncio.gather(*(self._purge_part(name, queue, deadline) for name in slices))
@@ -78,7 +81,7 @@ class QueueCalls:
                 return dropped
 
     async def describe(self, name: Name, queue: bytes, bindings: bool, deadline: float) -> QueueDescription:
-        """Exact, so it needs every slice; a queue that its home does not have needs no other."""
+        """Returns exact counts, so it needs every slice; for a queue that its home does not have, only the home."""
         slices = self._routing.map.current.slices
         home = slices.index(self._homes.home_of(queue))
         question = wire.Describe(queues=[queue], bindings=bindings)

@@ -1,14 +1,15 @@
-"""What an inbox's part at one slice handed out and what of it was acked, so that repeats are told from news. Pure.
+"""Remembers which messages an inbox's part at one slice handed out and acked, to tell repeats from new ones. Pure.
 
-A message is handed out once. It is remembered until the slice has answered its ack: an answered ack is durable, the
-slice never gives such an offset again for the same binding, so what comes after that is news (of another binding).
+A message is handed out once. It is remembered until the slice has answered its ack. An answered ack is durable: the
+slice never gives such an offset again for the same binding. If the offset comes again, it is new (of another binding).
 
-Messages belong to the stream that brought them: after a lost stream the slice gives again what was not acked, and an
-ack takes effect only for what was given on the stream that it is sent on. So an ack of a message of an earlier stream
-waits here until the message has come again, if it does: the slice may have taken the first ack, or given it to others.
+Messages belong to the stream that brought them. After a lost stream the slice gives again what was not acked, and an
+ack takes effect only for messages given on the stream that it is sent on. So an ack of a message of an earlier stream
+waits here until the message has come again. It may never come: the slice may have taken the first ack, or given the
+message to others.
 
-Ranges, not a high mark: when messages of another session that ended come late, they are below what was seen, and new.
-Bounded: SEEN_RANGES_MAX a pair, SEEN_ENTRIES_MAX pairs. What is forgotten is only taken for news again.
+Ranges are kept, not a high mark: messages of another session that ended may come late, below what was seen, and be new.
+Bounded: SEEN_RANGES_MAX a pair, SEEN_ENTRIES_MAX pairs. A forgotten message counts as new if it comes again.
 """
 
 from __future__ import annotations
@@ -20,46 +21,48 @@ from shoal.limits import FORGOTTEN_HANDLES_MAX, SEEN_ENTRIES_MAX, SEEN_RANGES_MA
 from shoal.offset_ranges import Ranges, count, with_range, within, without_range
 
 Part = tuple[int, int, Sequence[int]]
-"""first, end, handles."""
+"""A range, first <= offset < end, for these handles: (first, end, handles)."""
 Pair = tuple[bytes, int]
-"""key, handle."""
+"""A key and a handle: (key, handle)."""
 
 
 class _Key:
-    """Handle -> what was handed out and is not known to be acked. Handles with equal ranges share one tuple."""
+    """Keeps, for each handle of a key, the ranges handed out and not known to be acked. Handles with equal ranges share
+    one tuple."""
 
     __slots__ = ("forgotten", "marks")
 
     def __init__(self, forgotten: int) -> None:
         self.marks: dict[int, Ranges] = {}
         self.forgotten = forgotten
-        """How many of the forgotten handles are out of `marks`."""
+        """The number of forgotten handles (`Repeats._forgotten`) that were already removed from `marks`."""
 
 
 class Repeats:
-    """`pending`: acks that were sent on this stream, or wait to be, and are not answered."""
+    """Tells repeats from new messages. `pending`: returns the unanswered acks that were sent on this stream, or wait to
+    be."""
 
     def __init__(self, pending: Callable[[], Iterable[Acked]], entries_max: int = SEEN_ENTRIES_MAX) -> None:
         self._pending = pending
         self._entries_max = entries_max
         self._entries = 0
-        """Handles in all `_keys`."""
+        """The number of handles in all `_keys`."""
         self._keys: dict[bytes, _Key] = {}
         """The key used last is last."""
         self._acked: dict[Pair, Ranges] = {}
-        """Acked, of an earlier stream, and not come again: part of what is handed out."""
+        """Messages of an earlier stream that were acked and have not come again: a part of what was handed out."""
         self._again: dict[Pair, Ranges] = {}
-        """Come again on this stream, and not acked: part of what is handed out."""
+        """Messages that came again on this stream and were not acked: a part of what was handed out."""
         self._forgotten: list[int] = []
-        """Handles whose queue's life ended, in that order; each key leaves them out when it is used next."""
+        """Handles whose queue's life ended, in the order of their ends; each key removes them when it is used next."""
 
     @property
     def in_doubt(self) -> bool:
-        """Whether messages were acked without an effect that is known."""
+        """Returns whether messages were acked and it is not known whether their acks took effect."""
         return bool(self._acked)
 
     def deliver(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
-        """Messages came. Returns what of them is new, usually all, and what was acked before, to be acked again."""
+        """Records messages that came. Returns the new ones, usually all, and those acked before, to be acked again."""
         marks = self._used(key)
         size = len(marks)
         before = set(map(marks.get, handles))
@@ -80,7 +83,8 @@ class Repeats:
         return news, again
 
     def ack(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
-        """Messages of an earlier stream are done. Returns what came again on this one, so that its ack takes effect."""
+        """Records acks of messages of an earlier stream. Returns those that came again on this one: their acks take
+        effect."""
         sent: list[Part] = []
         for handle in handles:
             handed = within(self._marks(key).get(handle, ()), first, end)
@@ -95,7 +99,8 @@ class Repeats:
         return sent
 
     def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
-        """The slice has the ack of these messages, which it gave on this stream: they do not come again."""
+        """Records that the slice has the ack of these messages, which it gave on this stream: they do not come
+        again."""
         if (found := self._keys.get(key)) is None:
             return
         marks = self._marks(key)
@@ -117,13 +122,13 @@ class Repeats:
                 _take(self._again, (key, handle), ((first, end),))
 
     def stream_ended(self, unanswered: Iterable[Acked]) -> None:
-        """The stream is lost. `unanswered`: acks that were given for its messages; the slice may have them or not."""
+        """Records a lost stream. `unanswered`: acks given for its messages; the slice may have them or not."""
         self._again = {}
         for key, first, end, consumers in unanswered:
             self.ack(key, first, end, consumers)  # type: ignore[arg-type]  # handles
 
     def forget(self, handles: Iterable[int]) -> None:
-        """Their queue's life ended: what comes for them is of another one, and new."""
+        """Forgets handles whose queue's life ended: messages that come for them are of another life, and new."""
         gone = set(handles)
         self._forgotten += gone
         for book in (self._acked, self._again):
@@ -138,13 +143,13 @@ class Repeats:
                 found.forgotten = 0
 
     def unacked(self, handle: int) -> int:
-        """How many messages were handed out for a handle and not acked. O(keys and pending acks)."""
+        """Returns how many messages were handed out for a handle and not acked. O(keys and pending acks)."""
         handed = sum(count(self._marks(key).get(handle, ())) for key in list(self._keys))
         acked = sum(count(ranges) for (_, one), ranges in self._acked.items() if one == handle)
         return handed - acked - sum(block.end - block.first for block in self._pending() if handle in block.consumers)
 
     def known(self, key: bytes, handle: int) -> Ranges:
-        """What was handed out of a key for a handle, as far as remembered."""
+        """Returns the ranges of a key that were handed out for a handle, as far as remembered."""
         return self._marks(key).get(handle, ())
 
     def _used(self, key: bytes) -> dict[int, Ranges]:
@@ -172,7 +177,8 @@ class Repeats:
         found.forgotten = len(self._forgotten)
 
     def _come_again(self, key: bytes, first: int, end: int, handles: Sequence[int], news: Sequence[Part]) -> list[Part]:
-        """What is not new was handed out before. Returns what of it was acked; the rest may be acked from now on."""
+        """Records messages that are not in `news`: they were handed out before. Returns those that were acked; the
+        others may be acked from now on."""
         new: dict[int, Ranges] = {}
         for low, high, same in news:
             for handle in same:
@@ -188,8 +194,8 @@ class Repeats:
                 acked += [(one, other, (handle,)) for one, other in done]
                 for one, other in _outside(done, low, high):
                     came = with_range(self._again.get(pair, ()), one, other)[0]
-                    # Too many: the lowest are taken for one. An ack sent too early comes to nothing, and its message is
-                    # handed out once more; one never sent would leave it with this session for good.
+                    # Too many ranges: the two lowest become one. An ack sent too early has no effect, and its message
+                    # is handed out once more; an ack never sent would leave the message with this session for good.
                     self._again[pair] = ((came[0][0], came[1][1]), *came[2:]) if len(came) > SEEN_RANGES_MAX else came
         return acked
 
@@ -209,7 +215,7 @@ class Repeats:
                     del marks[handle]
 
     def _bound_acked(self, key: bytes, handle: int) -> None:
-        """What is forgotten of the acks is forgotten of what was handed out: it is new if it comes again."""
+        """Forgets the lowest of too many acked ranges, also as handed out: they are new if they come again."""
         acked = self._acked.get((key, handle), ())
         if len(acked) > SEEN_RANGES_MAX:
             marks = self._marks(key)
@@ -238,8 +244,8 @@ class Repeats:
 def _deliver_apart(
     marks: dict[int, Ranges], first: int, end: int, handles: Sequence[int]
 ) -> tuple[bool, list[Part], int]:
-    """As `Repeats.deliver`, for handles that were not in step. Returns whether all is new, what is, and how many ranges
-    the handle with most has now."""
+    """Does the part of `Repeats.deliver` for handles with different ranges. Returns whether all is new, what is new,
+    and how many ranges the handle with most has now."""
     inserted: dict[Ranges, tuple[Ranges, Ranges]] = {}
     groups: dict[Ranges, list[int]] = {}
     for handle in handles:
@@ -254,7 +260,7 @@ def _deliver_apart(
 
 
 def _outside(ranges: Ranges, first: int, end: int) -> list[tuple[int, int]]:
-    """Returns what of first <= offset < end is not in `ranges`."""
+    """Returns the ranges of first <= offset < end that are not in `ranges`."""
     left: Ranges = ((first, end),)
     for low, high in ranges:
         left = without_range(left, low, high)

@@ -1,8 +1,9 @@
-"""The requests about queues that a Change frame is made of, each with its waiter: declare, bind, unbind, drop, purge.
+"""Defines the requests about queues in a Change frame, each with its waiter: declare, bind, unbind, drop, purge.
 
-A request knows its step (requests of equal steps share one), its size, how it is written into its step and how its part
-of the outcome is read. It is written when it joins a frame, in the call that makes it: what cannot be written harms
-that call only. Not here: publishes (publish_requests.py), gathering (gather.py), what to do about a refusal.
+A request knows its step (requests of equal steps share one), its size, how to write itself into its step, and how to
+read its part of the outcome. It is written when it joins a frame, in the call that makes it: a request that cannot be
+written harms that call only. Not here: publishes (publish_requests.py), gathering (gather.py), what to do about a
+refusal.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
 StepKind = tuple[Any, ...]
-"""The verb and its options: what requests must share to share a step."""
+"""The verb and its options: requests of equal kind share a step."""
 Columns = tuple[Any, ...]
-"""The repeated fields of one step that its requests are written into."""
+"""The repeated fields of a step, into which its requests are written."""
 
 
 class Request(ABC):
-    """One request of the wire: all or nothing. `operations`: its keys (at least 1)."""
+    """One request on the wire, done as a whole or not at all. `operations`: the number of its keys (at least 1)."""
 
     __slots__ = ("cost_bytes", "deadline", "kind", "operations")
     verb: ClassVar[str]
@@ -35,28 +36,28 @@ class Request(ABC):
         self.operations = operations
         self.cost_bytes = wire_bytes + REQUEST_OVERHEAD_BYTES
         self.deadline = deadline
-        """Event loop time of the first waiter's deadline."""
+        """The event loop time of the first waiter's deadline."""
 
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether a caller still waits. A dead request that was not sent yet is left out."""
+        """Returns whether a caller still waits. A request without one that was not sent yet is left out."""
 
     @abstractmethod
     def begin(self, step: wire.Step) -> Columns:
-        """Makes an empty step one of its kind. Returns the columns for `put`."""
+        """Makes an empty step one of the request's kind. Returns the columns for `put`."""
 
     @abstractmethod
     def put(self, columns: Columns) -> None:
-        """Writes itself into the columns of a step of its kind. What was put once can be put again."""
+        """Writes the request into the columns of a step of its kind. A request put once can be put again."""
 
     @staticmethod  # noqa: B027 - most have nothing that waits
     def finish(step: wire.Step, requests: Sequence[Request]) -> None:
-        """Writes what had to wait until the frame is sent, for all requests of the step."""
+        """Writes the parts that had to wait until the frame is sent, for all requests of the step."""
 
     @abstractmethod
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
-        """Answered; its columns begin at `position`."""
+        """Gives the answer to the waiters. The request's values in the outcome's columns begin at `position`."""
 
     @abstractmethod
     def fail(self, error: ShoalError) -> None: ...
@@ -68,7 +69,7 @@ class Request(ABC):
 
 
 class QueueRequest(Request):
-    """Base of requests about one queue and keys of it; one waiter."""
+    """Base of requests about one queue and keys of it, with one waiter."""
 
     __slots__ = ("future", "keys", "queue")
 
@@ -98,7 +99,8 @@ class QueueRequest(Request):
 
 
 class DeclareRequest(QueueRequest):
-    """`incarnation`: 0 at the queue's home; elsewhere the one that its home gave it. Answered with (incarnation,)."""
+    """Declares a queue, or its part. `incarnation`: 0 at the queue's home; elsewhere the one that its home gave it. The
+    answer is (incarnation,)."""
 
     __slots__ = ("_incarnation",)
     verb = "declare"
@@ -117,13 +119,13 @@ class DeclareRequest(QueueRequest):
             columns[1].append(self._incarnation)
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
-        # A slice of an older version answers without incarnations: not known.
+        # A slice of an older version answers without incarnations; 0: not known.
         if not self.future.done():
             self.future.set_result((outcome.offsets[position] if outcome.offsets else 0,))
 
 
 class DropRequest(QueueRequest):
-    """`incarnation`: only this life of the queue; 0: whichever there is."""
+    """Drops a queue, or its part. `incarnation`: drop only this life of the queue; 0: any life."""
 
     __slots__ = ("_incarnation",)
     verb = "drop"
@@ -143,7 +145,8 @@ class DropRequest(QueueRequest):
 
 
 class PurgeRequest(QueueRequest):
-    """`position`: where to go on. Answered with (messages dropped, position of what is left; 0: nothing)."""
+    """Purges a queue. `position`: where to go on. The answer is (messages dropped, position of what is left; 0:
+    nothing)."""
 
     __slots__ = ("_position",)
     verb = "purge"

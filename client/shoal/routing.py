@@ -1,4 +1,4 @@
-"""From key to session: one session for each slice in use, deadlines, and publishes that wait for a newer map.
+"""Leads from a key to its session: one session for each slice in use, deadlines, publishes that wait for a newer map.
 
 A publish that a slice refuses (NotOwner) is held until the map is newer, then goes to the new owner. Meanwhile later
 publishes to keys of the same partition queue behind it, so that a key's order survives a move.
@@ -27,19 +27,19 @@ _log = logging.getLogger("shoal")
 
 
 class Routing:
-    """The sessions that carry requests. Sessions of inboxes are their own."""
+    """Keeps the sessions that carry requests. Inboxes have sessions of their own."""
 
     def __init__(self, map_watch: MapWatch, tasks: Tasks) -> None:
         self.map = map_watch
         self.deadlines = Deadlines()
         self._tasks = tasks
         self._sessions: dict[str, SliceSession] = {}
-        """By slice: as many as the map ever had slices."""
+        """Slice -> its session: as many as the map ever had slices."""
         self._held = Held(lambda key: partition_of(key, map_watch.current.partition_map.partitions))
         self._hold = asyncio.Event()
         self._closed = False
         self._refused_version = 0
-        """The newest map version that a refusal says is too old, or that was used for it."""
+        """The newest map version that a refusing slice has (at least 1): only this map, or a newer one, may help."""
 
     def start(self) -> None:
         self.deadlines.start()
@@ -47,7 +47,7 @@ class Routing:
         self._tasks.start("reroute", self._reroute())
 
     def in_background(self, name: str, work: Coroutine[object, object, None]) -> None:
-        """Does some work that no call waits for, until the connection ends."""
+        """Starts work that no call waits for; it runs at most until the connection ends."""
         if self._closed:
             work.close()
         else:
@@ -58,7 +58,7 @@ class Routing:
         return self._closed
 
     def session(self, slice_name: str) -> SliceSession:
-        """The session to a slice, opened when first asked for."""
+        """Returns the session to a slice. Opens it when first asked for."""
         session = self._sessions.get(slice_name)
         if session is None:
             if self._closed:
@@ -71,7 +71,7 @@ class Routing:
         return self.session(self.map.current.owner_of(key))
 
     async def publish(self, request: PublishRequest) -> None:
-        """Waits for room. Raises DeadlineExceeded: nothing was sent."""
+        """Waits for room and sends a publish. Raises DeadlineExceeded: nothing was sent."""
         if self._behind_held(request):
             return
         session = self.session_of(request.key)
@@ -79,7 +79,7 @@ class Routing:
         session.submit(request)
 
     def publish_nowait(self, request: PublishRequest) -> None:
-        """Raises ResourceExhausted where `publish` would wait."""
+        """Sends a publish. Raises ResourceExhausted where `publish` would wait."""
         if self._behind_held(request):
             return
         session = self.session_of(request.key)
@@ -87,7 +87,7 @@ class Routing:
         session.submit(request)
 
     async def submit(self, slice_name: str, request: Request) -> None:
-        """To this very slice. Waits for room. Raises DeadlineExceeded: nothing was sent."""
+        """Waits for room and sends a request to exactly this slice. Raises DeadlineExceeded: nothing was sent."""
         session = self.session(slice_name)
         await session.room.take(request.cost_bytes, request.deadline)
         session.submit(request)
@@ -95,7 +95,7 @@ class Routing:
     async def ask(self, requests: Iterable[tuple[str, QueueRequest]]) -> list[Any]:
         """Sends each request to its slice. Returns each one's answer, or its error, in order.
 
-        If the caller leaves, what was not sent yet is not sent.
+        If the caller leaves, requests not sent yet are not sent.
         """
         asked: list[QueueRequest] = []
         try:
@@ -112,7 +112,7 @@ class Routing:
             raise
 
     async def flush(self) -> None:
-        """Until everything under way is answered."""
+        """Waits until everything under way is answered."""
         while self._held:
             await self.map.change(EXPIRE_EVERY_S)
         for session in list(self._sessions.values()):
@@ -133,7 +133,7 @@ class Routing:
         return True
 
     def _refused(self, request: PublishRequest, error: ShoalError) -> None:
-        """A slice does not take it: wait for a newer map. Its room at the slice is free by now."""
+        """Holds a publish that a slice refused until there is a newer map. Its room at the slice is free by now."""
         self._refused_version = max(self._refused_version, error.map_version, 1)
         try:
             self._hold_back(request)
@@ -160,7 +160,7 @@ class Routing:
             await self._submit_held()
 
     async def _submit_held(self) -> None:
-        """Sends on what is held now; what comes meanwhile for the same partitions stays behind it."""
+        """Sends on the publishes held now. Publishes that come meanwhile for the same partitions stay behind them."""
         for _ in range(len(self._held)):
             request = self._held.first()
             try:

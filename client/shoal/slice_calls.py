@@ -1,6 +1,6 @@
-"""Unary calls to slices and redirectors, one channel an address: for questions that need no session.
+"""Makes unary calls to slices and redirectors, for questions that need no session. Each address has one channel.
 
-They only ask, so a call that failed on the way is repeated until its deadline. Not here: what is asked (admin.py,
+The calls only ask, so a call that failed on the way is repeated until its deadline. Not here: what is asked (admin.py,
 leases.py).
 """
 
@@ -34,7 +34,8 @@ def over(
 
 
 class SliceCalls:
-    """Channels open when first needed, and stay until `close`: as many as leaders and redirectors were ever asked."""
+    """Asks over channels, which open when first needed and stay until `close`: one for each leader or redirector ever
+    asked."""
 
     def __init__(self, map_watch: MapWatch) -> None:
         self._map = map_watch
@@ -43,9 +44,9 @@ class SliceCalls:
     async def ask_slice(
         self, slice_of: Callable[[], str], ask: Ask[Response], deadline: float, *, admin: bool = False
     ) -> Response:
-        """Asks the slice's leader; `slice_of` names the slice anew for each attempt. `admin`: where its administration
-        listens. Raises OutOfRange for a slice that the map does not have; after the deadline what it failed with
-        last."""
+        """Asks the slice's leader; `slice_of` names the slice anew for each attempt. `admin`: ask where its
+        administration listens. Raises OutOfRange for a slice that the map does not have; after the deadline, the last
+        attempt's error."""
         backoff = Backoff()
         while True:
             try:
@@ -59,7 +60,7 @@ class SliceCalls:
                 await self._map.change(pause_s)
 
     async def ask_redirector(self, redirectors: Sequence[str], ask: Ask[Response], deadline: float) -> Response:
-        """Asks the first that answers. Raises what the last one failed with."""
+        """Asks one redirector after the other, and returns the first answer. Raises the error of the last one."""
         failure: ShoalError = Unavailable("there is no redirector to ask")
         for index, redirector in enumerate(redirectors):
             now = asyncio.get_running_loop().time()

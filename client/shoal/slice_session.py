@@ -1,15 +1,15 @@
-"""A session to one slice, over any number of streams: writes frames, hands out answers, begins anew when lost.
+"""Keeps a session to one slice, over any number of streams: writes frames, hands out answers, begins anew when lost.
 
     waiting --stream opens--> serving --stream lost, NotLeader, Unavailable, Fenced--> waiting (backoff) ...
        \\________________________ close ________________________/ ---> closed
 
-Sent to the slice on each stream, in this order: Open, unanswered changes with their old numbers, what the consumer says
-belongs at the beginning (its attaches), other unanswered frames with new numbers, then what comes.
+On each stream the slice is sent, in this order: Open, unanswered changes with their old numbers, the consumer's first
+frames (its attaches), other unanswered frames with new numbers, then new frames.
 
-Whatever else goes wrong here (a defect, a foreign error) fails all that wait, in words, is logged, and the stream
-begins anew: the next call finds a session that works. Deadlines do not depend on any of it (deadlines.py). Not here:
-numbers and repeats (ledger.py), what frames mean (frames.py, gather.py, inbox_slice.py), which slice a key belongs to
-(routing.py).
+Any other failure here (a defect, a foreign error) fails all waiting calls with an error that says so, and is logged.
+Then the stream begins anew, so the next call finds a session that works. Deadlines do not depend on any of this
+(deadlines.py). Not here: numbers and repeats (ledger.py), what frames mean (frames.py, gather.py, inbox_slice.py),
+which slice a key belongs to (routing.py).
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ _log = logging.getLogger("shoal")
 
 
 class Consumer:
-    """What a session tells to its owner. This one consumes nothing."""
+    """Receives what a session tells its owner. This one consumes nothing."""
 
     @property
     def holding(self) -> bool:
-        """Whether `delivered` is to be called for a response without deliveries too."""
+        """Returns whether `delivered` is to be called for a response without deliveries too."""
         return False
 
     def first_frames(self) -> Sequence[Frame]:
-        """A stream begins: what it must begin with, besides unanswered changes."""
+        """Returns the frames that a new stream must begin with, besides unanswered changes."""
         return ()
 
     def stream_ended(self) -> None:
-        """The stream is lost; frames that end with it are gone."""
+        """Is called when the stream is lost. Frames that end with it are gone."""
 
     def refused(self, error: ShoalError) -> None:
-        """The slice refuses the stream itself, which repeating does not cure."""
+        """Is called when the slice refuses the stream itself, and repeating would not help."""
 
     async def delivered(self, response: wire.SessionResponse) -> None:
-        """Deliveries or resets came. While it waits the stream is not read, which is backpressure."""
+        """Takes deliveries or resets. While it waits, the stream is not read, which is backpressure."""
         raise Malformed("the slice sent deliveries to a session that attached no queue")
 
 
@@ -83,7 +83,7 @@ def _never(request: Request, error: ShoalError) -> None:
 
 
 class SliceSession:
-    """Everything under way to one slice. `what`: names its use for the log."""
+    """Carries everything under way to one slice. `what`: names its use for the log."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class SliceSession:
         self.slice_name = slice_name
         self.room = Room(f"requests to slice {slice_name}", UNANSWERED_BYTES_MAX)
         self.stream_number = 0
-        """Of the stream that is open, or was last."""
+        """The number of the stream that is open, or was open last."""
         self.away = ""
-        """Why the last stream was lost, until the slice has answered on another one."""
+        """Why the last stream was lost; "" once the slice has answered on another one."""
         self._map = map_watch
         self._deadlines = deadlines
         self._what = f"{what} to slice {slice_name}"
@@ -115,7 +115,7 @@ class SliceSession:
         """Why the writer ended the stream."""
         self._address = ""
         self._leader = ""
-        """host:port that the last NotLeader named: tried once, before the map knows."""
+        """host:port that the last NotLeader named. It is tried once, before the map knows it."""
         self._closed = False
         self._tasks = Tasks(f"session {slice_name}")
         self._unlisten = map_watch.listen(lambda _: self._address_may_have_changed())
@@ -123,11 +123,11 @@ class SliceSession:
 
     @property
     def streaming(self) -> bool:
-        """Whether a stream is open, as far as known."""
+        """Returns whether a stream is open, as far as known."""
         return self._stream is not None
 
     def submit(self, request: Request) -> None:
-        """Gathers a request. Its `cost_bytes` were taken from `room`. Raises what cannot be written."""
+        """Gathers a request. Its `cost_bytes` were taken from `room`. Raises an error if it cannot be written."""
         if self._closed:
             self.room.give(request.cost_bytes)
             request.fail(self._closed_error())
@@ -142,7 +142,7 @@ class SliceSession:
         self._wake.set()
 
     async def ask(self, question: Question, deadline: float) -> wire.Answer:
-        """Sends a question and waits for its answer. Raises what the slice refuses it with, DeadlineExceeded."""
+        """Sends a question and waits for its answer. Raises the slice's refusal, or DeadlineExceeded."""
         return await (await self.asked(QuestionFrame(question, deadline))).future
 
     async def asked(self, frame: QuestionFrame) -> QuestionFrame:
@@ -152,7 +152,7 @@ class SliceSession:
         return frame
 
     def send(self, frame: Frame) -> None:
-        """Sends a frame that is no change, before changes that are not under way yet."""
+        """Sends a frame that is not a change, before changes that are not under way yet."""
         if self._closed:
             self._retire(frame, self._closed_error())
             return
@@ -161,13 +161,13 @@ class SliceSession:
         self._wake.set()
 
     async def flush(self) -> None:
-        """Until everything submitted so far, and since, is answered."""
+        """Waits until everything submitted so far, and since, is answered."""
         while self._ledger:
             self._answered.clear()
             await self._answered.wait()
 
     def close_soon(self) -> None:
-        """Ends without waiting. What is unanswered fails with Unavailable: outcome unknown."""
+        """Ends the session without waiting. Unanswered calls fail with Unavailable: outcome unknown."""
         if self._closed:
             return
         self._closed = True
@@ -177,7 +177,8 @@ class SliceSession:
         self._give_up(self._closed_error())
 
     async def close(self) -> None:
-        """As `close_soon`, and waits until the stream has ended, at most SESSION_END_S. `flush` first."""
+        """Does the same as `close_soon`, and waits until the stream has ended, at most SESSION_END_S. Call `flush`
+        first."""
         self.close_soon()
         await self._tasks.close(SESSION_END_S)
 
@@ -215,7 +216,7 @@ class SliceSession:
             await self._map.change(backoff.pause_s())
 
     def _lost(self, error: ShoalError) -> None:
-        """A refusal that repeating cannot cure fails all that wait; anything else is tried again."""
+        """Fails all waiting calls if the slice refused the stream and repeating cannot help; else it is tried again."""
         if not self.away and not self._closed:
             _log.info("%s: away; trying again: %s", self._what, error)
         self.away = error.message
@@ -227,7 +228,8 @@ class SliceSession:
         self._give_up(error)
 
     def _broke(self, error: BaseException) -> None:
-        """A defect, or an error that no adapter knows: repeating it could fail for ever, so nothing is repeated."""
+        """Fails all waiting calls after a defect, or an error that no adapter knows: repeating them could fail for
+        ever."""
         self.away = f"{type(error).__name__}: {error}"
         _log.warning("%s: failed unexpectedly, and begins anew: %s", self._what, self.away, exc_info=error)
         self._give_up(
@@ -242,7 +244,7 @@ class SliceSession:
             self._retire(frame, error)
 
     async def _serve(self, backoff: Backoff) -> None:
-        """One stream, until it is lost. Raises ShoalError; CancelledError if it was ended from here."""
+        """Serves one stream until it is lost. Raises ShoalError; CancelledError if it was ended from here."""
         channel = open_channel(self._address)
         writing: asyncio.Task[None] | None = None
         self._broken = None
@@ -293,7 +295,7 @@ class SliceSession:
             stream.cancel()
 
     def _numbered(self, frame: Frame) -> wire.SessionRequest | None:
-        """Returns what to send. A frame that cannot be written harms its own callers only."""
+        """Returns the request to send. A frame that cannot be written harms its own callers only."""
         try:
             request = self._ledger.numbered(frame)
         except Exception as error:
@@ -308,7 +310,7 @@ class SliceSession:
     async def _wait_for_work(self) -> None:
         self._wake.clear()
         await self._wake.wait()
-        # Company is likely while answers are under way; otherwise one turn of the loop is enough.
+        # More requests are likely while answers are under way; otherwise one turn of the loop is enough.
         await asyncio.sleep(LINGER_S if self._ledger.in_flight > LINGER_FRAMES_MIN else 0)
 
     async def _read(self, stream: Stream, backoff: Backoff) -> None:
@@ -331,7 +333,7 @@ class SliceSession:
             return
         error = from_wire(answer.error) if answer.HasField("error") else None
         if isinstance(error, MapOrLeaderChanged | OutcomeUnknown) and not isinstance(error, NotOwner):
-            raise error  # The frame stays, and goes out again with its number.
+            raise error  # The frame stays, and is sent again with its number.
         self._ledger.settle(frame)
         try:
             if error is None:

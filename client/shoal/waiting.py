@@ -1,6 +1,6 @@
-"""Waiting: failing a future, what is left of a deadline, and bounded room for what is under way.
+"""Offers what waiting calls need: fails futures, measures what is left of a deadline, bounds what is under way.
 
-`Room` is where backpressure begins: a call that finds it full waits in line, or is refused. Nothing here knows the
+`Room` is where backpressure begins: a call that finds it full waits in line, or is refused. Not here: anything of the
 wire.
 """
 
@@ -16,7 +16,7 @@ from shoal_contract.names import show
 
 
 def fail_waiter(future: asyncio.Future[Any], error: ShoalError) -> None:
-    """Fails `future` unless it is done. An own copy of the error: a raised one collects its own traceback."""
+    """Fails `future` with its own copy of the error, unless it is done: a raised error collects its own traceback."""
     if not future.done():
         copy = type(error)(*error.args)
         copy.__dict__.update(error.__dict__)
@@ -28,7 +28,7 @@ def deadline_exceeded(what: str) -> DeadlineExceeded:
 
 
 def remaining_s(deadline: float, what: str) -> float:
-    """Seconds until `deadline` (event loop time). Raises DeadlineExceeded once it is over."""
+    """Returns the seconds until `deadline` (event loop time). Raises DeadlineExceeded once it is over."""
     left_s = deadline - asyncio.get_running_loop().time()
     if left_s <= 0:
         raise deadline_exceeded(what)
@@ -41,18 +41,18 @@ def no_such_queue(queue: bytes) -> NoSuchQueue:
 
 
 class Room:
-    """A bounded number of bytes, given in order of asking. One item may exceed the bound if it is alone."""
+    """Gives out a bounded number of bytes, in order of asking. One item may exceed the bound if it is alone."""
 
     def __init__(self, name: str, bytes_max: int) -> None:
         self._name = name
         self._bytes_max = bytes_max
         self._used_bytes = 0
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Calls that wait; each a task of the application's own, so bounded by what it starts."""
+        """The calls that wait. Each is a task of the application, so the tasks that it starts bound their number."""
         self._closed: ShoalError | None = None
 
     def take_nowait(self, count_bytes: int) -> None:
-        """Raises ResourceExhausted when full."""
+        """Takes room. Raises ResourceExhausted when full."""
         if self._closed is not None:
             raise self._closed
         if self._line or not self._fits(count_bytes):
@@ -84,13 +84,13 @@ class Room:
             raise
 
     def give(self, count_bytes: int) -> None:
-        """Room that was taken is free again."""
+        """Gives back room that was taken."""
         self._used_bytes -= count_bytes
         assert self._used_bytes >= 0, "room given back twice"
         self._admit()
 
     def close(self, error: ShoalError) -> None:
-        """Refuses all who wait, and who come."""
+        """Refuses all calls that wait, and all later ones."""
         self._closed = error
         while self._line:
             fail_waiter(self._line.popleft()[1], error)

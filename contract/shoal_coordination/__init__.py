@@ -1,1 +1,1 @@
-"""Coordination through etcd: a thin typed client and the cluster's records. See ../COORDINATION.md."""
+"""Coordinates through etcd: a thin typed client and the cluster's records. See ../COORDINATION.md."""

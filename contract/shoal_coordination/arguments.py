@@ -1,4 +1,4 @@
-"""The arguments by which every server is told where etcd is, and how to speak to it.
+"""Defines the arguments that tell every server where etcd is, and how to speak to it.
 
 Belongs here: names, help and reading of these arguments. Not here: the environment, which each `main.py` reads.
 """
@@ -18,7 +18,7 @@ ENDPOINTS_METAVAR: Final = "HOST:PORT,..."
 
 
 def add_etcd_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds TLS and login; `--etcd` itself is the program's own, as not all require it."""
+    """Adds TLS and login. Each program adds `--etcd` itself, as not all require it."""
     parser.add_argument(
         "--etcd-ca",
         type=Path,
@@ -34,7 +34,7 @@ def add_etcd_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def etcd_options(given: argparse.Namespace, password: str) -> EtcdOptions:
-    """Returns the options, and reads the files once. Raises Malformed for bad ones and bad endpoints, OSError."""
+    """Returns the options, and reads the files once. Raises Malformed for bad files and bad endpoints, OSError."""
     options = EtcdOptions(
         parse_endpoints(given.etcd), _tls(given), given.etcd_user, password, password_file=given.etcd_password_file
     )

@@ -1,4 +1,4 @@
-"""What every gRPC channel to etcd has in common, blocking or asyncio: its options, and the credentials of the moment.
+"""Gives every gRPC channel to etcd, blocking or asyncio, its options, and the credentials of the moment.
 
 Belongs here: options, and reading PEM files again when they changed. Does not: choosing endpoints (connection.py,
 lease_connection.py).
@@ -23,7 +23,7 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", int(limits.KEEPALIVE_S * 1000)),
     ("grpc.keepalive_timeout_ms", int(limits.SILENCE_S_MAX * 1000)),
-    # Each channel connects anew: it shares neither a broken connection nor its back-off with an earlier channel.
+    # Each channel connects anew: it shares no broken connection, and no back-off, with an earlier channel.
     ("grpc.use_local_subchannel_pool", 1),
     # etcd is inside the cluster: never through a web proxy that the environment names.
     ("grpc.enable_http_proxy", 0),
@@ -31,7 +31,7 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
 
 
 def log_in_request(options: EtcdOptions) -> wire.AuthenticateRequest:
-    """Returns the login as of now. Raises Unavailable if the password's file cannot be read now."""
+    """Returns the login with the current password. Raises Unavailable if the password's file cannot be read now."""
     try:
         return wire.AuthenticateRequest(name=options.user, password=options.password_now())
     except (OSError, UnicodeDecodeError) as error:
@@ -39,22 +39,22 @@ def log_in_request(options: EtcdOptions) -> wire.AuthenticateRequest:
 
 
 class Credentials:
-    """The certificates of one connection's channels: those of the files as they are when a channel is made.
+    """Provides the certificates of one connection's channels, as the files are when a channel is made.
 
-    Files that cannot be read, or do not fit each other, are logged once, and the last good ones go on being used. Not
-    for several threads.
+    Files that cannot be read, or do not fit each other, are logged once, and the last good ones stay in use. Not for
+    several threads.
     """
 
     def __init__(self, tls: Tls | PemFiles | None) -> None:
         self._files = tls if isinstance(tls, PemFiles) else None
         self._tls = tls.first if isinstance(tls, PemFiles) else tls
         self._stamp: Stamp | None = None
-        """Of the files that were read last."""
+        """The stamp of the files that were read last."""
         self._complaint = ""
-        """What was last said about files that cannot be used."""
+        """The last error logged about files that cannot be used; "" if they can be used."""
 
     def now(self) -> grpc.ChannelCredentials | None:
-        """Returns what a new channel must use; None: plain text."""
+        """Returns the credentials for a new channel; None: plain text."""
         if self._files is not None:
             self._read_again(self._files)
         return None if self._tls is None else self._tls.credentials()

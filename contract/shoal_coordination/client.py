@@ -1,8 +1,8 @@
-"""A thin typed asyncio client of etcd's v3 gRPC API: keys, transactions, leases' single calls.
+"""Calls etcd's v3 gRPC API, as a thin typed asyncio client: keys, transactions, single calls of leases.
 
 Belongs here: unary calls with failover and login. Does not: watches (watch.py), keeping a lease (lease.py), what Shoal
 stores (records.py and above). Reads are linearizable and repeated on other endpoints; a write is sent once.
-Every method raises only ShoalError: Unavailable or DeadlineExceeded (of a write: outcome unknown), Unauthenticated,
+Every method raises only ShoalError: Unavailable or DeadlineExceeded (for a write: outcome unknown), Unauthenticated,
 PermissionDenied, ResourceExhausted, Conflict.
 """
 
@@ -39,7 +39,7 @@ Call = Callable[[Endpoint, Metadata], Awaitable[Answer]]
 
 
 class EtcdClient:
-    """Use as `async with EtcdClient(options) as client:`. Connects when first called.
+    """Calls etcd: use as `async with EtcdClient(options) as client:`. Connects at the first call.
 
     End its watches and leases before it.
     """
@@ -53,23 +53,23 @@ class EtcdClient:
         return found[0] if found else None
 
     async def range(self, key: bytes, range_end: bytes = b"") -> Range:
-        """One key, or every key in [key, range_end)."""
+        """Reads one key, or every key in [key, range_end)."""
         request = wire.RangeRequest(key=key, range_end=range_end)
         answer = await self._read(lambda at: at.kv.Range, request)
         return Range(answer.header.revision, entries_from_wire(answer.kvs))
 
     async def range_prefix(self, prefix: bytes) -> Range:
-        """Every key that begins with `prefix`."""
+        """Reads every key that begins with `prefix`."""
         return await self.range(prefix, prefix_end(prefix))
 
     async def put(self, key: bytes, value: bytes, lease: int = 0) -> int:
-        """Returns the revision of the change."""
+        """Stores a value. Returns the revision of the change."""
         request = wire.PutRequest(key=key, value=value, lease=lease)
         answer = await self._write(lambda at: at.kv.Put, request)
         return answer.header.revision
 
     async def delete(self, key: bytes, range_end: bytes = b"") -> int:
-        """Returns how many keys went."""
+        """Deletes one key, or every key in [key, range_end). Returns how many keys were deleted."""
         request = wire.DeleteRangeRequest(key=key, range_end=range_end)
         answer = await self._write(lambda at: at.kv.DeleteRange, request)
         return answer.deleted
@@ -77,7 +77,7 @@ class EtcdClient:
     async def transact(
         self, compare: Sequence[wire.Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> Transaction:
-        """Does `then` if every comparison holds, else `otherwise`; all of it at one revision, or nothing."""
+        """Does `then` if every comparison holds, else `otherwise`: all at one revision, or nothing."""
         request = wire.TxnRequest(
             compare=compare,
             success=[operation.to_wire() for operation in then],
@@ -89,28 +89,28 @@ class EtcdClient:
         return Transaction(answer.succeeded, answer.header.revision, found)
 
     async def grant_lease(self, ttl_s: int) -> int:
-        """A new lease's id. Keeping it: lease.py."""
+        """Grants a lease, and returns its id. lease.py keeps it."""
         request = wire.LeaseGrantRequest(TTL=ttl_s)
         answer = await self._write(lambda at: at.lease.LeaseGrant, request)
         return answer.ID
 
     async def revoke_lease(self, lease: int) -> None:
-        """Ends a lease and deletes its keys. Conflict if it is gone already."""
+        """Ends a lease and deletes its keys. Raises Conflict if it is gone already."""
         request = wire.LeaseRevokeRequest(ID=lease)
         await self._write(lambda at: at.lease.LeaseRevoke, request)
 
     async def lease_left_s(self, lease: int) -> int:
-        """Seconds that a lease lives unless renewed; 0: it is gone."""
+        """Returns the seconds that a lease lives unless renewed; 0: it is gone."""
         request = wire.LeaseTimeToLiveRequest(ID=lease)
         answer = await self._read(lambda at: at.lease.LeaseTimeToLive, request)
         return max(0, answer.TTL)
 
     def use(self) -> AbstractAsyncContextManager[Endpoint]:
-        """A connected endpoint, for a stream. Raises Unavailable."""
+        """Gives a connected endpoint, for a stream. Raises Unavailable."""
         return self._connection.use()
 
     async def leave(self, endpoint: Endpoint) -> None:
-        """Later calls go to another endpoint, if there is one."""
+        """Makes later calls go to another endpoint, if there is one."""
         await self._connection.leave(endpoint)
 
     async def close(self) -> None:
@@ -138,7 +138,7 @@ class EtcdClient:
         return await self._write(pick, request)
 
     async def _once(self, call: Call[Answer]) -> Answer:
-        """Sends a call at most once, not counting refusals of a stale token. An endpoint that fails it is left."""
+        """Sends a call at most once, not counting refusals of a stale token. Leaves an endpoint that fails it."""
         async with self._connection.use() as endpoint:
             try:
                 return await _logged_in(endpoint, call)

@@ -1,4 +1,4 @@
-"""Makes a cluster: its config and its partition map, one value each, in one transaction."""
+"""Makes a cluster in one transaction: its config and its partition map, one value each."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ async def create_cluster(
 ) -> ClusterConfig:
     """Writes the config and an even map over `slices`, unless the cluster exists. Returns the config that holds.
 
-    `cluster_id`: of a cluster whose records were lost, so that its slices know it again; it takes the place of another
-    id as long as no slice was led under that. Empty: a new one, at random. Repeating it changes nothing, also after
+    `cluster_id`: the id of a cluster whose records were lost, so that its slices accept it again; it replaces another
+    id as long as no slice was led under that. Empty: a new random id. Repeating the call changes nothing, also after
     partitions moved. Raises Conflict if the cluster exists with another id, another P or without one of these slices,
-    or, `exactly`, with others; InvalidName, OutOfRange; what EtcdClient raises (then repeat it).
+    or, with `exactly`, with other slices too; InvalidName, OutOfRange; what EtcdClient raises (then repeat the call).
     """
     keys = ClusterKeys(cluster)
     _check(slices, partitions)
@@ -63,7 +63,7 @@ async def create_cluster(
 
 
 async def _replace_id(client: EtcdClient, keys: ClusterKeys, held: Entry, config: ClusterConfig) -> ClusterConfig:
-    """The id of a cluster that was made anew, and whose slices then turned out to hold data of before."""
+    """Replaces the id of a cluster that was made anew, after its slices turned out to hold data of the old one."""
     unused = [mod_revision_is(keys.config, held.mod_revision), absent(keys.slices, prefix_end(keys.slices))]
     if (await client.transact(unused, [Put(keys.config, encode_record(config))])).succeeded:
         return config

@@ -1,4 +1,4 @@
-"""The whole cluster at one revision, folded from a watch of its records. Pure: updates in, views out."""
+"""Folds a watch of a cluster's records into views of the whole cluster at one revision. Pure: updates in, views out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shoal_coordination.watch import Changes, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Consistent: all of it as of etcd's `revision`. Equal parts of two views may be the same objects.
+    """The whole cluster as of etcd's `revision`, so it is consistent. Equal parts of two views may be the same objects.
 
-    `slices` has every slice of the map, and those that have a record; `nodes` those that are registered now.
+    `slices` has every slice of the map, and those that have a record; `nodes` has those that are registered now.
     """
 
     revision: int
@@ -28,7 +28,7 @@ class ClusterView:
 
 
 class ViewFold:
-    """Keeps what is known of the records, and decodes only what changed."""
+    """Keeps the records known so far, and decodes only those that changed."""
 
     def __init__(self, cluster: str) -> None:
         self._keys = ClusterKeys(cluster)
@@ -38,7 +38,8 @@ class ViewFold:
         self._nodes: dict[str, NodeRecord] = {}
 
     def apply(self, update: Snapshot | Changes) -> ClusterView | None:
-        """The view after an update; None while the cluster does not exist. Raises Malformed for a damaged record."""
+        """Returns the view after an update; None while the cluster does not exist. Raises Malformed for a damaged
+        record."""
         if isinstance(update, Snapshot):
             self._config = self._map = None
             self._slices, self._nodes = {}, {}
@@ -76,5 +77,5 @@ class ViewFold:
                 self._nodes.pop(name, None)
 
     def _place(self, entry: Entry) -> list[str]:
-        """A key's parts below the cluster's prefix; keys of newer versions match nothing."""
+        """Returns a key's parts below the cluster's prefix. Keys of newer versions match no case."""
         return entry.key.removeprefix(self._keys.prefix).decode(errors="replace").split("/")

@@ -1,4 +1,4 @@
-"""Watching a cluster: a view at once, then one after each change, for as long as it is wanted."""
+"""Watches a cluster: gives a view at once, then one after each change, for as long as the caller wants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal_coordination.watch import OnLink, watch_prefix
 
 
 async def first_view(client: EtcdClient, cluster: str) -> ClusterView:
-    """Waits until the cluster exists, and for etcd; returns it as it is then. Raises what `watch_cluster` raises."""
+    """Waits for etcd, and until the cluster exists; returns its view. Raises what `watch_cluster` raises."""
     async with aclosing(watch_cluster(client, cluster)) as views:
         return await anext(views)
 

@@ -1,4 +1,4 @@
-"""One gRPC channel at a time to one of several etcd endpoints; a failed one is left for the next.
+"""Keeps one gRPC channel at a time to one of several etcd endpoints, and leaves a failed endpoint for the next.
 
 Belongs here: choosing, connecting, leaving, logging in. Does not: calls and their repetition (client.py, watch.py).
 A channel that is left closes when its last user is gone: closing it earlier would cancel the tasks that wait on it.
@@ -40,7 +40,7 @@ class Endpoint:
         self.left = False
 
     async def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What a call must carry. Logs in the first time. Raises AioRpcError."""
+        """Returns the metadata that a call must carry. Logs in the first time. Raises AioRpcError."""
         if not self._options.user:
             return ()
         if self._token is None:
@@ -48,7 +48,7 @@ class Endpoint:
         return (("token", self._token),) if self._token else ()
 
     def forget_token(self) -> None:
-        """The next call logs in again."""
+        """Makes the next call log in again."""
         self._token = None
 
     async def _log_in(self) -> str:
@@ -65,7 +65,8 @@ class Endpoint:
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def connects(self) -> bool:
-        """Whether the channel becomes ready within ENDPOINT_CONNECT_S. Says no at once if the connection is refused."""
+        """Returns whether the channel becomes ready within ENDPOINT_CONNECT_S; False at once if the connection is
+        refused."""
         refused = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
         try:
             async with asyncio.timeout(limits.ENDPOINT_CONNECT_S):
@@ -82,7 +83,7 @@ class Endpoint:
 
 
 class Connection:
-    """The current endpoint, shared by all calls of one client."""
+    """Keeps the current endpoint, which all calls of one client share."""
 
     def __init__(self, options: EtcdOptions) -> None:
         self._options = options
@@ -94,7 +95,7 @@ class Connection:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Endpoint]:
-        """A connected endpoint. Raises Unavailable if none connects within CONNECT_S."""
+        """Gives a connected endpoint. Raises Unavailable if none connects within CONNECT_S."""
         endpoint = await self._ready()
         endpoint.users += 1
         try:
@@ -104,7 +105,7 @@ class Connection:
             await self._close_if_unused(endpoint)
 
     async def leave(self, endpoint: Endpoint) -> None:
-        """Later calls go to the next endpoint. Repeating it for the same endpoint changes nothing."""
+        """Makes later calls go to the next endpoint. Repeating it for the same endpoint changes nothing."""
         if self._current is endpoint:
             self._current = None
         endpoint.left = True
@@ -135,7 +136,7 @@ class Connection:
                 if self._closed:
                     raise Unavailable("this etcd client is closed")
                 if self._current is not None and not self._current.connected:
-                    # Not left to gRPC, which would connect again with the certificates of the time of its making.
+                    # gRPC would connect this channel again with its first certificates; a new channel takes new ones.
                     await self.leave(self._current)
                 if self._current is None:
                     self._current = Endpoint(next(self._addresses), self._options, self._credentials.now())

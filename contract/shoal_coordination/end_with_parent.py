@@ -1,9 +1,9 @@
-"""`python -P -m shoal_coordination.end_with_parent PID COMMAND...`: becomes COMMAND, which ends with PID.
+"""Becomes COMMAND, which ends with PID: `python -P -m shoal_coordination.end_with_parent PID COMMAND...`.
 
-For the children of a local cluster, so that a starter killed with -9 leaves nothing behind: they get SIGTERM then, and
-what files they make only their user can read. The kernel's parent-death signal (prctl(2), PR_SET_PDEATHSIG) outlives
-exec. Where there is none (not Linux) COMMAND just runs. A program of its own rather than a function between fork and
-exec, which is unsafe in a process with threads.
+This is for the children of a local cluster, so that a starter killed with -9 leaves no process behind: they get SIGTERM
+then. Only their user can read the files that they make. The kernel's parent-death signal (prctl(2), PR_SET_PDEATHSIG)
+outlives exec. On other systems than Linux, which have no such signal, COMMAND just runs. This is a program of its own,
+because a function between fork and exec is unsafe in a process with threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tied_command(*command: str) -> list[str]:
-    """Returns `command` as it must be started by this process to end with it."""
+    """Returns the command line with which this process must start `command` to make it end with this process."""
     return [sys.executable, "-P", "-m", __name__, str(os.getpid()), *command]
 
 

@@ -1,4 +1,4 @@
-"""etcd's nouns as typed values: entries, comparisons, operations, and their wire form.
+"""Defines etcd's nouns as typed values: entries, comparisons, operations, and their wire form.
 
 Belongs here: values and their translation, no calls. Revisions are etcd's: the store's counter of changes.
 """
@@ -68,7 +68,7 @@ Operation = Get | Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What a transaction did. `reads`: the entries of each Get, in order."""
+    """The result of a transaction. `reads`: the entries of each Get, in order."""
 
     succeeded: bool
     revision: int
@@ -91,7 +91,8 @@ def absent(key: bytes, range_end: bytes = b"") -> wire.Compare:
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The end of the range of all keys that begin with `prefix`: etcd's own rule, the last byte below 255 plus one."""
+    """Returns the end of the range of all keys that begin with `prefix`, by etcd's own rule: the last byte below 255
+    plus one."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\0"
 

@@ -1,6 +1,6 @@
-"""etcd's failures as ours: the adapter that meets foreign errors.
+"""Translates etcd's failures into ours: the adapter that meets foreign errors.
 
-Statuses and texts are etcd's (api/v3rpc/rpctypes/error.go). Where its errors share a status, the text decides.
+Statuses and texts are etcd's (api/v3rpc/rpctypes/error.go). If its errors share a status, the text decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NOT_NOW = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
 
 
 def translate(error: grpc.RpcError, endpoint: str) -> ShoalError:
-    """The typed error of a failed call to `endpoint`; its sentence names etcd and the endpoint."""
+    """Returns the typed error of a failed call to `endpoint`; its message names etcd and the endpoint."""
     details = _details(error)
     failure = from_rpc_error(error)
     if any(text in details for text in _NO_LOGIN):
@@ -27,12 +27,13 @@ def translate(error: grpc.RpcError, endpoint: str) -> ShoalError:
 
 
 def token_is_stale(error: grpc.RpcError) -> bool:
-    """The server refused the token before it did anything: log in again and repeat, reads and writes alike."""
+    """Returns whether the server refused the token before it did anything: then log in again and repeat the call, a
+    read or a write."""
     return any(text in _details(error) for text in _STALE_TOKEN)
 
 
 def login_is_off(error: grpc.RpcError) -> bool:
-    """The cluster has authentication switched off: calls need no token."""
+    """Returns whether the cluster has authentication switched off: then calls need no token."""
     return "authentication is not enabled" in _details(error)
 
 

@@ -1,4 +1,4 @@
-"""Where a cluster's records lie in etcd: everything under /shoal/<cluster>/.
+"""Names the etcd keys of a cluster's records, all under /shoal/<cluster>/.
 
 config            ClusterConfig
 map               PartitionMap, the whole of it
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 
 
 def check_record_name(name: str, what: str) -> None:
-    """Names of clusters, slices and nodes. `what` is for the message. Raises InvalidName."""
+    """Checks a name of a cluster, slice or node. `what` is for the message. Raises InvalidName."""
     if not 0 < len(name) <= NAME_CHARACTERS_MAX:
         problem = f"has {len(name)} characters; it needs 1 to {NAME_CHARACTERS_MAX}"
     elif not _NAME.fullmatch(name):
@@ -32,7 +32,7 @@ def check_record_name(name: str, what: str) -> None:
 
 
 def check_identity(text: str, what: str) -> None:
-    """Ids of clusters and of data: 32 hex digits. `what` is for the message. Raises InvalidName."""
+    """Checks an id of a cluster or of data: 32 hex digits. `what` is for the message. Raises InvalidName."""
     if not _IDENTITY.fullmatch(text):
         shown = text[:NAME_CHARACTERS_MAX]
         raise InvalidName(f"{what} {shown!r} is not 32 digits of 0-9, a-f", subject=shown)
@@ -40,7 +40,7 @@ def check_identity(text: str, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterKeys:
-    """Keys of one cluster's records. Raises InvalidName for a bad name."""
+    """The keys of one cluster's records. Raises InvalidName for a bad name."""
 
     cluster: str
 
@@ -61,7 +61,7 @@ class ClusterKeys:
 
     @property
     def slices(self) -> bytes:
-        """The prefix of all slices' records."""
+        """Returns the prefix of all slices' records."""
         return self.prefix + b"slices/"
 
     def slice(self, name: str) -> bytes:

@@ -23,10 +23,10 @@ async def claim_slice_leadership(
 ) -> SliceRecord:
     """Makes the registered node the leader, with the next epoch; returns the record as stored, which names `data`.
 
-    Allowed if the slice has no leader, the leader is an earlier incarnation of the node, or the leader's own
-    registration is gone; only to a member of the in-sync set, once there is one; and only with the data that the
-    record names, or that replaces it. Raises Conflict (with `leader` and `value` ms if another node leads, so that it
-    may pass; else it is for an operator), Fenced (the node's own registration is gone), Unavailable after
+    This needs three things. The slice has no leader, or the leader is an earlier incarnation of the node, or the
+    leader's own registration is gone. The node is in the in-sync set, once there is one. The data is what the record
+    names, or replaces it. Raises Conflict (if another node leads, with `leader` and `value` in ms, as it may pass by
+    itself; else an operator must act), Fenced (the node's own registration is gone), Unavailable after
     CLAIM_ATTEMPTS_MAX lost races, and what EtcdClient raises (then claim again: it costs an epoch at most).
     """
     keys, node = ClusterKeys(cluster), registration.record
@@ -52,10 +52,10 @@ def _unchanged(key: bytes, found: tuple[Entry, ...]) -> wire.Compare:
 
 
 async def note_lsn(client: EtcdClient, cluster: str, claimed: SliceRecord, lsn: int) -> bool:
-    """Writes how far the slice's data goes, at the clean stop of the leader that has `claimed` it.
+    """Writes the last LSN of the slice's data, at the clean stop of the leader that has `claimed` it.
 
-    Best effort: what it adds is that an older copy is found out at the next start. Returns whether it was written: not
-    if the slice has another leader, epoch or data by now, nor if etcd is away.
+    This is best effort: with it, the next start can detect an older copy. Returns whether it was written. It is not
+    written if the slice has another leader, epoch or data by now, or if etcd is away.
     """
     key = ClusterKeys(cluster).slice(claimed.name)
     try:

@@ -1,7 +1,7 @@
-"""A lease that is kept until it is revoked or lost: the node's sign of life.
+"""Keeps a lease until it is revoked or lost: the node's sign of life.
 
 Belongs here: the event loop's side of a lease. Does not: its renewal, which a thread of its own does (lease_keeper.py),
-and what hangs on it (nodes.py).
+and the records that end with it (nodes.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Lease:
-    """Made by `grant_lease`. After a loss it stays lost; its owner grants a new one if it needs a lease again.
+    """A lease, made by `grant_lease`. After a loss it stays lost; its owner grants a new one if it needs a lease again.
 
     It is kept while the event loop is busy, and no longer than the event loop lives.
     """
@@ -39,14 +39,14 @@ class Lease:
 
     @property
     def left_s(self) -> float:
-        """Seconds that the lease surely lives; 0 when lost. Ask before each step that needs it: callbacks come late.
+        """Returns the seconds that the lease surely lives; 0 when lost. Any thread may ask, at any time.
 
-        Any thread may ask, at any time.
+        Ask before each step that needs the lease: callbacks come late.
         """
         return self._keeper.left_s
 
     async def revoke(self) -> None:
-        """Ends the lease at once, with its keys. `on_loss` is not called. If etcd is away, it ends by itself."""
+        """Ends the lease at once, with its keys. `on_loss` is not called. If etcd is away, the lease ends by itself."""
         await self.abandon()
         try:
             await self._client.revoke_lease(self.id)
@@ -54,19 +54,20 @@ class Lease:
             _log.info("lease %x was not revoked: %s", self.id, error)
 
     async def abandon(self) -> None:
-        """Keeps it no longer; it ends by itself. `on_loss` is not called. Returns when its thread has ended."""
+        """Stops renewing the lease, which then ends by itself. `on_loss` is not called. Returns when its thread has
+        ended."""
         self._abandoned = True
         self._keeper.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(limits.LEASE_END_S):
                 await self._ended.wait()
-                self._keeper.join()  # To say that it ends is the last that it does.
+                self._keeper.join()  # Saying that it ends is the last thing that the thread does.
 
     def _loop_lives(self) -> bool:
         return not self._loop.is_closed()
 
     def _on_keeper_end(self, lost: bool) -> None:
-        """Passes the end on from the thread to the event loop, unless that is gone."""
+        """Passes the end on from the thread to the event loop, unless the loop is closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end, lost)
 
@@ -77,7 +78,7 @@ class Lease:
 
 
 async def grant_lease(client: EtcdClient, ttl_s: int, on_loss: Callable[[], None]) -> Lease:
-    """Grants a lease of `ttl_s` seconds, kept from now on. `on_loss` is called once, from the event loop, after a loss.
+    """Grants a lease of `ttl_s` seconds, and keeps it from now on. After a loss the event loop calls `on_loss` once.
 
     Raises OutOfRange below LEASE_TTL_S_MIN, and what EtcdClient raises.
     """

@@ -1,4 +1,4 @@
-"""A blocking connection to etcd that renews leases: for one thread, and independent of every event loop.
+"""Renews leases over a blocking connection to etcd: for one thread, and independent of every event loop.
 
 Belongs here: choosing endpoints, login, one renewal. Does not: when to renew (lease_keeper.py), other calls
 (client.py). grpc.aio knows only one event loop in a process, so a thread of its own needs gRPC's blocking client.
@@ -25,7 +25,7 @@ _KEEP_ALIVE: Final = "/etcdserverpb.Lease/LeaseKeepAlive"
 
 
 class LeaseConnection:
-    """Renews leases over one channel at a time; a channel that failed is left for the next endpoint's."""
+    """Renews leases over one channel at a time. After a failure it uses a channel to the next endpoint."""
 
     def __init__(self, options: EtcdOptions) -> None:
         self.endpoints = len(options.endpoints)
@@ -37,14 +37,14 @@ class LeaseConnection:
 
     @property
     def proven(self) -> bool:
-        """Whether the next call goes over a channel that has answered."""
+        """Returns whether the next call goes over a channel that has answered before."""
         channel = self._channel
         return channel is not None and channel.answered
 
     def renew(self, lease: int, within_s: float) -> int:
         """Sends one keepalive. Returns the seconds that the lease lives from now; 0: it is gone.
 
-        Raises ShoalError when there is no answer `within_s`; the next call then goes to the next endpoint.
+        Raises ShoalError if there is no answer within `within_s`; the next call then goes to the next endpoint.
         """
         channel = self._channel or self._open()
         try:
@@ -128,5 +128,5 @@ class _Channel:
 
 
 def _left_s(until_s: float) -> float:
-    """Never 0, which would be no deadline at all for some gRPC calls."""
+    """Returns the seconds left, but never 0, which would be no deadline at all for some gRPC calls."""
     return max(0.001, until_s - time.monotonic())

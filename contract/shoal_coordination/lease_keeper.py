@@ -1,8 +1,8 @@
-"""A thread that keeps one lease, whatever the event loop does meanwhile.
+"""Keeps one lease in a thread, even while the event loop is busy.
 
 Belongs here: when to renew, and how long the lease surely lives. Does not: speaking to etcd (lease_connection.py), the
-event loop's side (lease.py). The lease is counted from before each renewal was sent, so it is over here before it is
-over in etcd.
+event loop's side (lease.py). The lease's time counts from the moment before each renewal is sent, so the lease ends
+here before it ends in etcd.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal_coordination.lease_connection import LeaseConnection
 
 _log = logging.getLogger(__name__)
 
-# Monotonic, and where the system has it one that also counts while the machine is suspended: etcd does not wait.
+# A monotonic clock; if the system has one, one that also counts while the machine is suspended: etcd does not wait.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -28,7 +28,7 @@ def now_s() -> float:
 
 
 class LeaseKeeper:
-    """Renews until it is stopped, until `wanted` says no, or until the lease is lost.
+    """Renews a lease until it is stopped, until `wanted` returns False, or until the lease is lost.
 
     `on_end(lost)` is called once, from the thread. The thread never keeps the process from ending.
     """
@@ -48,7 +48,8 @@ class LeaseKeeper:
         self._wanted = wanted
         self._on_end = on_end
         self._ends_s = ends_s
-        """By `now_s`: until then etcd surely holds the lease. Grows until it is lost; only the thread writes it."""
+        """The time, by `now_s`, until which etcd surely holds the lease. Grows until it is lost. Only the thread writes
+        it."""
         self._stopped = threading.Event()
         self._complained = False
         self._thread = threading.Thread(target=self._run, name=f"lease {lease:x}", daemon=True)
@@ -56,11 +57,12 @@ class LeaseKeeper:
 
     @property
     def left_s(self) -> float:
-        """Seconds that the lease surely lives; 0 once lost or stopped. No lock: any thread may ask at any time."""
+        """Returns the seconds that the lease surely lives; 0 once lost or stopped. Takes no lock: any thread may ask at
+        any time."""
         return 0.0 if self._stopped.is_set() else max(0.0, self._ends_s - now_s())
 
     def stop(self) -> None:
-        """Renews no more; the lease ends by itself. The thread ends at once. May be called from any thread."""
+        """Stops renewing; the lease ends by itself. The thread ends at once. May be called from any thread."""
         self._stopped.set()
         self._connection.close()
 
@@ -100,17 +102,17 @@ class LeaseKeeper:
             pause_s = min(2 * pause_s, limits.LEASE_PAUSE_S_MAX)
 
     def _renewed(self) -> bool:
-        """Tries once. Returns True also where there is no more to try."""
+        """Tries once. Returns True also if the lease is over and there is nothing more to try."""
         asked_s = now_s()
         if not (left_s := self.left_s):
             return True
         try:
             ttl_s = self._connection.renew(self._lease, min(left_s, self._patience_s()))
         except Exception as error:
-            # A bug, too, must not end the thread: then nothing would say that the lease is lost.
+            # Not even a bug may end the thread: then nothing would report that the lease is lost.
             self._complain(error)
             return False
-        if self.left_s:  # What was over once is over: its owner may have been told.
+        if self.left_s:  # A lease that was over stays over: its owner may have been told.
             self._ends_s = asked_s + ttl_s if ttl_s else 0.0
         if self._complained:
             self._complained = False
@@ -118,7 +120,8 @@ class LeaseKeeper:
         return True
 
     def _patience_s(self) -> float:
-        """The first third of the time is for an endpoint that has answered before, the second for all in turn."""
+        """Returns how long one attempt may take. The first third of the time to live is for an endpoint that has
+        answered before, the second for all endpoints in turn."""
         beat_s = self._ttl_s / limits.LEASE_BEATS
         return beat_s if self._connection.proven else beat_s / self._connection.endpoints
 

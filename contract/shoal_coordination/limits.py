@@ -1,99 +1,107 @@
-"""Bounds of coordination. Each with its unit and its reason."""
+"""Defines the bounds of coordination, each with its unit and its reason."""
 
 from typing import Final
 
 NAME_CHARACTERS_MAX: Final = 63
-"""Names of clusters, slices and nodes: a DNS label, so that each can also be a Kubernetes name."""
+"""The characters of a cluster's, slice's or node's name: a DNS label, so that each can also be a Kubernetes name."""
 
 ENDPOINTS_MAX: Final = 16
-"""Endpoints in one client: etcd advises at most 7 members."""
+"""The number of endpoints in one client: etcd advises at most 7 members."""
 
 MESSAGE_BYTES_MAX: Final = 16 << 20
-"""One answer of etcd: a full re-read of 10,000 slices and nodes with room to spare."""
+"""The bytes of one answer of etcd: a full re-read of 10,000 slices and nodes with room to spare."""
 
 CONNECT_S: Final = 5.0
-"""How long a call looks for an endpoint that answers, over all of them."""
+"""How long a call looks for an endpoint that answers, over all of them, in seconds."""
 
 ENDPOINT_CONNECT_S: Final = 1.0
-"""How long one endpoint may take to connect before the next is tried: a few round trips between continents."""
+"""How long one endpoint may take to connect before the next is tried, in seconds: a few round trips between
+continents."""
 
 CALL_S: Final = 5.0
-"""One call: etcd's own request timeout is about 7 s, its election timeout about 1 s."""
+"""How long one call may take, in seconds: etcd's own request timeout is about 7 s, its election timeout about 1 s."""
 
 READ_ATTEMPTS_MAX: Final = 3
-"""A read is sent so often, within CALL_S. A write is sent once: the caller must look whether it happened."""
+"""How often a read is sent, within CALL_S. A write is sent once: the caller must check whether it happened."""
 
 CLAIM_ATTEMPTS_MAX: Final = 8
-"""Compare-and-swap rounds of one claim: each lost round means that another node won one."""
+"""The compare-and-swap rounds of one claim: each lost round means that another node won one."""
 
 PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 2.0
-"""Between two attempts to reach etcd; doubles from the one to the other. A watch and a lease go on for as long as they
-are wanted, so what is bounded is their rate."""
+"""The pause between two attempts to reach etcd, in seconds; it doubles from the first value to the second. A watch and
+a lease go on for as long as they are wanted, so only their rate is bounded."""
 
 HEARTBEAT_S: Final = 2.0
-"""A watch asks etcd for a sign of life so often."""
+"""How often a watch asks etcd for a sign of life, in seconds."""
 
 SILENCE_S_MAX: Final = 6.0
-"""A watch that has heard nothing for so long connects anew: three heartbeats."""
+"""How long a watch may hear nothing before it connects anew, in seconds: three heartbeats."""
 
 LEASE_TTL_S_MIN: Final = 2
-"""Below, etcd's own election timeout could end a healthy lease."""
+"""The shortest time to live of a lease, in seconds: below it etcd's own election timeout could end a healthy lease."""
 
 LEASE_BEATS: Final = 3
-"""Keepalives in one time to live: two may be lost."""
+"""The number of keepalives in one time to live: two may be lost."""
 
 LEASE_PAUSE_S_MAX: Final = 0.5
-"""Between two rounds over all endpoints for a lease that is not renewed: an etcd that is back is found in time even by
-the shortest lease."""
+"""The longest pause between two rounds over all endpoints for a lease that is not renewed, in seconds: even the
+shortest lease finds in time an etcd that is back."""
 
 LEASE_END_S: Final = 2.0
-"""How long the end of a lease's thread is waited for: its call is cancelled, so it ends at once."""
+"""How long to wait for the end of a lease's thread, in seconds: its call is cancelled, so it ends at once."""
 
 KEEPALIVE_S: Final = 10.0
-"""Between two pings of an idle connection; etcd closes connections that ping more often than every 5 s."""
+"""The time between two pings of an idle connection, in seconds; etcd closes connections that ping more often than every
+5 s."""
 
 CREATE_WAIT_S: Final = 120.0
-"""How long `python -m shoal_coordination create` waits for an etcd that may be starting: pulling its image, say."""
+"""How long `python -m shoal_coordination create` waits, in seconds, for an etcd that may be starting: pulling its
+image, say."""
 
 LOCAL_START_S: Final = 30.0
-"""A local etcd may take so long to answer after its start; another server that takes longer is said to."""
+"""How long a local etcd may take to answer after its start, in seconds. If another server takes longer, this is
+reported."""
 
 LOCAL_READY_S: Final = 600.0
-"""A local server that is not ready by then is killed and started again. A slice may have a long journal to recover, on
-a busy machine."""
+"""How long a local server may take to be ready, in seconds, before it is killed and started again. A slice may have a
+long journal to recover, on a busy machine."""
 
 LOCAL_STOP_S: Final = 10.0
-"""A local process may take so long to end after SIGTERM before it is killed."""
+"""How long a local process may take to end after SIGTERM, in seconds, before it is killed."""
 
 LOCAL_LAST_WORDS_BYTES: Final = 64 << 10
-"""What is read of the end of a log for the reason why a process ended: a traceback and the lines before it."""
+"""The bytes read from the end of a log to find why a process ended: a traceback and the lines before it."""
 
 LOCAL_LINE_BYTES_MAX: Final = 1 << 20
-"""A longer line in a local server's log is left out: a traceback with a largest frame in it."""
+"""The bytes of a line in a local server's log, such as a traceback with a largest frame in it. A longer line is left
+out."""
 
 LOCAL_LAST_LINES_S: Final = 1.0
-"""How long the last lines of a local server that has ended are waited for: a child of its own may hold its streams."""
+"""How long to wait for the last lines of a local server that has ended, in seconds: a child of its own may hold its
+streams."""
 
 LOCAL_RESTART_S_MIN: Final = 0.25
 LOCAL_RESTART_S_MAX: Final = 10.0
-"""Before a local server that crashed is started again; doubles with each crash in a row."""
+"""The pause before a crashed local server is started again, in seconds; it doubles with each crash in a row, from the
+first value to the second."""
 
 LOCAL_STEADY_S: Final = 30.0
-"""A local server that ran for so long has not crashed in a row."""
+"""How long a local server must run, in seconds, so that its next crash does not count as one in a row."""
 
 LOCAL_SLICES_MAX: Final = 64
-"""Slices of a local cluster: a process of 100 MB each."""
+"""The number of slices of a local cluster: a process of 100 MB each."""
 
 LOCAL_PORTS: Final = range(17_000, 32_000)
-"""Where slice nodes of local clusters listen: below the ports that Linux gives to outgoing connections, which could
-take a node's port while it is down."""
+"""The ports where slice nodes of local clusters listen: below the ports that Linux gives to outgoing connections, which
+could take a node's port while it is down."""
 
 LOCAL_PORT_ATTEMPTS_MAX: Final = 1_000
-"""Ports looked at until one is free."""
+"""The number of ports tried until one is free."""
 
 LOCAL_START_ATTEMPTS_MAX: Final = 3
-"""A chosen free port can be taken by another process before etcd has it: only of an etcd without a port of its own."""
+"""How often an etcd without a port of its own is started: another process can take the chosen free port before etcd has
+it."""
 
 assert ENDPOINT_CONNECT_S < CONNECT_S
 assert PAUSE_S_MIN < PAUSE_S_MAX < SILENCE_S_MAX

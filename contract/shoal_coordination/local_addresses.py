@@ -1,4 +1,4 @@
-"""Where the clients of a local cluster connect: the addresses that its user gives, checked before anything is made.
+"""Checks the addresses where a local cluster's clients connect, before anything is made. Its user gives them.
 
 Belongs here: redirector's and gateway's addresses. Does not: those of slices and etcd, which the cluster chooses and
 remembers (local_record.py).
@@ -11,7 +11,7 @@ from shoal_coordination.local_ports import check_free, free_port
 
 
 class ClientAddresses:
-    """host:port each; `admin` may be empty. Port 0 becomes a free port, which is kept over restarts."""
+    """Holds the addresses, host:port each; `admin` may be empty. Port 0 becomes a free port, kept over restarts."""
 
     def __init__(self, listen: str, http: str, admin: str) -> None:
         self._by_option = {"--listen": listen, "--http": http, "--admin": admin}
@@ -33,7 +33,7 @@ class ClientAddresses:
         return {_port_of(address) for address in self._by_option.values() if address}
 
     def choose(self) -> None:
-        """Tries every given port, then chooses the others. Raises Conflict for one that is taken or given twice."""
+        """Tries every given port, then chooses the others. Raises Conflict for a port that is taken or given twice."""
         given = {option: address for option, address in self._by_option.items() if address}
         seen: set[int] = {0}
         for option, address in given.items():

@@ -1,4 +1,4 @@
-"""One process of a local cluster, as its supervisor knows it: started until it is ready, waited for, ended.
+"""Starts one process of a local cluster until it is ready, waits for its end, and ends it, for the supervisor.
 
 Belongs here: what is the same for every kind of process. Does not: how one kind is started and says that it is ready
 (local_etcd.py, local_process.py), starting again (supervisor.py).
@@ -19,11 +19,11 @@ from shoal_coordination.end_with_parent import tied_command
 from shoal_coordination.local_log import LogFile
 
 Facts = dict[str, object]
-"""What a process says of itself when it is ready, such as its addresses."""
+"""The facts that a process tells when it is ready, such as its addresses."""
 
 
 class LocalChild(ABC):
-    """A child process that ends with its parent. Start it again after it has ended."""
+    """A child process that ends with its parent. It may be started again after it has ended."""
 
     def __init__(self, name: str, log: LogFile) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class LocalChild(ABC):
 
     @property
     def pid(self) -> int:
-        """Of the process that was started last."""
+        """Returns the pid of the process that was started last."""
         assert self._process is not None, "not started"
         return self._process.pid
 
@@ -42,18 +42,18 @@ class LocalChild(ABC):
 
     @abstractmethod
     async def start(self) -> Facts:
-        """Starts it, and returns what it says when it is ready.
+        """Starts the process, and returns the facts that it tells when it is ready.
 
-        Raises Unavailable with its last words if it ends or stays silent instead; nothing runs then.
+        Raises Unavailable with its last words if it ends or stays silent instead; then it does not run.
         """
 
     async def wait(self) -> int:
-        """Returns the code it ended with; negative: the signal."""
+        """Waits for the end of the process, and returns its code; negative: the signal."""
         assert self._process is not None, "not started"
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """Ends it cleanly; kills it if that takes longer than LOCAL_STOP_S."""
+        """Ends the process cleanly; kills it if that takes longer than LOCAL_STOP_S."""
         if self._process is None or self._process.returncode is not None:
             return
         send_signal(self._process, signal.SIGTERM)
@@ -64,7 +64,7 @@ class LocalChild(ABC):
             await self.kill()
 
     async def kill(self) -> None:
-        """Ends it as kill -9 does."""
+        """Ends the process as kill -9 does."""
         if self._process is not None and self._process.returncode is None:
             send_signal(self._process, signal.SIGKILL)
             await self._process.wait()
@@ -72,9 +72,9 @@ class LocalChild(ABC):
     async def _spawn(
         self, command: list[str], output: int | BinaryIO, environment: dict[str, str]
     ) -> asyncio.subprocess.Process:
-        """`output`: where its stdout and stderr go, as asyncio's subprocess takes it."""
+        """Starts `command`. `output`: where its stdout and stderr go, as asyncio's subprocess takes it."""
         assert not self.running, "already started"
-        # Its own session: Ctrl-C in a terminal reaches the starter, which ends its children in order.
+        # It has its own session: Ctrl-C in a terminal reaches only the starter, which ends its children in order.
         self._process = await asyncio.create_subprocess_exec(
             *tied_command(*command),
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""A whole cluster on this machine, of real processes: etcd, a redirector, slice nodes. For `shoal up`, tests, demos.
+"""Runs a whole cluster on this machine for `shoal up`, tests, demos: real processes of etcd, redirector, slice nodes.
 
 Belongs here: which processes there are, their arguments, the order of their starts and ends. Does not: keeping them
 running (supervisor.py), a child's life (local_child.py), the folder (local_folder.py), terminals.
@@ -37,14 +37,14 @@ def _say_nothing(name: str, line: str) -> None:
 
 
 class LocalCluster:
-    """Use as `async with LocalCluster(folder) as cluster`, or `start` and `stop`. Its children end with this process.
+    """Runs a cluster: `async with LocalCluster(folder) as cluster`, or `start` and `stop`. It ends with this process.
 
-    `listen`, `http`: the redirector's addresses; `admin`: of the HTTP gateway, which is started too if it is given;
-    port 0 takes a free one. `slices` None: as the folder remembers, or 3. `fresh`: wipe the folder first (only if it is
-    a local cluster's). `archive`: slice nodes put closed journal segments there. `etcd`: the program; None: the one on
-    PATH, else the wheel's. `partly`: slices that do not start are told in `missing` and tried again, as long as one
-    does. `first`: further arguments of slice nodes by slice, until they were ready once. `on_line(name, line)`: every
-    line of every process but etcd, and our own as "shoal".
+    `listen`, `http`: the redirector's addresses. `admin`: the HTTP gateway's address; if given, the gateway is started
+    too. Port 0 takes a free one. `slices` None: as many as the folder remembers, or 3. `fresh`: wipe the folder first
+    (only if it is a local cluster's). `archive`: slice nodes put closed journal segments there. `etcd`: the program;
+    None: the one on PATH, else the wheel's. `partly`: if at least one slice starts, those that do not are listed in
+    `missing` and tried again. `first`: further arguments of slice nodes, by slice, until they were ready once.
+    `on_line(name, line)`: gets every line of every process except etcd, and our own lines as "shoal".
     """
 
     def __init__(
@@ -74,21 +74,21 @@ class LocalCluster:
         self._record = LocalRecord([])
         self._supervisor = Supervisor(self.say)
         self.missing: dict[str, ShoalError] = {}
-        """Slices that did not start, with the reason; empty again once they do."""
+        """Slice that did not start -> the reason; empty again once all have started."""
 
     @property
     def redirector(self) -> str:
-        """host:port, for `shoal.connect`."""
+        """Returns the redirector's host:port, for `shoal.connect`."""
         return self._at.listen
 
     @property
     def http(self) -> str:
-        """host:port of the redirector's HTTP."""
+        """Returns host:port of the redirector's HTTP."""
         return self._at.http
 
     @property
     def admin(self) -> str:
-        """host:port of the HTTP gateway; empty: none."""
+        """Returns host:port of the HTTP gateway; empty: there is none."""
         return self._at.admin
 
     @property
@@ -97,12 +97,12 @@ class LocalCluster:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Of slice nodes by slice, host:port; the same after each start."""
+        """Returns slice -> host:port of its node; the same after each start."""
         return {name: self._record.address(name) for name in self._record.slices}
 
     @property
     def http_addresses(self) -> dict[str, str]:
-        """Of their HTTP (health, metrics), host:port; the same after each start."""
+        """Returns slice -> host:port of its node's HTTP (health, metrics); the same after each start."""
         return {name: self._record.address(http_of(name)) for name in self._record.slices}
 
     @property
@@ -117,10 +117,10 @@ class LocalCluster:
         await self.stop()
 
     async def start(self) -> None:
-        """Returns when every process is ready, or, `partly`, when one slice at least is.
+        """Starts all processes. Returns when all are ready, or, with `partly`, when at least one slice is.
 
-        Else nothing runs: raises Conflict (also for a port that is taken: then nothing was made), Corrupt, OutOfRange,
-        Unavailable.
+        Otherwise nothing runs, and this raises Conflict (also for a port that is taken: then nothing was made),
+        Corrupt, OutOfRange, Unavailable.
         """
         self._folder.check(self._slices)
         self._at.choose()
@@ -139,12 +139,12 @@ class LocalCluster:
             raise
 
     async def stop(self) -> None:
-        """Ends the gateway, then redirector and nodes (nodes checkpoint), then etcd. Only this cluster's own."""
+        """Ends this cluster's gateway, then its redirector and nodes (nodes checkpoint), then its etcd."""
         await self._supervisor.stop([ADMIN], [REDIRECTOR, *self._record.slices], [ETCD])
         self._folder.close()
 
     def say(self, line: str, name: str = "shoal") -> None:
-        """Tells something of our own, or of a process, to the listener, and to log/up.log with the time."""
+        """Passes a line of our own, or of a process, to the listener, and with the time to log/up.log."""
         with suppress(OSError, Conflict):
             self._own_log.add(line if name == "shoal" else f"{name} {line}")
         self._on_line(name, line)
@@ -154,15 +154,15 @@ class LocalCluster:
         await self._supervisor.kill(name)
 
     async def crash(self, name: str) -> None:
-        """Kills it too, but leaves it to the cluster, which starts it again by itself."""
+        """Kills a process as kill -9; the cluster starts it again by itself. `name`: as for `kill`."""
         await self._supervisor.crash(name)
 
     async def restart(self, name: str) -> None:
-        """Starts it again, at the same address, after a clean stop if it still runs. Returns when it is ready."""
+        """Starts a process again at the same address, after a clean stop if it still runs. Returns when it is ready."""
         await self._supervisor.restart(name)
 
     def pid(self, name: str) -> int:
-        """Of a process, by the names of `kill`."""
+        """Returns the pid of a process. `name`: as for `kill`."""
         return self._supervisor.pid(name)
 
     @property

@@ -1,4 +1,4 @@
-"""The command lines of a local cluster's servers. Pure.
+"""Makes the command lines of a local cluster's servers. Pure.
 
 Belongs here: modules and arguments, without the interpreter. Does not: how they are started (local_process.py).
 """
@@ -22,7 +22,7 @@ def admin_command(addresses: ClientAddresses) -> list[str]:
 
 
 def node_command(record: LocalRecord, name: str, data: Path, archive: Path | None) -> list[str]:
-    """The node of a slice. Node n01 serves slice s01."""
+    """Returns the command of a slice's node. Node n01 serves slice s01."""
     command = ["shoal_slice_node", "--slice", name, "--node", f"n{name.removeprefix('s')}"]
     command += ["--listen", record.address(name), "--http", record.address(http_of(name)), "--data", str(data)]
     command += [] if archive is None else ["--archive", str(archive)]

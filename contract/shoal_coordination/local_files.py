@@ -1,4 +1,4 @@
-"""Files and folders of a local cluster: readable by its user only, never another user's, never reached over a link.
+"""Makes files and folders of a local cluster: readable by its user only, never another user's, never over a link.
 
 Belongs here: making and opening them. Does not: what they hold.
 """
@@ -17,7 +17,7 @@ FILE_MODE: Final = 0o600
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder with its parents, unless it is there. Raises Conflict if it is there and another user's."""
+    """Makes a folder with its parents, unless it exists. Raises Conflict if it exists and is another user's."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir(FOLDER_MODE)
@@ -26,7 +26,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raises Conflict for what is no folder or belongs to another user: who could put links into it."""
+    """Raises Conflict if `path` is not a folder, or belongs to another user, who could put links into it."""
     if not path.is_dir():
         raise Conflict(f"{path} is not a folder; choose another --data", subject=str(path))
     owner = path.stat().st_uid
@@ -39,9 +39,9 @@ def check_folder(path: Path) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Opens a file as os.open does, and makes it if it is not there. Returns its descriptor, not inherited.
+    """Opens a file as os.open does, and makes it if it does not exist. Returns its descriptor, not inherited.
 
-    Raises Conflict if it is a symbolic link: what it leads to would be written.
+    Raises Conflict if it is a symbolic link: the link's target would be written.
     """
     try:
         return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
@@ -54,7 +54,7 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replaces a file's content, whole or not at all."""
+    """Replaces a file's content as a whole, or not at all."""
     new = path.with_name(f"{path.name}.new")
     with os.fdopen(open_file(new, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,7 +1,7 @@
-"""The data folder of a local cluster: recognised, locked, wiped.
+"""Recognises, locks and wipes the data folder of a local cluster.
 
 ```
-local-cluster.json   what makes it ours (local_record.py)
+local-cluster.json   the record that makes the folder ours (local_record.py)
 owner                flock of the process that runs it, with its pid
 etcd/  log/  s01/ s02/ ...
 ```
@@ -27,14 +27,14 @@ _OURS = re.compile(r"s\d\d|etcd|log|owner|local-cluster\.json(\.new)?")
 
 
 class LocalFolder:
-    """Locked from `open` to `close`."""
+    """A data folder, locked from `open` to `close`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: int | None = None
 
     def check(self, slices: int | None) -> None:
-        """Raises what `open` would raise, as far as it can be known without making or changing anything."""
+        """Raises the errors of `open`, as far as they can be known without making or changing anything."""
         if slices is not None and not 0 < slices <= limits.LOCAL_SLICES_MAX:
             maximum = limits.LOCAL_SLICES_MAX
             raise OutOfRange(
@@ -48,10 +48,10 @@ class LocalFolder:
             os.close(self._locked())
 
     def open(self, slices: int | None, fresh: bool) -> LocalRecord:
-        """Locks the folder and returns its record, made if it is new. `slices` None: as remembered, or 3.
+        """Locks the folder and returns its record; makes both if new. `slices` None: as many as remembered, or 3.
 
-        Raises Conflict when the folder is in use, is not ours, or has another number of slices; Corrupt when its
-        record cannot be read; OutOfRange.
+        Raises Conflict if the folder is in use, is not ours, or has another number of slices; Corrupt if its record
+        cannot be read; OutOfRange.
         """
         self.check(slices)
         make_folder(self.path)
@@ -67,7 +67,7 @@ class LocalFolder:
             raise
 
     def close(self) -> None:
-        """Unlocks it."""
+        """Unlocks the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -83,7 +83,8 @@ class LocalFolder:
             )
 
     def _locked(self) -> int:
-        """A descriptor of the owner's file with its lock. Raises Conflict with the pid of the process that has it."""
+        """Returns a descriptor of the owner's file, locked. Raises Conflict with the pid of the process that has the
+        lock."""
         lock = open_file(self.path / OWNER, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,7 +98,7 @@ class LocalFolder:
         return lock
 
     def _wipe(self) -> None:
-        """Only what we make; the lock stays held. The record goes last: until then the folder is still ours."""
+        """Deletes only what we make; the lock stays held. The record goes last: until then the folder is still ours."""
         ours = [entry for entry in self.path.iterdir() if _OURS.fullmatch(entry.name) and entry.name != OWNER]
         for entry in sorted(ours, key=lambda entry: entry.name == RECORD):
             if entry.is_dir() and not entry.is_symlink():

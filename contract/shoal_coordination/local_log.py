@@ -1,6 +1,6 @@
-"""The log file of one process of a local cluster: appended to, and its last words read when it fails.
+"""Appends to the log file of one process of a local cluster, and reads its last words when the process fails.
 
-Belongs here: one file. Does not: whose lines go there (local_child.py), terminals.
+Belongs here: one file. Does not: which process writes there (local_child.py), terminals.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from shoal_coordination import limits
 from shoal_coordination.local_files import open_file
 
 _REASON: Final = re.compile(r" stops: (.*)")
-"""How a server's last line begins that says why it ends (shoal_contract.server_process)."""
+"""Matches a server's last line that says why it ends (shoal_contract.server_process)."""
 
 
 class LogFile:
-    """Made when it is first opened."""
+    """A log file, made when it is first opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._begin = 0
-        """Where the run begins that `open` was called for last."""
+        """The position in the file where the last run begins: the one that `open` was called for."""
 
     def open(self) -> BinaryIO:
-        """Opens it for the lines of a new run. Raises Conflict if it is a symbolic link, OSError."""
+        """Opens the file for the lines of a new run. Raises Conflict if it is a symbolic link, OSError."""
         file = os.fdopen(open_file(self.path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
         self._begin = os.fstat(file.fileno()).st_size
         return file

@@ -1,6 +1,6 @@
-"""TCP ports of loopback: free ones for a local cluster's servers, and which process has one that is taken.
+"""Finds free TCP ports of loopback for a local cluster's servers, and the process that has a taken port.
 
-Belongs here: ports. Does not: what listens there, and where that is remembered (local_folder.py).
+Belongs here: ports. Does not: which server listens there, and where that is remembered (local_folder.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def free_port(taken: Collection[int] = ()) -> int:
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """Whether a server could listen there now."""
+    """Returns whether a server could listen there now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,7 +44,7 @@ def is_free(port: int, host: str = HOST) -> bool:
 
 
 def check_free(address: str, option: str) -> None:
-    """Raises Conflict if a server that was told `option` `address` could not listen there. Port 0 is always free."""
+    """Raises Conflict if a server given `option` `address` could not listen there. Port 0 is always free."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if int(port) == 0 or is_free(int(port), HOST if host == "localhost" else host):
@@ -55,7 +55,7 @@ def check_free(address: str, option: str) -> None:
 
 
 def holder_of(port: int) -> int | None:
-    """Returns the process that listens at `port`, where /proc tells: on Linux, and of processes that we may look at."""
+    """Returns the process that listens at `port`, if /proc tells: on Linux, for processes that we may look at."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     if not sockets:
         return None
@@ -64,12 +64,12 @@ def holder_of(port: int) -> int | None:
             if str(link.readlink()) in sockets:
                 return int(link.parts[2])
         except OSError:
-            continue  # it has ended, or is another user's
+            continue  # The process has ended, or is another user's.
     return None
 
 
 def _listening(port: int) -> Iterator[str]:
-    """The inodes of the sockets that listen there: field 9 of the rows of /proc/net/tcp (proc(5))."""
+    """Yields the inodes of the sockets that listen there: field 9 of the rows of /proc/net/tcp (proc(5))."""
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         if not table.is_file():
             continue

@@ -1,4 +1,4 @@
-"""One of Shoal's own servers as a child process. Its lines go to a file and to a listener.
+"""Runs one of Shoal's own servers as a child process. Its lines go to a file and to a listener.
 
 Belongs here: its command and its ready line. Does not: which servers there are (local_cluster.py).
 """
@@ -18,13 +18,13 @@ from shoal_coordination.local_child import Facts, LocalChild, how_it_ended
 from shoal_coordination.local_log import LogFile
 
 OnLine = Callable[[str, str], None]
-"""name of the process, line without its end."""
+"""Takes the process's name and a line without its end."""
 
 
 class LocalProcess(LocalChild):
-    """`python -m MODULE ARGUMENTS` that prints one JSON line when it is ready.
+    """Runs `python -m MODULE ARGUMENTS`, which prints one JSON line when it is ready.
 
-    The folder that it is started in is not looked at for modules: a file `queue.py` there would be run by every server.
+    Python does not search the current folder for modules: every server would run a file `queue.py` there.
     `first`: further arguments, until it was ready once.
     """
 
@@ -60,7 +60,7 @@ class LocalProcess(LocalChild):
         await self._close_reading()
 
     async def _ready(self, process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> Facts:
-        """Waits for its first line. Recovery of a long journal takes time, for which it is not killed."""
+        """Waits for the process's first line, up to LOCAL_READY_S: recovery of a long journal takes time."""
         assert self._reading is not None
         reading = self._reading.start("ready", stdout.readline())
         done, _ = await asyncio.wait([reading], timeout=limits.LOCAL_START_S)
@@ -92,7 +92,8 @@ class LocalProcess(LocalChild):
                 self._on_line(self.name, line.decode(errors="replace").rstrip())
 
     async def _close_reading(self) -> None:
-        """What it said last is read first: it has ended, so its streams end, unless a child of its own holds them."""
+        """Reads the last lines before it stops reading. The process has ended, so its streams end, unless a child of
+        its own holds them."""
         if self._reading is not None:
             await asyncio.wait(self._copies, timeout=limits.LOCAL_LAST_LINES_S)
             await self._reading.close()

@@ -1,11 +1,11 @@
-"""What a local cluster remembers of itself in its data folder: slices, addresses, its id.
+"""Keeps what a local cluster remembers of itself in its data folder: slices, addresses, its id.
 
 ```
 local-cluster.json   {"form": "shoal local cluster 1", "id": "0123...", "slices": ["s01"],
                       "ports": {"s01": 20123, "s01/http": 20124, "etcd": 20125, "etcd/peers": 20126}}
 ```
-Every process that starts again listens where it did before. Belongs here: the record and its file. Does not: the lock
-on the folder (local_folder.py).
+Every process that starts again listens at its address of before. Belongs here: the record and its file. Does not: the
+lock on the folder (local_folder.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ ETCD_PEERS: Final = "etcd/peers"
 
 @dataclass(slots=True)
 class LocalRecord:
-    """`ports` by role: a slice's name is its gRPC port. `id`: the cluster's; empty: not made yet."""
+    """A local cluster's record. `ports`: role -> port; a slice's name is the role of its gRPC port. `id`: the
+    cluster's; empty: not made yet."""
 
     slices: list[str]
     ports: dict[str, int] = field(default_factory=dict)
@@ -36,11 +37,11 @@ class LocalRecord:
 
     @property
     def roles(self) -> list[str]:
-        """Everything that has a port of its own."""
+        """Returns the roles: everything that has a port of its own."""
         return [ETCD, ETCD_PEERS, *(role for name in self.slices for role in (name, http_of(name)))]
 
     def address(self, role: str) -> str:
-        """host:port of a role, once ports are chosen."""
+        """Returns host:port of a role, once ports are chosen."""
         return f"{HOST}:{self.ports[role]}"
 
     def choose_ports(self, taken: Collection[int] = ()) -> None:
@@ -59,7 +60,7 @@ class LocalRecord:
 
 
 def http_of(slice_name: str) -> str:
-    """The role of a slice node's HTTP: health and metrics."""
+    """Returns the role of a slice node's HTTP: health and metrics."""
     return f"{slice_name}/http"
 
 

@@ -1,11 +1,11 @@
-"""Makes a cluster's records in an etcd that others run: once, before or while its servers start. They wait for it.
+"""Makes a cluster's records in an etcd that runs elsewhere: once, before or while the servers start. They wait for it.
 
 `python -m shoal_coordination create --cluster NAME --slices s0,s1,... --etcd HOST:PORT[,...] [--id HEX]`
 Repeating it changes nothing. It refuses a cluster that exists with another P, other slices or another id, and then
 changes nothing either. Another name is another cluster, with an id of its own: several may share an etcd. Slices that
 hold data of one cluster refuse to serve another.
-Done it prints one line: {"cluster": ..., "id": ..., "partitions": ..., "slices": [...]}; else it ends with 1 and says
-why. If etcd lost its records, `--id` makes them again for the slices that hold that cluster's data.
+At success it prints one line: {"cluster": ..., "id": ..., "partitions": ..., "slices": [...]}; else it ends with 1 and
+says why. If etcd lost its records, `--id` makes them again for the slices that hold that cluster's data.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from shoal_coordination.records import ClusterConfig
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`wait_s`: how long etcd may be silent before it gives up. `id` empty: a new one, or that which holds."""
+    """The arguments. `wait_s`: how long etcd may be silent before this gives up, in seconds. `id` empty: a new one, or
+    the existing cluster's."""
 
     cluster: str
     id: str
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def create(settings: Settings) -> ClusterConfig:
-    """Raises Conflict, OutOfRange, NoRights; the last OutcomeUnknown after `wait_s` of them."""
+    """Makes the cluster. Raises Conflict, OutOfRange, NoRights; OutcomeUnknown if it still comes after `wait_s`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + settings.wait_s
     async with EtcdClient(settings.etcd) as client:

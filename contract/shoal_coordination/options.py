@@ -1,4 +1,4 @@
-"""How to reach an etcd cluster: endpoints, TLS, user and password.
+"""Defines how to reach an etcd cluster: endpoints, TLS, user and password.
 
 Belongs here: values that a server's `main.py` fills in. Does not: reading of files (pem.py) or the environment.
 """
@@ -16,7 +16,8 @@ from shoal_coordination.limits import ENDPOINTS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM texts. Without `ca`, the system's roots; `certificate` and `key` are the client's own, for mutual TLS."""
+    """PEM texts. Without `ca`, the system's roots are used. `certificate` and `key`: the client's own, for mutual
+    TLS."""
 
     ca: bytes | None = None
     certificate: bytes | None = None
@@ -28,7 +29,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class PemFiles:
-    """TLS by files that are read again when they changed. `first`: what they held at the start (pem.py reads it)."""
+    """PEM files for TLS, read again after a change. `first`: their content at the start (pem.py reads it)."""
 
     ca: Path
     certificate: Path | None
@@ -42,9 +43,8 @@ class PemFiles:
 
 @dataclass(frozen=True, slots=True)
 class EtcdOptions:
-    """`endpoints`: `host:port` each, tried in this order. Plain text without `tls`; no login without `user`.
-
-    `password_file`, if given, is read at each login, and holds the password in place of `password`.
+    """The options of a client. `endpoints`: `host:port` each, tried in this order. Without `tls`, plain text; without
+    `user`, no login. `password_file`, if given, is read at each login, and holds the password in place of `password`.
     """
 
     endpoints: tuple[str, ...]
@@ -69,5 +69,5 @@ class EtcdOptions:
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:
-    """`host:port,host:port` as a tuple; spaces and empty parts are dropped. Checked by EtcdOptions."""
+    """Returns `host:port,host:port` as a tuple, without spaces and empty parts. EtcdOptions checks them."""
     return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)

@@ -1,6 +1,7 @@
 """Reads the PEM files of a TLS client, and proves that they hold certificates and fit each other.
 
-Belongs here: files to values. Does not: when they are read (arguments.py at the start, channels.py for each channel).
+Belongs here: making values from files. Does not: when they are read (arguments.py at the start, channels.py for each
+channel).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from shoal_contract.errors import Malformed
 from shoal_coordination.options import PemFiles, Tls
 
 Stamp = tuple[tuple[int, int, int], ...]
-"""Of each file: time of its last change in ns, inode, size. Another one means: look at the files again."""
+"""Each file's time of last change in ns, inode and size. Another stamp means: read the files again."""
 
 
 def pem_files(ca: Path, certificate: Path | None, key: Path | None) -> PemFiles:
@@ -23,7 +24,8 @@ def pem_files(ca: Path, certificate: Path | None, key: Path | None) -> PemFiles:
 
 
 def read_tls(ca: Path, certificate: Path | None, key: Path | None) -> tuple[Tls, Stamp]:
-    """Returns what the files hold, and their stamp. Raises Malformed for what does not fit or changes now, OSError."""
+    """Returns what the files hold, and their stamp. Raises Malformed for files that do not fit or that change now,
+    OSError."""
     paths = [path for path in (ca, certificate, key) if path is not None]
     stamp = stamp_of(paths)
     tls = Tls(*(None if path is None else _pem(path) for path in (ca, certificate, key)))
@@ -31,7 +33,7 @@ def read_tls(ca: Path, certificate: Path | None, key: Path | None) -> tuple[Tls,
     try:
         context.load_verify_locations(ca)
         if certificate is not None:
-            # The empty password makes an encrypted key an error, where OpenSSL would ask at the terminal.
+            # With the empty password an encrypted key is an error; without it, OpenSSL would ask at the terminal.
             context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
         names = " and ".join(map(str, paths[1:] or paths))
@@ -42,13 +44,13 @@ def read_tls(ca: Path, certificate: Path | None, key: Path | None) -> tuple[Tls,
 
 
 def stamp_of(paths: list[Path]) -> Stamp:
-    """Raises OSError if one is missing."""
+    """Returns the files' stamp. Raises OSError if one is missing."""
     found = [path.stat() for path in paths]
     return tuple((one.st_mtime_ns, one.st_ino, one.st_size) for one in found)
 
 
 def _pem(path: Path) -> bytes:
-    """An empty authority would mean the system's: what a file lacks is told at the start."""
+    """Returns a file's content. Raises Malformed if it holds no PEM: an empty authority would mean the system's."""
     text = path.read_bytes()
     if b"-----BEGIN " not in text:
         raise Malformed(f"{path} holds nothing in PEM form", subject=str(path))

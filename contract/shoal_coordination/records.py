@@ -1,6 +1,7 @@
-"""The cluster's records as stored: JSON values of etcd keys (keys.py). The partition map has its own form (contract).
+"""Defines a cluster's records as stored: JSON values of etcd keys (keys.py). The partition map has its own form
+(contract).
 
-Fields that a newer version adds are ignored by an older one.
+An older version ignores fields that a newer one adds.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ Record = TypeVar("Record", "ClusterConfig", "NodeRecord", "SliceRecord")
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """Written once. `partitions` is P for ever; `created_ms` is Unix time.
+    """A cluster's config, written once. `partitions` is P for ever; `created_ms` is Unix time, in milliseconds.
 
-    `id`: 32 hex digits at random. Two clusters never share one, whatever their names; slices' data carries it.
+    `id`: 32 random hex digits. Two clusters never share an id, whatever their names; slices' data carries it.
     """
 
     name: str
@@ -35,9 +36,9 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node that is there: it hangs on the node's lease. `address` is host:port.
+    """A running node; the record is on the node's lease. `address` is host:port.
 
-    `admin_address`: host:port of its administration and bulk transfer; empty: where `address` is.
+    `admin_address`: host:port of its administration and bulk transfer; empty: they listen at `address`.
     """
 
     node: str
@@ -48,11 +49,12 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """`epoch` grows with each new leader; 0: never had one. `leader` is a node, `leader_address` host:port.
+    """A slice's leader, replicas and data. `epoch` grows with each new leader; 0: it never had one. `leader` is a node,
+    `leader_address` host:port.
 
     `in_sync` is a part of `replicas`: the nodes that hold all that was acknowledged. Only they may lead.
-    `incarnation`: 32 hex digits, the life of the slice's data; empty: it never had any. `lsn`: how far that data was
-    known to go when it was last claimed, or its leader stopped cleanly: what goes less far is an old copy.
+    `incarnation`: 32 hex digits, the life of the slice's data; empty: it never had any. `lsn`: the last LSN of that
+    data when it was last claimed, or when its leader stopped cleanly. Data that ends before it is an old copy.
     """
 
     name: str
@@ -71,7 +73,7 @@ def encode_record(record: ClusterConfig | NodeRecord | SliceRecord) -> bytes:
 
 
 def decode_record(entry: Entry, form: type[Record]) -> Record:
-    """Raises Malformed, which names the key."""
+    """Returns the record in an entry. Raises Malformed, which names the key."""
     try:
         return msgspec.json.decode(entry.value, type=form)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -1,6 +1,6 @@
-"""Whose data a slice node has found in its folder, and whether the slice may go on with it.
+"""Decides whether a slice may go on with the data that its node has found in its folder.
 
-Belongs here: the rules, with their sentences for operators. Pure: no files, no etcd, no randomness. Does not: where the
+Belongs here: the rules, with their messages for operators. Pure: no files, no etcd, no randomness. Does not: where the
 node keeps an identity (its store and its journal), claiming (leadership.py).
 """
 
@@ -17,8 +17,8 @@ from shoal_coordination.records import ClusterConfig, SliceRecord
 class ClaimedData:
     """The data with which a node claims its slice.
 
-    `lsn`: its last record. `epoch`: the highest in it; the claim's own is above. `replaces`: it takes the place of what
-    etcd's record names, as an operator has said.
+    `lsn`: the LSN of its last record. `epoch`: the highest epoch in it; the claim gets a higher one. `replaces`: it
+    replaces the data that etcd's record names, as an operator has said.
     """
 
     incarnation: str
@@ -38,12 +38,12 @@ def admit(
     folder: str,
     fresh: str,
 ) -> DataIdentity:
-    """Returns the identity with which `node` goes on: what it has `found` in `folder`, or one of a new life.
+    """Returns the identity with which `node` goes on: the one `found` in `folder`, or one of a new life.
 
-    A new life, with `fresh` as its incarnation, begins where nothing is found: in a slice that was never led, or,
-    `accept_empty`, in place of what is missing. `accept_empty` admits an old copy too. Data of this cluster and slice
-    is adopted if etcd knows of none, as after a restore of etcd. Raises Conflict: what is there, what was expected, and
-    what to do.
+    If nothing is found, a new life begins, with `fresh` as its incarnation: in a slice that was never led, or, with
+    `accept_empty`, in place of the missing data. `accept_empty` admits an old copy too. Data of this cluster and slice
+    is adopted if etcd knows of none, as after a restore of etcd. Raises Conflict, which says what is there, what was
+    expected, and what to do.
     """
     expected = DataIdentity(config.id, record.name, node, record.incarnation)
     if found is None:

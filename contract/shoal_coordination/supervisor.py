@@ -1,7 +1,7 @@
-"""Keeps the processes of a local cluster running: what ends is named, and started again with the same arguments.
+"""Keeps the processes of a local cluster running: reports each that ends, and starts it again with the same arguments.
 
-Belongs here: one protocol for all children, whatever they are: start, notice the end, pause, start again, stop in
-order. Does not: how a child starts (local_child.py and its kinds), which there are (local_cluster.py).
+Belongs here: one protocol for all kinds of children: start, notice the end, pause, start again, stop in order. Does
+not: how a child starts (local_child.py and its kinds), which children there are (local_cluster.py).
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ OnReady = Callable[[Facts], None]
 
 @dataclass(slots=True)
 class _Kept:
-    """A child, and what the supervisor remembers of it."""
+    """A child, with what the supervisor remembers of it."""
 
     child: LocalChild
     on_ready: OnReady
     pause_s: float = limits.LOCAL_RESTART_S_MIN
-    """Before the next start; doubles with each end in a row."""
+    """The pause before the next start, in seconds; it doubles with each end in a row."""
     complaint: str = ""
-    """What was last said of a start that failed, so that it is said once."""
+    """The last error reported for a failed start, so that it is reported once."""
     up: bool = False
-    """Its last start succeeded, and its end was not told yet."""
+    """Whether its last start succeeded, and its end is not reported yet."""
     down: bool = False
-    """Ended on purpose: it stays down until `restart`."""
+    """Whether it was ended on purpose: then it stays down until `restart`."""
     watch: asyncio.Task[None] | None = None
 
 
 class Supervisor:
-    """`say` is told each end and each new start, in a sentence."""
+    """Keeps children running. `say`: called with a sentence at each end and each new start."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -44,7 +44,7 @@ class Supervisor:
         self._tasks = Tasks("supervisor")
 
     def add(self, child: LocalChild, on_ready: OnReady) -> None:
-        """Takes a child on. `on_ready` is called with its facts after each start."""
+        """Adds a child. `on_ready` is called with its facts after each start."""
         assert child.name not in self._kept, "already there"
         self._kept[child.name] = _Kept(child, on_ready)
 
@@ -55,7 +55,7 @@ class Supervisor:
         self._keep(kept)
 
     def try_on(self, name: str, problem: ShoalError) -> None:
-        """Keeps trying to start a child whose first start has failed with `problem`, which was told."""
+        """Keeps trying to start a child after its first start failed with `problem`, which was reported."""
         kept = self._kept[name]
         kept.complaint = str(problem)
         self._keep(kept)
@@ -69,7 +69,7 @@ class Supervisor:
         await self._kept[name].child.kill()
 
     async def crash(self, name: str) -> None:
-        """Kills a child as kill -9 from elsewhere would: it is started again by itself."""
+        """Kills a child as kill -9 from elsewhere would: the supervisor starts it again."""
         await self._kept[name].child.kill()
 
     async def restart(self, name: str) -> None:
@@ -85,7 +85,7 @@ class Supervisor:
         self._keep(kept)
 
     async def stop(self, *order: Collection[str]) -> None:
-        """Ends the children, those of one group together, one group after the other. What has no group goes first."""
+        """Ends the children, one group after the other, and each group together. Children without a group end first."""
         await self._tasks.close()
         named = {name for group in order for name in group}
         for group in ([name for name in self._kept if name not in named], *order):

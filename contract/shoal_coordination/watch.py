@@ -1,13 +1,13 @@
-"""Watches a prefix of etcd for as long as it is wanted: all entries first, then every change, none lost, none twice.
+"""Watches a prefix of etcd for as long as the caller wants: first all entries, then every change, each exactly once.
 
 After any disconnect it goes on from the revision it had. If that is compacted away, or the store is older than what
 was seen (restored from a backup), it re-reads and yields a Snapshot again. A member cut off from its leader ends the
-stream (`hasleader`); one that falls silent is left after SILENCE_S_MAX.
+stream (`hasleader`); a member that falls silent is left after SILENCE_S_MAX.
 
-A stream starts at the revision that was seen last, whose events come again and are passed over, and not at the one
-above it. From 3.5.8 on etcd answers a progress request only once the start revision exists, so that a stream that
-waits for the next change would be taken for silent. And a store that is compacted at exactly the next revision may have
-lost the deletions of that revision, but would let a stream start there.
+A stream starts at the revision that was seen last, and not at the next one. Events of the seen revision come again and
+are skipped. There are two reasons. From 3.5.8 on etcd answers a progress request only once the start revision exists:
+a stream that waits for the next change would seem silent. And a store that is compacted at exactly the next revision
+may have lost the deletions of that revision, but would let a stream start there.
 
 Belongs here: the watch. Does not: what the entries mean (cluster_view.py). Etcd's guarantees used: the events of one
 revision come in one response, responses in order of revision.
@@ -36,14 +36,14 @@ from shoal_coordination.wire import rpc_pb2 as wire
 _log = logging.getLogger(__name__)
 
 OnLink = Callable[[bool], None]
-"""Told True when etcd is heard, False when it is not; only at changes. Called from the event loop."""
+"""Called with True when etcd is heard, with False when it is not; only at changes. Called from the event loop."""
 
 _LINKED = ("hasleader", "true")
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Every entry of the prefix at `revision`: replaces all that was known."""
+    """Every entry of the prefix at `revision`: it replaces all that was known."""
 
     revision: int
     entries: tuple[Entry, ...]
@@ -51,7 +51,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed up to `revision`, in order. A deleted entry has only its key and the revision of its deletion."""
+    """The changes up to `revision`, in order. A deleted entry has only its key and the revision of its deletion."""
 
     revision: int
     changes: tuple[Change, ...]
@@ -64,7 +64,7 @@ class Change:
 
 
 class _Compacted(Exception):
-    """The revision asked for is gone, or the store is older than it: only a full read helps."""
+    """Says that the revision asked for is gone, or that the store is older: only a full read helps."""
 
 
 async def watch_prefix(
@@ -72,11 +72,11 @@ async def watch_prefix(
 ) -> AsyncGenerator[Snapshot | Changes, None]:
     """Yields a Snapshot, then Changes, without end. Close it (`contextlib.aclosing`) to end it.
 
-    Raises PermissionDenied, Unauthenticated; what may pass is waited for.
+    Raises PermissionDenied, Unauthenticated. Waits for the end of errors that may pass.
     """
     link = _Link(on_link)
     seen = 0
-    """Everything up to this revision was yielded; 0: nothing yet."""
+    """The revision up to which everything was yielded; 0: nothing yet."""
     while True:
         try:
             if not seen:
@@ -101,7 +101,7 @@ async def watch_prefix(
 
 
 class _Link:
-    """Whether etcd is heard, and how long to pause before the next attempt."""
+    """Keeps whether etcd is heard, and how long to pause before the next attempt."""
 
     def __init__(self, on_link: OnLink) -> None:
         self._on_link = on_link
@@ -115,7 +115,7 @@ class _Link:
         self._set(True)
 
     async def refused(self, error: PermissionDenied) -> None:
-        """Raises the error if it is the second in a row: a watch is refused in the same words for a stale login."""
+        """Raises the error if it is the second in a row: etcd refuses a watch in the same words for a stale login."""
         if self._refused:
             raise error
         self._refused = True
@@ -135,7 +135,8 @@ class _Link:
 
 
 async def _responses(client: EtcdClient, prefix: bytes, revision: int) -> AsyncGenerator[wire.WatchResponse, None]:
-    """The responses of one stream that starts at `revision`. Raises _Compacted, ShoalError; never ends by itself."""
+    """Yields the responses of one stream that starts at `revision`. Never ends by itself. Raises _Compacted,
+    ShoalError."""
     async with client.use() as endpoint, Tasks("watch") as tasks:
         try:
             stream = endpoint.watch.Watch(metadata=(*await endpoint.metadata(), _LINKED))
@@ -160,7 +161,7 @@ async def _responses(client: EtcdClient, prefix: bytes, revision: int) -> AsyncG
 
 
 async def _beat(stream: grpc.aio.StreamStreamCall[wire.WatchRequest, wire.WatchResponse]) -> None:
-    """Asks for a sign of life until the stream ends; the reader sees why it ended."""
+    """Asks for a sign of life until the stream ends. The reader sees why it ended."""
     try:
         while True:
             await asyncio.sleep(limits.HEARTBEAT_S)
@@ -170,7 +171,7 @@ async def _beat(stream: grpc.aio.StreamStreamCall[wire.WatchRequest, wire.WatchR
 
 
 def _check(response: wire.WatchResponse, endpoint: Endpoint, revision: int) -> None:
-    """Raises what a response that ends the watch means."""
+    """Raises the error that a response means, if it ends the watch."""
     if response.compact_revision or (response.created and response.header.revision < revision):
         raise _Compacted
     if not response.canceled:

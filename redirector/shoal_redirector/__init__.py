@@ -1,1 +1,1 @@
-"""The redirector: maps keys to the slices that own them. See ../DESIGN.md."""
+"""Maps keys to the slices that own them: the redirector. See ../DESIGN.md."""

@@ -1,4 +1,4 @@
-"""`python -m shoal_redirector`: see main.py."""
+"""Runs `python -m shoal_redirector`: see main.py."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Bounds of the redirector. Each with its unit and its reason."""
+"""Defines the bounds of the redirector, each with its unit and its reason."""
 
 from typing import Final
 
@@ -8,80 +8,88 @@ from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, LOCATE_KEYS_MAX, NAM
 from shoal_contract.places import PlacesLimits
 
 REQUEST_BYTES_MAX: Final = LOCATE_KEYS_MAX * (NAME_BYTES_MAX + 4)
-"""One request: as many of the longest keys as a Locate may have."""
+"""The bytes of one request: as many of the longest keys as a Locate may have."""
 
 LOCATES_MAX: Final = 12
 LOCATES_EACH_MAX: Final = 3
-"""Locate calls that are read at a time, in all and of one connection: up to 2.6 MB each. Answering takes up to 7 ms."""
+"""The number of Locate calls read at a time, in all and for one connection: up to 2.6 MB each. An answer takes up to
+7 ms."""
 
 LOCATE_READ_S: Final = 2.0
 LOCATE_READ_CROWDED_S: Final = 0.1
-"""A Locate whose request does not come in this time gives its place to another; sooner where others wait. Up to
-UNREAD_BYTES come with the call; the rest a round trip later, and requests of most keys need 200 Mbit/s then."""
+"""How long a Locate may wait for its request, in seconds; the second value while other calls wait. Then it gives its
+place to another. Up to UNREAD_BYTES come with the call, and the rest a round trip later; requests with the most keys
+need 200 Mbit/s then."""
 
 LOCATES_WAITING_MAX: Final = 200
 LOCATES_WAITING_EACH_MAX: Final = 100
-"""Locate calls that wait to be read, in all and of one connection: UNREAD_BYTES of each may have arrived."""
+"""The number of Locate calls that wait to be read, in all and for one connection: UNREAD_BYTES of each may have
+arrived."""
 
 LOCATES: Final = PlacesLimits(LOCATES_MAX, LOCATES_EACH_MAX, LOCATES_WAITING_MAX, LOCATES_WAITING_EACH_MAX)
-"""The same as they are given."""
+"""The bounds of Locate calls together, as `Places` takes them."""
 
 WATCHERS_EACH_MAX: Final = 10
-"""Streams that watch the map on one connection. A client needs one; those behind a proxy may share a connection."""
+"""The number of streams that watch the map on one connection. A client needs one; clients behind a proxy may share a
+connection."""
 
 UNREAD_BYTES: Final = 1 << 10
-"""What the transport takes of a request that nobody reads: a watcher's, or a Locate's before its turn. A few keys
-fit."""
+"""The bytes that the transport takes of a request that no handler reads: a watcher's, or a Locate's before its turn. A
+few keys fit."""
 
 REFUSED_S: Final = 0.2
-"""How long one that is turned away may take to read that. Then it is hung up on: others need its call's place."""
+"""How long a refused client may take to read the error, in seconds. Then its connection is ended: others need its
+call's place."""
 
 STEPS_KEPT: Final = 64
-"""Encoded answers to watchers, for all that need the same: 5 KB each."""
+"""The number of encoded answers kept, each for all watchers that need the same: 5 KB each."""
 
 AGE_STEP_MS: Final = 100
-"""The age of a map is told to watchers in such steps, so that they may share an answer."""
+"""The step, in milliseconds, in which watchers are told a map's age, so that they may share an answer."""
 
 MEMORY_MIB_DEFAULT: Final = 256
-"""Memory that a redirector may take, as the chart limits it."""
+"""The memory that a redirector may take, in MiB, as the chart limits it."""
 
 OTHER_BYTES: Final = 136 << 20
-"""Of it for all but watchers: program and map 50 MiB, Locates 52, other calls 12, HTTP 16, and a reserve."""
+"""The memory for all but watchers, in bytes: program and map 50 MiB, Locates 52, other calls 12, HTTP 16, and a
+reserve."""
 
 WATCHER_BYTES: Final = 42 << 10
-"""A watcher with a connection of its own: 40.0 KB measured, and UNREAD_BYTES."""
+"""The memory of a watcher with a connection of its own, in bytes: 40.0 KB measured, and UNREAD_BYTES."""
 
 CALLS_BESIDE_WATCHERS: Final = LOCATES_WAITING_MAX + LOCATES_MAX + 300
-"""gRPC calls that get in beside all watchers: Locates, and those that are told that there is no room."""
+"""The number of gRPC calls accepted beside all watchers: Locates, and calls that are told that there is no room."""
 
 HTTP_REQUESTS_MAX: Final = 200
-"""HTTP requests being answered at a time: each takes under a millisecond. More are refused with 429."""
+"""The number of HTTP requests answered at a time: each takes under a millisecond. More are refused with 429."""
 
 HTTP_CONNECTIONS_MAX: Final = 250
-"""HTTP connections, most of them idle. One more ends the one that waits longest. Half a head each: 16 MiB."""
+"""The number of HTTP connections, most of them idle. One more ends the connection that waits longest. With half a head
+each: 16 MiB."""
 
 HTTP_BODY_BYTES_MAX: Final = 64 << 10
-"""A body, which no request here needs."""
+"""The bytes of a request's body, which no request here needs."""
 
 HTTP_KEYS_MAX: Final = 1_000
-"""Keys in one GET: its URL is bounded too."""
+"""The number of keys in one GET: its URL is bounded too."""
 
 HTTP_HEAD_BYTES_MAX: Final = 64 << 10
-"""Request line and headers. Some 200 longest keys, or 1,000 of ordinary length."""
+"""The bytes of request line and headers: some 200 longest keys, or 1,000 of ordinary length."""
 
 HTTP_IDLE_S: Final = 30
-"""An idle HTTP connection is closed."""
+"""How long an HTTP connection may be idle before it is closed, in seconds."""
 
 STOP_S: Final = 1.0
-"""What runs at SIGTERM may take so long; watchers are then cut off, and go to another redirector."""
+"""How long calls that run at SIGTERM may take, in seconds; then watchers are cut off, and go to another redirector."""
 
 MEMORY_FULL: Final = 0.75
 MEMORY_HIGH: Final = 0.8
-"""Parts of --memory-mib. Above the second connections end that sent much which nobody reads, until the process holds
-the first; no new ones come meanwhile."""
+"""Two parts of --memory-mib. Above MEMORY_HIGH, connections that sent much data that no handler reads are ended, until
+the process holds MEMORY_FULL; no new ones come meanwhile."""
 
 REWATCH_S: Final = 2.0
-"""Before the cluster is watched again after a failure that waiting alone does not mend: a damaged record, no rights."""
+"""How long to wait before watching the cluster again, in seconds, after a failure that waiting alone does not mend: a
+damaged record, no rights."""
 
 HTTP: Final = HttpLimits(
     HTTP_CONNECTIONS_MAX,
@@ -92,11 +100,12 @@ HTTP: Final = HttpLimits(
     STOP_S,
     BESIDE_GRPC_PAUSE_S,
 )
-"""The same as the HTTP server takes them."""
+"""The bounds of HTTP together, as the HTTP server takes them."""
 
 
 def watchers_max(memory_mib: int) -> int:
-    """How many streams may watch the map, about one for each client. Raises OutOfRange if memory is for none."""
+    """Returns how many streams may watch the map, about one for each client. Raises OutOfRange if there is memory for
+    none."""
     found = ((memory_mib << 20) - OTHER_BYTES) // WATCHER_BYTES
     if found < 1:
         least = (OTHER_BYTES >> 20) + 1

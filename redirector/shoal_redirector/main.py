@@ -1,7 +1,7 @@
-"""Wires the redirector: arguments and environment, etcd, gRPC, HTTP. Nobody else reads either.
+"""Wires the redirector: arguments and environment, which no other module reads, etcd, gRPC, HTTP.
 
 `python -m shoal_redirector --listen HOST:PORT --http HOST:PORT --etcd HOST:PORT[,HOST:PORT] --cluster NAME`
-Ready (listening, and a map seen) it prints one line: {"ready": true, "grpc": "host:port", "http": "host:port"}.
+Once it listens and has a map, it prints one line: {"ready": true, "grpc": "host:port", "http": "host:port"}.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ async def serve(settings: Settings, stop: Stopping) -> None:
 
 def _grpc_options(watchers_max: int) -> grpc_server.Options:
     return (
-        # A connection costs memory also without a call. Most clients have one; the rest is for those that only locate.
+        # A connection costs memory even without a call. Most clients watch; the rest is for those that only locate.
         ("grpc.max_allowed_incoming_connections", watchers_max + limits.CALLS_BESIDE_WATCHERS),
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX),
-        # Windows stay small, so a request that nobody reads holds no more here; reading a Locate opens its window.
+        # Windows stay small, so a request that no handler reads holds no more here; reading a Locate opens its window.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", limits.UNREAD_BYTES),
     )

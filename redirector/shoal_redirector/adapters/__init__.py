@@ -1,1 +1,1 @@
-"""Where the redirector meets gRPC, HTTP and etcd. Only these await."""
+"""Connects the redirector with gRPC, HTTP and etcd. Only these modules await."""

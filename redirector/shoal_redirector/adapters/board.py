@@ -1,6 +1,7 @@
-"""The newest directory, how old it may be, and who waits for the next one. One for the process, on its event loop.
+"""Keeps the newest directory, how old it may be, and the waiters for the next one. One for the process, on its event
+loop.
 
-Waiters hold nothing: each asks for what is newest when it is ready for more, so a slow one only skips versions.
+Waiters hold nothing: each asks for the newest directory when it is ready for more, so a slow one only skips versions.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ class Board:
     def __init__(self) -> None:
         self._directory: Directory | None = None
         self._lost_s: float | None = time.monotonic()
-        """When etcd was lost; None while it is heard."""
+        """When etcd was lost, by time.monotonic; None while it is heard."""
         self._changed = asyncio.Event()
-        """Set, and replaced, with each new directory."""
+        """Set, and replaced by a new one, with each new directory."""
 
     @property
     def age_ms(self) -> int:
-        """Milliseconds since etcd was last heard; 0 while connected."""
+        """Returns the milliseconds since etcd was last heard; 0 while connected."""
         return 0 if self._lost_s is None else int((time.monotonic() - self._lost_s) * 1000)
 
     @property
     def directory(self) -> Directory | None:
-        """The newest; None before the first."""
+        """Returns the newest directory; None before the first."""
         return self._directory
 
     def newest(self) -> Directory:
-        """Raises Unavailable before the first."""
+        """Returns the newest directory. Raises Unavailable before the first."""
         if self._directory is None:
             raise Unavailable("this redirector has not seen the partition map yet", subject="map")
         return self._directory
 
     async def after(self, seen: Directory | None) -> Directory:
-        """Waits until the newest directory is another than `seen`."""
+        """Waits until the newest directory is not `seen`, and returns it."""
         while self._directory is None or self._directory is seen:
             await self._changed.wait()
         return self._directory

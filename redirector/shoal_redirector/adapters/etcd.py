@@ -1,4 +1,4 @@
-"""Follows the cluster in etcd and keeps the board up to date. What is shown stays shown while etcd is away."""
+"""Follows the cluster in etcd and keeps the board up to date. The board keeps what it shows while etcd is away."""
 
 from __future__ import annotations
 

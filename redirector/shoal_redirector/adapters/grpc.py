@@ -1,6 +1,6 @@
-"""RedirectorService over gRPC (contract/proto/shoal/v1/redirector.proto), within the bounds of calls at a time.
+"""Serves RedirectorService over gRPC (contract/proto/shoal/v1/redirector.proto), and bounds the calls at a time.
 
-A call has its place before its message is read, so calls that wait for one hold next to nothing.
+A call gets its place before its message is read, so calls that wait for a place hold next to nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class RedirectorService:
-    """Give `handlers` to a server. `tally.watchers_max` bounds the streams at a time; `unread` hears what is read."""
+    """Serves both calls: give `handlers` to a server. `tally.watchers_max` bounds the streams at a time; `unread` is
+    told what is read."""
 
     def __init__(self, board: Board, tally: Tally, unread: Unread) -> None:
         self._board = board
@@ -42,11 +43,12 @@ class RedirectorService:
         self._patience = ClientPatience(self._places, "call", limits.LOCATE_READ_S, limits.LOCATE_READ_CROWDED_S)
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Of both calls. What watchers get is encoded already, so it is passed on as it is."""
+        """Returns the handlers of both calls. Watchers' answers are encoded already, so they are passed on as they
+        are."""
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                # As a stream of one message: so it is read only when its call has a place.
+                # Handled as a stream of one message, so that it is read only when its call has a place.
                 "Locate": grpc.stream_unary_rpc_method_handler(
                     self._unread.counted(self.locate), None, wire.LocateResponse.SerializeToString
                 ),
@@ -62,7 +64,7 @@ class RedirectorService:
             await abort(context, error, limits.REFUSED_S)
 
     def _located(self, request: wire.LocateRequest) -> wire.LocateResponse:
-        """Raises TooLarge, InvalidName, Unavailable."""
+        """Returns the answer to a Locate. Raises TooLarge, InvalidName, Unavailable."""
         check_keys(request.keys, LOCATE_KEYS_MAX)
         directory = self._board.newest()
         partitions, owners = locate(directory, request.keys)
@@ -76,7 +78,7 @@ class RedirectorService:
         )
 
     async def watch_map(self, requests: AsyncIterator[bytes], context: Context) -> None:
-        """Waits for the first map. A response is made only when the last one is on its way."""
+        """Sends the first map when there is one, then changes. Makes a response only when the last is on its way."""
         sent: Directory | None = None
         try:
             async with self._watchers.place(context.peer()):
@@ -91,7 +93,7 @@ class RedirectorService:
             await abort(context, error, limits.REFUSED_S)
 
     async def _read(self, context: Context) -> bytes:
-        """The one message of a call. Raises DeadlineExceeded, ResourceExhausted where others wait, Malformed."""
+        """Returns the one message of a call. Raises DeadlineExceeded, ResourceExhausted if others wait, Malformed."""
         async with self._patience.waiting(context.peer(), "sent"):
             request = await context.read()
         if not isinstance(request, bytes):

@@ -1,4 +1,4 @@
-"""HTTP: `GET /v1/locate?key=`, `/healthz`, `/readyz`, `/metrics`."""
+"""Serves HTTP: `GET /v1/locate?key=`, `/healthz`, `/readyz`, `/metrics`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from shoal_redirector.core.directory import check_keys, locate
 
 
 def new_application(board: Board, tally: Tally, is_leaving: Callable[[], bool] = lambda: False) -> Starlette:
-    """The ASGI application. Errors are problem+json. `is_leaving`: the process is to stop, and still serves."""
+    """Returns the ASGI application. Errors are problem+json. `is_leaving`: tells whether the process is to stop, and
+    still serves."""
     of_process = RedirectorMetrics(board, tally)
 
     async def locate_keys(request: Request) -> JSONResponse:
-        """{"map_version", "age_ms", "keys": [{"key", "partition", "slice", "address", "epoch"}]}, as asked in order."""
+        """Returns {"map_version", "age_ms", "keys": [{"key", "partition", "slice", "address", "epoch"}]}, with the keys
+        in the order of the question."""
         keys = _keys_in(request.scope["query_string"])
         check_keys(keys, limits.HTTP_KEYS_MAX)
         directory = board.newest()
@@ -39,17 +41,17 @@ def new_application(board: Board, tally: Tally, is_leaving: Callable[[], bool] =
         return JSONResponse({"map_version": directory.map.version, "age_ms": board.age_ms, "keys": found})
 
     async def healthz(request: Request) -> JSONResponse:
-        """The process runs."""
+        """Answers that the process runs."""
         return JSONResponse({"healthy": True})
 
     async def readyz(request: Request) -> JSONResponse:
-        """It has a map to answer from, and is not to stop; 503 else."""
+        """Answers 200 if there is a map and the process is not to stop; else 503."""
         if is_leaving():
             raise Unavailable("this redirector is stopping; use another", subject="redirector")
         return JSONResponse({"ready": True, "map_version": board.newest().map.version, "age_ms": board.age_ms})
 
     async def metrics(request: Request) -> Response:
-        """For Prometheus."""
+        """Answers with the metrics, for Prometheus."""
         return Response(of_process.text(), media_type=CONTENT_TYPE_LATEST)
 
     answers = {"/v1/locate": locate_keys, "/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
@@ -59,7 +61,8 @@ def new_application(board: Board, tally: Tally, is_leaving: Callable[[], bool] =
 
 
 def _keys_in(query_string: bytes) -> list[bytes]:
-    """Values of `key`, percent-decoded to bytes: a key need not be UTF-8. Raises Malformed without any."""
+    """Returns the values of `key`, percent-decoded to bytes: a key need not be UTF-8. Raises Malformed if there is
+    none."""
     query.check_names(query_string, {"key"})
     keys = query.values(query_string, "key")
     if not keys:

@@ -1,4 +1,4 @@
-"""What watchers are sent, encoded once for all that need the same: the whole map, or the step to the newest."""
+"""Encodes the answers to watchers, once for all that need the same: the whole map, or the step to the newest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from shoal_redirector.limits import AGE_STEP_MS, STEPS_KEPT
 
 
 class Steps:
-    """Keeps the newest steps' bytes, which thousands of watchers then hold together. One for the process."""
+    """Keeps the newest steps' bytes, which thousands of watchers share. One for the process."""
 
     def __init__(self) -> None:
         self._after: Directory | None = None
         self._encoded: dict[tuple[int, int], tuple[Directory | None, bytes]] = {}
-        """By what the watcher has (its `id`; it is kept beside, so the `id` stays its own) and the map's age."""
+        """(`id` of the watcher's directory, the map's age) -> that directory and the bytes. The directory is kept so
+        that no other object gets its `id`."""
 
     def encoded(self, before: Directory | None, after: Directory, age_ms: int) -> bytes:
         """Returns a serialized WatchMapResponse. `before` None: the watcher has nothing."""
@@ -28,7 +29,7 @@ class Steps:
 
 
 def step(before: Directory | None, after: Directory, age_ms: int) -> wire.WatchMapResponse:
-    """The whole map for a watcher without one, or where P changed; else what moved."""
+    """Returns the whole map for a watcher without one, or if P changed; else the partitions that moved."""
     response = wire.WatchMapResponse(map_version=after.map.version, age_ms=age_ms, slices=slices(after))
     change = None if before is None else moved(before, after)
     if change is None:

@@ -1,4 +1,4 @@
-"""What a redirector was asked, counted, and its metrics in Prometheus's text form. Bounded: no label holds a key."""
+"""Counts a redirector's requests, and writes its metrics in Prometheus's text form. Bounded: no label holds a key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal_redirector.adapters.board import Board
 
 
 class Tally:
-    """Plain additions by what serves. `watchers`: streams open now; `watchers_max`: how many may be."""
+    """Plain counters, added to by the services. `watchers`: streams open now; `watchers_max`: how many may be open."""
 
     def __init__(self, watchers_max: int = 0) -> None:
         self.watchers_max = watchers_max
@@ -31,7 +31,7 @@ class Tally:
 
 
 class RedirectorMetrics(Collector):
-    """`text` is what `/metrics` answers."""
+    """Collects the metrics. `text` returns what `/metrics` answers."""
 
     def __init__(self, board: Board, tally: Tally) -> None:
         self._board = board

@@ -1,6 +1,6 @@
-"""Who watches the map, by connection: so many in all, and of one connection.
+"""Bounds the streams that watch the map, in all and for one connection.
 
-Where there is no room, the connection with most of them gives one up, not the newcomer. Not here: what is sent (grpc).
+If there is no room, the connection with most streams gives one up for the new stream. Not here: what is sent (grpc).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from shoal_redirector.limits import WATCHERS_EACH_MAX
 
 
 class Watchers:
-    """`tally.watchers_max` at a time. One for the process."""
+    """Gives places to watchers, `tally.watchers_max` at a time. One for the process."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._by_peer: dict[str, dict[asyncio.Timeout, None]] = {}
-        """No connection has none."""
+        """Connection -> its watchers' timeouts, oldest first; never empty. Rescheduling a timeout ends its watcher."""
 
     @asynccontextmanager
     async def place(self, peer: str) -> AsyncIterator[None]:
-        """Raises ResourceExhausted where there is no room, also later, for another connection's first."""
+        """Holds a place for a watcher. Raises ResourceExhausted if there is no room, and also later, if a connection
+        with fewer watchers needs the place."""
         self._make_room(peer)
         try:
             async with asyncio.timeout(None) as ending:
@@ -54,7 +55,7 @@ class Watchers:
         newest.reschedule(asyncio.get_running_loop().time())
 
     def _leave(self, peer: str, ending: asyncio.Timeout) -> None:
-        """One that has left already is no fault."""
+        """Gives up a watcher's place. Does nothing if it was given up already."""
         those = self._by_peer.get(peer, {})
         if ending in those:
             del those[ending]

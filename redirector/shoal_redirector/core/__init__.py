@@ -1,1 +1,1 @@
-"""The redirector's decisions: who owns a key, what changed. Pure: no clock, no sockets, no awaits."""
+"""Makes the redirector's decisions: which slice owns a key, what changed. Pure: no clock, no sockets, no awaits."""

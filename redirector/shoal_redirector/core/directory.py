@@ -1,4 +1,4 @@
-"""What a redirector knows: the partition map, and where each of its slices is reached. Answers who owns a key.
+"""Holds what a redirector knows: the partition map, and each slice's address. Tells which slice owns a key.
 
 Belongs here: locating and checking keys, the difference of two directories. Does not: where a directory comes from.
 """
@@ -16,8 +16,8 @@ from shoal_contract.partition_map import PartitionMap
 
 @dataclass(frozen=True, slots=True)
 class SliceAddress:
-    """`address`: host:port of the slice's leader, "" while it has none. `admin_address`: where its administration
-    listens, "" if that is not known."""
+    """A slice with its addresses. `address`: host:port of its leader, "" while it has none. `admin_address`: where its
+    administration listens, "" if that is not known."""
 
     slice: str
     address: str = ""
@@ -27,7 +27,8 @@ class SliceAddress:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """`slices[i]` is where `map.slices[i]` is reached; further slices own no partition yet."""
+    """The map and the slices' addresses. `slices[i]` has those of `map.slices[i]`; further slices own no partition
+    yet."""
 
     map: PartitionMap
     slices: tuple[SliceAddress, ...]
@@ -37,19 +38,19 @@ class Directory:
 
     @property
     def without_leader(self) -> int:
-        """How many slices have no address."""
+        """Returns how many slices have no address."""
         return sum(not each.address for each in self.slices)
 
 
 def directory_of(partition_map: PartitionMap, known: Mapping[str, SliceAddress]) -> Directory:
-    """Slices in the map's order, those without partitions after them by name."""
+    """Returns a directory with the slices in the map's order; slices without partitions follow by name."""
     further = sorted(known.keys() - set(partition_map.slices))
     names = (*partition_map.slices, *further)
     return Directory(partition_map, tuple(known.get(name, SliceAddress(name)) for name in names))
 
 
 def locate(directory: Directory, keys: Iterable[bytes]) -> tuple[list[int], list[int]]:
-    """(partitions, owners), one of each for every key, in order; an owner is an index into `directory.slices`."""
+    """Returns (partitions, owners), one of each for every key, in order; owners are indices into `directory.slices`."""
     held = directory.map
     partitions = [partition_of(key, held.partitions) for key in keys]
     return partitions, [held.owners[partition] for partition in partitions]
@@ -63,14 +64,14 @@ def check_keys(keys: Sequence[bytes], keys_max: int) -> None:
             subject="keys", limit=keys_max, value=len(keys),
         )  # fmt: skip
     for key in keys:
-        # A direct key has one byte more than its queue's name may have.
+        # A direct key may have one byte more than a queue's name may have.
         check_name(key.removeprefix(DIRECT_PREFIX) if len(key) > 1 else key, "key")
 
 
 def moved(before: Directory, after: Directory) -> tuple[list[int], list[int]] | None:
-    """(partitions whose owner changed, their owners as indices into `after.slices`), ascending.
+    """Returns (partitions with another owner, their owners as indices into `after.slices`), ascending by partition.
 
-    None if the maps cannot be compared, because P differs: the cluster was made anew.
+    Returns None if the maps cannot be compared, because P differs: the cluster was made anew.
     """
     old, new = before.map, after.map
     if old.partitions != new.partitions:
