@@ -1,7 +1,7 @@
 """Makes unary calls to slices and redirectors, for questions that need no session. Each address has one channel.
 
-The calls only ask, so a call that failed on the way is repeated until its deadline. Not here: what is asked (admin.py,
-leases.py).
+A call that failed on the way is repeated until its deadline: it asks, or acks (a second time changes nothing), or pulls
+under a lease (what a lost answer took comes again when the lease ends). Not here: what is asked (admin.py, leases.py).
 """
 
 from __future__ import annotations

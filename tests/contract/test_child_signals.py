@@ -17,13 +17,13 @@ async def test_how_a_child_ended_is_known_though_it_was_sent_another_signal() ->
     for _ in range(CHILDREN):
         process = await asyncio.create_subprocess_exec("sleep", "60")
         os.kill(process.pid, signal.SIGKILL)
-        await ended(process.pid)
+        wait_until_ended(process.pid)
         send_signal(process, signal.SIGTERM)
         assert await process.wait() == -signal.SIGKILL
         send_signal(process, signal.SIGTERM)
 
 
-async def ended(pid: int) -> None:
+def wait_until_ended(pid: int) -> None:
     """Returns as soon as the process is a zombie or gone."""
     stat = Path(f"/proc/{pid}/stat")
     try:
