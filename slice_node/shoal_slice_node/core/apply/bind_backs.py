@@ -62,7 +62,7 @@ class BindBacks:
     # Acks.
 
     def counting(self, acks: list[Acked], taken_at_lsn: int) -> list[Acked] | None:
-        """Returns the parts of the acks that count; None: a bind since `taken_at_lsn` is forgotten, so it is not known."""
+        """Returns the parts of the acks that count; None: not known, as a bind since `taken_at_lsn` is forgotten."""
         if self._forgotten_lsn > taken_at_lsn:
             return None
         if not self._noted or self._noted[-1].lsn <= taken_at_lsn:
@@ -85,7 +85,7 @@ class BindBacks:
         return min((cut.start for cut in cuts if cut.lsn > taken_at_lsn), default=None)
 
     def acks_applied(self, taken_at_lsn: int) -> None:
-        """Forgets binds up to `taken_at_lsn`, BIND_BACKS_FORGOTTEN_MAX at most: no acks taken before it come any more."""
+        """Forgets binds up to `taken_at_lsn`, BIND_BACKS_FORGOTTEN_MAX at most: no acks taken before it can come."""
         forgotten = 0
         while self._noted and self._noted[0].lsn <= taken_at_lsn and forgotten < BIND_BACKS_FORGOTTEN_MAX:
             self._forget_oldest()

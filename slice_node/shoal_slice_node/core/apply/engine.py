@@ -37,7 +37,7 @@ from shoal_slice_node.core.turns import Work, finish
 
 
 class Engine:
-    """Applies records to the tables of one slice. `watch` says which effects are wanted; None: none (replay, replicas)."""
+    """Applies records to one slice's tables. `watch` says which effects are wanted; None: none (replay, replicas)."""
 
     def __init__(self, tables: Tables, watch: Watch | None = None) -> None:
         self.state = State(tables, watch or Watch())

@@ -93,7 +93,7 @@ class Verifier:
         return answer
 
     def _lacking(self, name: bytes, keys: list[bytes]) -> list[bytes]:
-        """Returns those of the keys that the queue is not bound to; b"" for a queue without keys that does not exist."""
+        """Returns the keys that the queue is not bound to; b"" for a queue without keys that does not exist."""
         tables, partitions = self._tables, self._partitions
         queue_id = tables.queue_by_name.get(name)
         row = None if queue_id is None else tables.queue.get(queue_id)

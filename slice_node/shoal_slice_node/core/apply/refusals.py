@@ -13,7 +13,7 @@ from shoal_slice_node.core.limits import REFUSALS_BYTES_MAX
 
 
 class Refusals:
-    """Keeps one outcome's budget. `_left`: bytes that its texts may still take; below 0: no further refusal has a text."""
+    """Keeps one outcome's budget. `_left`: bytes that its texts may still take; below 0: no further text is formed."""
 
     __slots__ = ("_left",)
 
@@ -21,7 +21,7 @@ class Refusals:
         self._left = REFUSALS_BYTES_MAX
 
     def begin(self) -> None:
-        """Begins another outcome. Must also be called after an outcome, so that errors outside of outcomes have texts."""
+        """Begins another outcome. Also called after an outcome, so that errors outside of outcomes have texts."""
         self._left = REFUSALS_BYTES_MAX
 
     def shown(self, name: bytes) -> str:
@@ -29,7 +29,7 @@ class Refusals:
         return show(name) if self._left >= 0 else ""
 
     def to_wire(self, number: int, error: ShoalError) -> Refusal:
-        """Returns the refusal of request `number` of a step: with texts, or, beyond the budget, code and figures only."""
+        """Returns the refusal of a step's request `number`: with texts; beyond the budget, code and figures only."""
         refusal = Refusal(request=number)
         found = refusal.error
         error.write(found, texts=self._left >= 0)

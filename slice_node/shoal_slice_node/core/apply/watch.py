@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Watch:
-    """Holds the ids of keys and queues that sessions depend on, and the names of attached queues that do not exist yet."""
+    """Holds ids of keys and queues that sessions depend on, and names of attached queues that do not exist yet."""
 
     keys: Container[bytes] = field(default_factory=frozenset)
     queues: Container[bytes] = field(default_factory=frozenset)
