@@ -27,7 +27,8 @@ ANSWERS_KEPT_MAX: Final = 512
 
 DONE_RANGES_MAX: Final = 4096
 """Done ranges per binding, 16 bytes each in its detail row. Messages that are out count too, so that acking every
-second message makes no more ranges. At the bound only the lowest message is given. A chunk has as many messages."""
+second message makes no more ranges. At the bound only the lowest message is given. This is as many as a chunk may have
+messages."""
 
 AWAY_RANGES_MAX: Final = DONE_RANGES_MAX // 2
 """If its backlog of a key has as many done ranges, a queue cannot bind the key again: the rest is left for acks."""

@@ -50,7 +50,7 @@ class Item:
     """What applying it may take: as far as known while it waits; looked up anew when it is written."""
     large_bytes: int = 0
     make: Callable[[], bytes | None] | None = None
-    """Makes the payload as late as possible, when the record is written. It returns None if nothing is left to write."""
+    """Makes the payload as late as possible: when the record is written. Returns None if nothing is left to write."""
 
 
 Entry = tuple[Item, Record | None]
