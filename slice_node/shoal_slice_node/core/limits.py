@@ -57,7 +57,7 @@ LOOKS_UNDER_WAY_MAX: Final = 16
 """Keys searched for their lowest cursor at the same time, in turns."""
 
 LOWEST_NOTED_MEMBERS_MIN: Final = 16
-"""For keys with fewer bindings, the binding with the lowest cursor is not noted: reading all again costs as little."""
+"""Keys with fewer bindings get no note of the lowest one: reading all of their bindings again costs as little."""
 
 LOWEST_NOTED_MAX: Final = 50_000
 """Keys with a note of the binding with the lowest cursor, 200 bytes each; with more, the oldest note is forgotten."""
@@ -81,17 +81,17 @@ PRICED_QUEUES_MAX: Final = 250
 use up the budget of a record."""
 
 RECLAIM_COST_PER_TURN: Final = 1_000
-"""What one RECLAIM record may cost, in bindings: about 4 ms."""
+"""Cost of one RECLAIM record at most, in bindings: about 4 ms."""
 
 RECLAIM_QUEUE_COST: Final = 2 * BUCKET_ENTRIES_MEAN
 RECLAIM_KEY_COST: Final = 2
-"""What one row may cost to reclaim, in bindings: a bucket of bindings and as many details; a key."""
+"""Cost of reclaiming one row, in bindings: a bucket of bindings and as many details; a key."""
 
 FAIR_QUANTUM: Final = 100
 """Operations that a source gets in its turn, if several sources wait: a largest frame waits for ten rounds."""
 
 FAIR_BYTES_PER_OPERATION: Final = 1_024
-"""Bytes of a large item that count there as one operation: a disk takes as long for them as the broker for one, about.
+"""Bytes of a large item that count there as one operation: a disk takes about as long for them as the broker for one.
 """
 
 KEYS_WALKED_PER_TURN: Final = 200
@@ -184,8 +184,8 @@ BATCH_BYTES_MAX: Final = 1 << 20
 """Bytes in one group commit: a few milliseconds of disk, so that the next batch need not wait long."""
 
 BATCH_OPERATIONS_MAX: Final = 2_000
-"""Operations in one group commit: applying them takes about 10 ms, in slices. Others wait for no more than two commits.
-"""
+"""Operations in one group commit: applying them takes about 10 ms, in slices, and other requests wait for no more than
+two commits."""
 
 APPLIED_WHOLE_MAX: Final = 64
 """A record of fewer operations is applied in one step: 3 ms at most."""
@@ -306,7 +306,7 @@ LIST_NAMES_PER_STEP_MAX: Final = 200
 LIST_MEMBERS_PER_STEP_MAX: Final = 256
 LIST_RANGES_PER_STEP_MAX: Final = 64
 LIST_BINDINGS_PER_STEP_MAX: Final = 64
-"""What one step of a list looks at, by how much each costs (a binding and a range may take reads of a log). Then
+"""Items that one step of a list looks at, by how much each costs (a binding and a range may take reads of a log). Then
 messages get their turn. A step takes about 1 ms."""
 
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1

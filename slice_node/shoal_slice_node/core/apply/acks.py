@@ -17,8 +17,8 @@ def apply_acks(state: State, payload: bytes) -> None:
     """Applies the acks of an ACKS record.
 
     An ack for a binding that is gone, or for messages that are done already, changes nothing. The queue may have been
-    bound again since the ack was taken: the ack does not count for messages that the new binding is to see again. Where
-    it is not known any more which those are, no ack is applied, and the leader takes all of them again.
+    bound again since the ack was taken: the ack does not count for messages that the new binding is to see again. If it
+    is not known any more which those are, no ack is applied, and the leader takes all of them again.
     """
     table = state.tables.queue
     taken_at_lsn, all_acks = decode_acks(payload)

@@ -80,8 +80,8 @@ def _reclaim_step(state: State, queue: Queue, budget: BindingBudget) -> bool:
 
 
 def _forget_detail(state: State, queue: Queue, key_id: bytes) -> None:
-    """Deletes the detail row of a live binding that is about to end without a backlog. `end_binding` would decode its
-    done ranges first."""
+    """Deletes the detail row of a live binding that is about to end without a backlog. Otherwise `end_binding` would
+    decode its done ranges first."""
     row_key = detail_key(queue.id, key_id)
     if queue.details and state.tables.detail.get(row_key) is not None:
         state.tables.detail.delete(row_key)

@@ -98,7 +98,7 @@ class LogRows:
         if found is None:
             self._rows = self._logs.read(self._key.id, self._key.low, offset)
             found = self._next(offset, 2)
-        if found is None or found.first >= self._key.head:  # Since the key was read: trimmed, and more published.
+        if found is None or found.first >= self._key.head:  # Trimmed since the key was read, and more published.
             return None
         self._found, self._from = found, min(offset, found.first)
         return found

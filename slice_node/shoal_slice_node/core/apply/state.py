@@ -38,8 +38,8 @@ _INCARNATION_QUEUE_BITS = 40
 
 
 class State:
-    """Keeps the tables, and the values of the record that is being applied: it adds to `effects`; `lsn`, `epoch` and
-    `time_ms` are its own. The engine sets them for each record.
+    """Keeps the tables, and what belongs to the record that is being applied: `effects` collects its effects; `lsn`,
+    `epoch` and `time_ms` are the record's. The engine sets them for each record.
 
     `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
     """
@@ -134,8 +134,8 @@ class State:
         return None if found is None else (found[0], decode_key(found[1]))
 
     def vanish_if_empty(self, full_name: bytes, key: KeyRow) -> bool:
-        """Deletes a key that has no bindings and no backlog, and its log. Only its partition's floor stays. Returns
-        whether it did."""
+        """Deletes a key that has no bindings and no backlog, with its log, which nothing needs. Only its partition's
+        floor stays. Returns whether it did."""
         tables = self.tables
         if tables.binding.count(key.id) or tables.ended.count(key.id):
             return False

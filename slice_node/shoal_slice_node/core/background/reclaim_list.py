@@ -16,7 +16,7 @@ from shoal_slice_node.core.tables.tables import Rows
 
 
 class ReclaimList:
-    """Keeps the list. `_walk`: row keys from here on may be neither noted nor finished; None: none is like that."""
+    """Keeps the list. `_walk`: row keys from here on may be neither noted nor finished; None: there are none."""
 
     def __init__(self, table: Rows) -> None:
         self._table = table

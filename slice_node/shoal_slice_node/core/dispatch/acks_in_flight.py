@@ -37,12 +37,12 @@ class AcksInFlight:
 
     @property
     def waiting(self) -> bool:
-        """Whether some acks are not taken yet."""
+        """Returns whether some acks are not taken yet."""
         return bool(self._gathering or self._flushing)
 
     @property
     def flushing(self) -> bool:
-        """Whether a flush is under way and has acks left to take."""
+        """Returns whether a flush is under way and has acks left to take."""
         return bool(self._flushing)
 
     def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:

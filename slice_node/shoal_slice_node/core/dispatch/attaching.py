@@ -178,7 +178,7 @@ class Attaching:
                 return
 
     def dissolve(self, feed: Feed, at_once: bool) -> None:
-        """Takes leave of a dropped queue. Attached sessions wait for a new queue of this name, and are told that it is
+        """Ends the consumption of a dropped queue. Attached sessions wait for a new queue of this name, and are told that it is
         another one."""
         registry = self._registry
         registry.feeds.pop(feed.queue_id, None)

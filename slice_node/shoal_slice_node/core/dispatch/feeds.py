@@ -45,7 +45,7 @@ class Attachment:
 
     @property
     def window_open(self) -> bool:
-        """Whether the window has room. A chunk may exceed the window by its own size: it is never split."""
+        """Returns whether the window has room. A chunk may exceed the window by its own size: it is never split."""
         return self.messages < self.window_messages and self.body_bytes < self.window_bytes
 
     def hold(self, messages: int, body_bytes: int) -> None:
@@ -110,7 +110,7 @@ class Feed:
 
     @property
     def idle(self) -> bool:
-        """Whether the feed may be forgotten: nothing consumes the queue, and the tables have all its acks."""
+        """Returns whether the feed may be forgotten: nothing consumes the queue, and the tables have all its acks."""
         return not (self.attachments or self.pullers or self.unflushed or self.unapplied_acks or self.leaving)
 
     def add(self, attachment: Attachment) -> None:
@@ -151,7 +151,7 @@ class Feed:
 
     @property
     def has_room(self) -> bool:
-        """Whether `pick` would find an attachment. Sessions without room note this feed, as with `pick`."""
+        """Returns whether `pick` would find an attachment. Sessions without room note this feed, as with `pick`."""
         return self._first_with_room() is not None
 
     def _first_with_room(self) -> Attachment | None:

@@ -24,8 +24,8 @@ class Lease:
 
 
 class LeaseClock:
-    """Orders leases by their end. The next rebuild leaves out a lease with all its messages acked. So at most twice as
-    many leases are kept as have something out, and LEASES_ENDED_KEPT."""
+    """Orders leases by their end. The next rebuild leaves out leases with all their messages acked. So memory holds at
+    most twice the leases with something out, plus LEASES_ENDED_KEPT."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Lease]] = []

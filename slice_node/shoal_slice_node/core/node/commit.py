@@ -47,7 +47,7 @@ class Item:
     failed: Callable[[ShoalError], None]
     checked: Checked | None = None
     operations: int = 1
-    """What applying it may take: as far as known while it waits; looked up anew when it is written."""
+    """The operations that applying it may take: as far as known while it waits; looked up anew when it is written."""
     large_bytes: int = 0
     make: Callable[[], bytes | None] | None = None
     """Makes the payload as late as possible: when the record is written. Returns None if nothing is left to write."""
@@ -79,8 +79,8 @@ class Commit:
         on_effects: Callable[[Effects], None],
         let_go: Callable[[int], None] = lambda size_bytes: None,
     ) -> None:
-        """`on_effects` hears of each record before its item does. `let_go` gives back so many bytes of the room for
-        large frames."""
+        """Begins with nothing to write. `on_effects` hears of each record before its item does. `let_go` gives back so
+        many bytes of the room for large frames."""
         self.applied_lsn = self.committed_lsn = engine.state.lsn
         self.operations = 0
         self.journal_bytes = 0
@@ -197,12 +197,12 @@ class Commit:
 
     @property
     def next_operations(self) -> int:
-        """What applying the next of these items may take, in operations."""
+        """The operations that applying the next of these items may take."""
         return self._entries[0][0].operations
 
     @property
     def whole(self) -> bool:
-        """Whether no record is applied in part. Else no other code may look at the tables, or at dispatch."""
+        """Returns whether no record is applied in part. Else no other code may look at the tables, or at dispatch."""
         return self._work is None
 
     def step(self) -> None:

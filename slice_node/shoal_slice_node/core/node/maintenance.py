@@ -63,7 +63,7 @@ class Maintenance:
 
     @property
     def has_turns(self) -> bool:
-        """Whether `turn` has something to do."""
+        """Returns whether `turn` has something to do."""
         return self._flushing
 
     def turn(self) -> None:

@@ -87,7 +87,7 @@ class Node:
 
     @property
     def has_turns(self) -> bool:
-        """Whether `turn` has something to do."""
+        """Returns whether `turn` has something to do."""
         return bool(self.turns) or self.dispatcher.has_work or self.maintenance.has_turns
 
     def turn(self) -> bool:

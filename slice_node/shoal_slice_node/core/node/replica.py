@@ -18,7 +18,7 @@ from shoal_slice_node.core.tables.tables import Tables
 
 
 class Replica:
-    """Applies records to tables that hold everything up to `lsn`. `lead` makes a leader of it, and ends its use."""
+    """Applies records to tables that hold everything up to `lsn`. `lead` makes a leader of it: do not use it then."""
 
     def __init__(self, tables: Tables, lsn: int = 0) -> None:
         self._engine = Engine(tables, Watch())

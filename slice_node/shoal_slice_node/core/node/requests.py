@@ -38,7 +38,7 @@ from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.turns import Source, Work
 
 _Held = tuple[Attachment, int, int]
-"""What an ack may mean: the offsets low <= o < to, as far as the attachment has them."""
+"""The meaning of an ack for one attachment: the offsets low <= o < to, as far as the attachment has them."""
 
 _ENDED: Final = object()
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ class BaseRows(Protocol):
     """Says what a delta of rows needs below it."""
 
     unfit_key_error: type[Exception]
-    """What `get` may raise for a key that no row can have: empty, or longer than ROW_KEY_BYTES_MAX."""
+    """The error that `get` may raise for a key that no row can have: empty, or longer than ROW_KEY_BYTES_MAX."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
