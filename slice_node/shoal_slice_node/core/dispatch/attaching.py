@@ -178,8 +178,8 @@ class Attaching:
                 return
 
     def dissolve(self, feed: Feed, at_once: bool) -> None:
-        """Ends the consumption of a dropped queue. Attached sessions wait for a new queue of this name, and are told that it is
-        another one."""
+        """Ends the consumption of a dropped queue. Attached sessions wait for a new queue of this name, and are told
+        that it is another one."""
         registry = self._registry
         registry.feeds.pop(feed.queue_id, None)
         registry.let_streams_go(feed)
