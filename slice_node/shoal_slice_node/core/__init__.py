@@ -1,1 +1,1 @@
-"""The broker's pure core: records and now in, effects out. No clock, sockets, files or awaits."""
+"""Holds the broker's pure core: records and the time go in, effects come out. No clock, sockets, files or awaits."""

@@ -1,5 +1,5 @@
-"""A queue that many sources fill and that serves them in turn, by cost: a flood of one is not before the next of
-another.
+"""Queues items of many sources and serves the sources in turn, by cost: a flood from one source does not come before
+the next item of another.
 
 Method: deficit round robin (Shreedhar and Varghese, Efficient Fair Queueing Using Deficit Round Robin, SIGCOMM 1995).
 """
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 class _Lane(Generic[Item]):
-    """One source's items with their costs and sizes. `credit`: cost it may still take in this round."""
+    """Keeps one source's items with their costs and sizes. `credit`: the cost it may still take in this round."""
 
     __slots__ = ("bytes", "credit", "items")
 
@@ -27,8 +27,8 @@ class _Lane(Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """`bytes`: sizes of all that waits. The order of one source's items stays. `of_all`: a source that works for all
-    others, and gets as much as half of them."""
+    """Serves sources in turn; one source's items keep their order. `bytes`: the sizes of all waiting items. `of_all`: a
+    source that works for all others, and gets as much as half of them."""
 
     def __init__(self, of_all: Hashable = None) -> None:
         self._of_all = of_all
@@ -40,11 +40,11 @@ class FairQueue(Generic[Item]):
 
     @property
     def sources(self) -> int:
-        """How many have something here."""
+        """The number of sources that have items here."""
         return len(self._lanes)
 
     def bytes_of(self, source: Hashable) -> int:
-        """Sizes of what waits of one source."""
+        """Returns the sizes of one source's waiting items."""
         lane = self._lanes.get(source)
         return 0 if lane is None else lane.bytes
 
@@ -57,7 +57,7 @@ class FairQueue(Generic[Item]):
         self.bytes += size_bytes
 
     def take(self) -> tuple[Hashable, Item]:
-        """The next item and its source. Not while the queue is empty."""
+        """Takes out the next item; returns its source and the item. Must not be called while the queue is empty."""
         lanes = self._lanes
         while True:
             source = next(iter(lanes))
@@ -76,8 +76,8 @@ class FairQueue(Generic[Item]):
             return source, item
 
     def charge(self, source: Hashable, cost: int) -> None:
-        """Notes that what was taken of this source costs so much more than it was put in with: what it still has here
-        waits longer."""
+        """Notes that an item taken from this source costs `cost` more than it was put in with: the source's other items
+        wait longer."""
         lane = self._lanes.get(source)
         if lane is not None:
             lane.credit -= cost

@@ -1,94 +1,98 @@
-"""Bounds of the core. Each with its unit and its reason. The contract's bounds are in shoal_contract.limits."""
+"""Keeps the core's bounds, each with its unit and its reason. The contract's bounds are in shoal_contract.limits."""
 
 from typing import Final
 
 from shoal_contract.limits import CHUNK_MESSAGES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX, NAME_BYTES_MAX
 
 BUCKET_ENTRIES_MEAN: Final = 48
-"""Bindings per row of a queue, on average, once it has more than one: 24 bytes each keeps a row within one page."""
+"""Mean number of bindings per row of a queue that has more than one row: at 24 bytes each, a row stays within a page.
+"""
 
 BUCKET_ENTRIES_LOW: Final = 16
-"""Below this mean a queue gives back its last row."""
+"""If the mean number of bindings per row is below this, a queue gives up its last row."""
 
 BINDINGS_PER_QUEUE_MAX: Final = 100_000
-"""Keys of one queue: a login of a tenth of a second."""
+"""Keys that one queue may be bound to: a login then takes a tenth of a second."""
 
 PURGE_BINDINGS_MAX: Final = 1_000
 """Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part.
-DONE_RANGES_PER_APPLIED of a binding count as one more."""
+DONE_RANGES_PER_APPLIED done ranges of a binding count as one binding more."""
 
 REFUSALS_BYTES_MAX: Final = 64 << 10
-"""Refusals with texts in one outcome; further ones have code and figures. Forming as many texts takes a few ms, and the
-largest outcome fits one answer."""
+"""Bytes of refusals with texts in one outcome; further refusals have code and figures only. Forming so many texts takes
+a few ms, and the largest outcome fits one answer."""
 
 ANSWERS_KEPT_MAX: Final = 512
-"""Answers remembered per producer until it says they arrived; above the client's frames in flight."""
+"""Answers remembered per producer until it says that they arrived: more than the client has frames in flight."""
 
 DONE_RANGES_MAX: Final = 4096
-"""Done ranges per binding, 16 bytes each in its detail row, together with the messages that are out: acking every
-second message then makes no more. At the bound only the lowest message is given. As many as a chunk has messages."""
+"""Done ranges per binding, 16 bytes each in its detail row. Messages that are out count too, so that acking every
+second message makes no more ranges. At the bound only the lowest message is given. This is as many as a chunk may have
+messages."""
 
 AWAY_RANGES_MAX: Final = DONE_RANGES_MAX // 2
-"""A queue that has as many in what it still has to get of a key cannot bind the key again: the rest is for acks."""
+"""If its backlog of a key has as many done ranges, a queue cannot bind the key again: the rest is left for acks."""
 
 BIND_BACKS_NOTED_MAX: Final = 16_384
-"""Binds below their key's head that are noted for acks on their way, 350 bytes each: many batches of them, where acks
-wait for two or three. Acks taken before a forgotten one are taken again."""
+"""Binds below their key's head that are noted for acks under way, 350 bytes each. They fill many batches, while acks
+wait for two or three batches. Acks taken before a forgotten bind are taken again."""
 
 BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
-"""Of these, how many one ACKS record forgets: about 1 ms."""
+"""Noted binds that one ACKS record forgets at most: about 1 ms."""
 
 RECOVERED_KEYS_MAX: Final = 200_000
-"""Keys whose bindings moved in a replayed tail, to be looked at for trims: the last so many; the walk finds the
-rest."""
+"""Keys with bindings that moved in a replayed tail, noted to be looked at for trims: the latest ones. The walk finds
+the rest."""
 
 RECLAIM_NOTED_MAX: Final = 200_000
-"""Rows of `reclaim` kept in mind, 50 bytes each; with more, the table is walked."""
+"""Rows of `reclaim` noted in memory, 50 bytes each; with more, the table is walked."""
 
 LOOK_MEMBERS_PER_TURN: Final = 500
-"""Cursors read per turn while a key's lowest is sought: about 2 ms of the broker."""
+"""Cursors read in one turn of the search for lowest cursors: about 2 ms of the broker."""
 
 LOOK_MEMBERS_PER_STEP: Final = 100
-"""Of these for one key, before the next key has its turn."""
+"""Cursors read for one key before the next key has its turn."""
 
 LOOKS_UNDER_WAY_MAX: Final = 16
-"""Keys whose lowest cursor is sought at a time, in turns."""
+"""Keys searched for their lowest cursor at the same time, in turns."""
 
 LOWEST_NOTED_MEMBERS_MIN: Final = 16
-"""Of keys with fewer bindings it is not noted who stood lowest: reading all of them again costs as little."""
+"""Keys with fewer bindings get no note of the lowest one: reading all of their bindings again costs as little."""
 
 LOWEST_NOTED_MAX: Final = 50_000
-"""Keys of which it is noted who stood lowest, 200 bytes each; with more, the oldest look is forgotten."""
+"""Keys with a note of the binding with the lowest cursor, 200 bytes each; with more, the oldest note is forgotten."""
 
 TRIM_DELAY_MS: Final = 500
 """How long a key's consumed rows may wait for a trim when too few of its bindings have moved to pay for one."""
 
 APPLIED_PER_STEP: Final = 16
-"""Keys or queues of a record that are applied in one step: under 1 ms. Others than the core's users go on between."""
+"""Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.
+"""
 
 DONE_RANGES_PER_APPLIED: Final = 16
-"""Done ranges of a binding that count there, and in a purge, as one key more: a row of 2,000 takes 0.2 ms, and has a
-step of its own."""
+"""Done ranges of a binding that count as one more key in such a step, and in a purge: a row of 2,000 ranges takes
+0.2 ms, and has a step of its own."""
 
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
 
 PRICED_QUEUES_MAX: Final = 250
-"""Queues that a change may purge, or drop, for its price to be looked up: under 1 ms. One with more is taken to use up
-the budget of a record."""
+"""Queues that a change may purge, or drop, for its price to be looked up: under 1 ms. A change with more is assumed to
+use up the budget of a record."""
 
 RECLAIM_COST_PER_TURN: Final = 1_000
-"""What one RECLAIM record may cost, in bindings: about 4 ms."""
+"""Cost of one RECLAIM record at most, in bindings: about 4 ms."""
 
 RECLAIM_QUEUE_COST: Final = 2 * BUCKET_ENTRIES_MEAN
 RECLAIM_KEY_COST: Final = 2
-"""Of one row: a bucket of bindings and as many details; a key."""
+"""Cost of reclaiming one row, in bindings: a bucket of bindings and as many details; a key."""
 
 FAIR_QUANTUM: Final = 100
-"""Operations that a source gets in its turn, where several wait: a largest frame waits for ten rounds."""
+"""Operations that a source gets in its turn, if several sources wait: a largest frame waits for ten rounds."""
 
 FAIR_BYTES_PER_OPERATION: Final = 1_024
-"""What is large counts by its bytes there: a disk takes about as long for so many as the broker for an operation."""
+"""Bytes of a large item that count there as one operation: a disk takes about as long for them as the broker for one.
+"""
 
 KEYS_WALKED_PER_TURN: Final = 200
 """Keys looked at in one turn of the walk after a start: 10,000 a second, 0.3 ms each turn."""
@@ -97,13 +101,13 @@ PRODUCERS_PER_TURN: Final = 40
 """Producers looked at in one turn: 2,000 a second, 0.2 ms each turn."""
 
 PRODUCER_COST_MAX: Final = 1_000
-"""Answers deleted by one RECLAIM record for idle producers, about: one producer more may pass it."""
+"""About how many answers one RECLAIM record deletes for idle producers: the last producer may exceed it."""
 
 PRODUCER_SAMPLE_MS: Final = 600_000
-"""How exact a producer's silence is measured; 150 samples a day."""
+"""How exactly a producer's silence is measured: 150 samples a day."""
 
 LEASES_PER_TURN: Final = 100
-"""Leases of pulls ended in one turn: about 1 ms where each took a few messages."""
+"""Leases of pulls ended in one turn: about 1 ms if each took a few messages."""
 
 DESCRIBE_BINDINGS_MAX: Final = 200_000
 """Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""
@@ -112,8 +116,8 @@ DESCRIBE_LISTED_MAX: Final = 10_000
 """Bindings listed in one Describe: the answer fits a frame."""
 
 DESCRIBE_RANGES_PER_BINDING: Final = 8
-"""Done ranges of a binding that count as one more there, at 1 to 3 us each. Rounded down: a largest queue whose
-bindings have a few each can be described too."""
+"""Done ranges of a binding that count there as one binding more, at 1 to 3 us each. Rounded down, so that a largest
+queue can be described even if its bindings have a few done ranges each."""
 
 READ_ROWS_PER_STEP: Final = 100
 """Bindings, keys or done ranges read in one step of a Describe: about 1 ms."""
@@ -122,29 +126,29 @@ WALKED_RANGES_PER_STEP: Final = 4_096
 """Done ranges decoded in one step of a walk over a queue's bindings: about 0.7 ms."""
 
 SIZED_PER_COST: Final = 64
-"""Messages of a chunk whose sizes are summed that count there as one: a largest chunk takes half a step."""
+"""Messages of a chunk that count there as one row when their sizes are summed: a largest chunk takes half a step."""
 
 LOG_ROWS_PASSED_MAX: Final = 4
-"""Log rows passed by on the way to a later offset before its row is sought: what is passed is read in vain."""
+"""Log rows skipped on the way to a later offset before its row is sought: skipped rows are read in vain."""
 
 LOG_BYTES_PASSED_MAX: Final = 16 << 10
-"""After a row that is larger, the next one is sought: 20 us of reading in vain, more than a look costs."""
+"""After a larger row, the wanted row is sought: reading a row of this size in vain takes 20 us, more than a look-up."""
 
 LOG_BYTES_PER_COST: Final = 32 << 10
-"""Bytes of a log row that count as one small row more: a largest one takes about 0.4 ms to read."""
+"""Bytes of a log row that count as one small row more: a largest row takes about 0.4 ms to read."""
 
 CUT_SHARE: Final = 4
-"""A part with fewer than one in so many of its chunk's messages travels without the rest: all parts of a chunk
-together take at most so many times what it takes."""
+"""If a part has fewer than one in so many of its chunk's messages, it is sent without the rest: all parts of a chunk
+together take at most so many times what the chunk takes."""
 
 CUT_CHUNK_BYTES_MIN: Final = 1 << 10
-"""A smaller chunk is not cut: a delivery takes about as much besides."""
+"""A smaller chunk is not cut: the rest of a delivery takes about as much."""
 
 CUT_MESSAGES_PER_COST: Final = 256
-"""Messages of a chunk, taken apart to cut it, that count as one small log row; its bytes count as read once more."""
+"""Messages of a chunk that is decoded to be cut that count as one small log row; its bytes count as read once more."""
 
 QUEUES_PER_ATTACH_MAX: Final = 1_000
-"""Queues in one Attach: about 10 ms of work, in turns, and streams for each besides."""
+"""Queues in one Attach: about 10 ms of work, in turns, besides making the streams of each."""
 
 DETACH_HANDLES_MAX: Final = 10_000
 """Handles in one Detach: about 10 ms of work, in turns."""
@@ -154,7 +158,7 @@ ACKED_CONSUMERS_PER_FRAME_MAX: Final = 12_000
 """Acks in one frame, and the handles and queues that they name: about 20 ms of work, in turns."""
 
 ACK_BYTES_PER_FRAME_MAX: Final = 256 << 10
-"""Of such a frame: names cost more than handles. Four times what the client sends."""
+"""Bytes of the acks in one frame: names cost more than handles. Four times what the client sends."""
 
 ACKED_PER_STEP: Final = 500
 """Handles acked in one step: under 1 ms."""
@@ -165,23 +169,24 @@ DESCRIBE_NAMES_MAX: Final = 1_000
 # Commits and the node's own records.
 
 PRODUCER_IDLE_MS: Final = 24 * 3600 * 1000
-"""A producer silent for so long is forgotten: an outage that a client may wait out and still resend exactly once."""
+"""A producer silent for so long is forgotten. A client may wait out a shorter outage and still resend exactly once."""
 
 ACK_FLUSH_MS: Final = 70
-"""Acks gather for so long before they are journaled; with a tick and a sync it stays below the 100 ms of
-docs/concepts.md."""
+"""How long acks gather before they are journaled; with a tick and a sync this stays below the 100 ms that
+docs/concepts.md promises."""
 
 ACK_COST_PER_RECORD: Final = 250
-"""Acked ranges in one journal record, and what their done ranges cost: under 5 ms of the broker."""
+"""Acked ranges in one journal record, plus what their done ranges cost: under 5 ms of the broker."""
 
 ACK_RECORDS_PER_TURN: Final = 32
-"""Such records under way at a time: further acks of the flush follow as these are applied."""
+"""ACKS records under way at a time: further acks of the flush follow as these are applied."""
 
 BATCH_BYTES_MAX: Final = 1 << 20
-"""Of one group commit: a few milliseconds of disk, so that the next batch need not wait long."""
+"""Bytes in one group commit: a few milliseconds of disk, so that the next batch need not wait long."""
 
 BATCH_OPERATIONS_MAX: Final = 2_000
-"""Operations in one group commit: applying them takes about 10 ms, in slices, and others wait for no more than two."""
+"""Operations in one group commit: applying them takes about 10 ms, in slices, and other requests wait for no more than
+two commits."""
 
 APPLIED_WHOLE_MAX: Final = 64
 """A record of fewer operations is applied in one step: 3 ms at most."""
@@ -192,22 +197,22 @@ WINDOW_BYTES_DEFAULT: Final = 1 << 20
 """Unacked bytes per attached queue, if the client names no other."""
 
 INLINE_STREAMS_MAX: Final = 400
-"""Streams made, or looked at, at once when a queue is attached or left: about 1 ms; more of them take turns."""
+"""Streams made, or looked at, at once when a queue is attached or detached: about 1 ms; more are done in turns."""
 
 DISSOLVED_AT_ONCE_MAX: Final = 50
-"""Consumed queues dropped by one record whose sessions learn it at once: about 1 ms; of more of them in turns."""
+"""If one record drops at most so many consumed queues, sessions learn it at once: about 1 ms; else in turns."""
 
 ATTACHED_PER_STEP: Final = 25
 """Queues attached or detached in one step: about 1 ms."""
 
 LOAD_DETAILS_PER_STEP: Final = 256
-"""Detail rows read in one step of that: about 0.5 ms."""
+"""Detail rows read in one step of loading, or walking, a queue's bindings: about 0.5 ms."""
 
 GIVEN_AT_ONCE_MAX: Final = 2_000
 """Streams that the chunks of one record reach at once: about 2 ms. Beyond, keys take turns."""
 
 GROWTHS_WAITING_BYTES_MAX: Final = 16 << 20
-"""Chunks that wait for such turns. Beyond, streams that are behind read the log."""
+"""Bytes of the chunks that wait for such turns. Beyond, streams that are behind read the log."""
 
 PUMP_TURN_HANDLES: Final = 500
 """Streams reached, or taken back from, in one turn: under 1 ms."""
@@ -219,7 +224,7 @@ PUMP_TURN_LOOKS: Final = 5_000
 """Streams looked at in one turn: about 2 ms."""
 
 DONE_RANGES_PER_COST: Final = 16
-"""So many done ranges, read and written again, cost about as much as one ack."""
+"""Done ranges that cost about as much as one ack, when they are read and written again."""
 
 CONSUMERS_PER_QUEUE_MAX: Final = 10_000
 """Sessions that compete for one queue."""
@@ -231,10 +236,10 @@ OWED_PER_SESSION_MAX: Final = 50_000
 """Stretches of unacked offsets of one session, about 120 bytes each: above it the session lags."""
 
 OWED_BY_PULLS_MAX: Final = 500_000
-"""The same of all unary pulls together, which share a session: 60 MB. Further pulls are refused."""
+"""Such stretches of all unary pulls together, which share a session: 60 MB. Further pulls are refused."""
 
 LEASES_ENDED_KEPT: Final = 1_000
-"""Leases whose messages are all acked, kept until the next rebuild of the clock."""
+"""Leases with all their messages acked that are kept until the next rebuild of the clock."""
 
 PULL_ROWS_PER_STEP: Final = 200
 """Parts of chunks taken in one step of a pull: about 1 ms."""
@@ -242,48 +247,48 @@ PULL_ROWS_PER_STEP: Final = 200
 FEED_BYTES: Final = 1_100
 ATTACHMENT_BYTES: Final = 700
 STREAM_BYTES: Final = 450
-"""Memory of a consumed queue, of a session's part in it, and of one of its bindings (measured, names of 36 bytes)."""
+"""Memory of a consumed queue, of a session's part in it, and of one of its bindings (measured: 36-byte names)."""
 
 OWED_BYTES: Final = 120
 """Memory of one stretch of unacked offsets."""
 
 OWED_FLOOR: Final = 100
-"""Such stretches that a session may have even when their share is full."""
+"""Stretches of unacked offsets that a session may have even when their share is full."""
 
 PARCEL_OVERHEAD_BYTES: Final = 600
 HANDLE_BYTES: Final = 8
 """Memory of a delivery that waits, besides its chunk and its key, and of each queue in it."""
 
 DELIVERIES_FLOOR_BYTES: Final = 16 << 10
-"""What a session may hold even when the share of deliveries is full: a reader goes on, if slowly."""
+"""Bytes that a session may hold even when the share of deliveries is full: so a reader goes on, if slowly."""
 
 PULL_MESSAGES_MAX: Final = 10_000
 """Messages taken by one pull."""
 
 PARCEL_NUMBERS_BYTES_MAX: Final = 65
 HANDLE_WIRE_BYTES_MAX: Final = 5
-"""What a delivery's numbers, and each of its handles, take of a response."""
+"""Bytes that a delivery's numbers, and each of its handles, take in a response."""
 
 PARCEL_BYTES_MAX: Final = NAME_BYTES_MAX + PARCEL_NUMBERS_BYTES_MAX
-"""A delivery besides its chunk and its handles: the key's name and numbers."""
+"""Bytes of a delivery besides its chunk and its handles: the key's name and numbers."""
 
 PULL_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
-"""Bytes taken by one pull: fits one answer beside a largest chunk."""
+"""Bytes taken by one pull: they fit one answer beside a largest chunk."""
 
 DELIVERED_MARKS_MAX: Final = 100_000
-"""Bindings whose highest delivered offset is remembered after their queue was detached, to mark redeliveries."""
+"""Bindings with a highest delivered offset remembered after their queue was detached, to mark redeliveries."""
 
 PUMP_TURN_BYTES: Final = 256 << 10
-"""Read from the log for one lagging queue before others get their turn."""
+"""Bytes read from the log for one lagging queue before others get their turn."""
 
 PUMP_TURN_ROWS: Final = 256
-"""The same, in rows."""
+"""Log rows read for one lagging queue before others get their turn."""
 
 PIECE_ROWS_MAX: Final = 5000
 """Rows of a frozen delta sent, or freed, at one go: about 2 ms of the broker's loop."""
 
 PIECE_BYTES_MAX: Final = 1 << 20
-"""The same for log rows, which may be long."""
+"""Bytes of log rows sent at one go: they may be long."""
 
 ROW_KEY_BYTES_MAX: Final = 511
 """Bytes of a row's key: LMDB's bound, which the tables in memory hold too."""
@@ -295,15 +300,15 @@ RECENT_KEYS_MAX: Final = 4_096
 """Keys noted in a delta's order and not sorted yet: sorting them takes about 1 ms."""
 
 PAGE_MEMBERS_MIN: Final = 256
-"""Members asked of the base at once: a small limit over many that went stays one look-up, not one for each."""
+"""Members asked of the base at once, at least: a small page over many removed members takes one look-up, not many."""
 
 LIST_CHANGED_PER_STEP_MAX: Final = 1_000
 LIST_NAMES_PER_STEP_MAX: Final = 200
 LIST_MEMBERS_PER_STEP_MAX: Final = 256
 LIST_RANGES_PER_STEP_MAX: Final = 64
 LIST_BINDINGS_PER_STEP_MAX: Final = 64
-"""What one step of a list looks at, by how dear each is (a binding and a range may take reads of a log): then messages
-get their turn. A step takes about 1 ms."""
+"""Items that one step of a list looks at, by how much each costs (a binding and a range may take reads of a log). Then
+messages get their turn. A step takes about 1 ms."""
 
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
@@ -313,7 +318,7 @@ assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
 assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
 
 MEMORY_BASE_BYTES: Final = 120 << 20
-"""A node that holds nothing, with its caches and the interpreter's spare room."""
+"""Memory of a node that holds nothing, with its caches and the interpreter's spare room."""
 
 MEMORY_BYTES_MIN: Final = 320 << 20
 """The least budget of a node's process: every share then fits its largest single piece."""

@@ -1,7 +1,8 @@
-"""One budget for the memory of a node's process, and what may be filled with what.
+"""Divides one budget for the memory of a node's process into shares.
 
-The shares add up to the budget. What is not counted (code, caches, the interpreter's own) is the base. LMDB's mapped
-pages are the page cache's: the kernel takes them back. The checkpointer is a process of its own and not in it.
+The shares and the base add up to the budget. The base is memory that is not counted (code, caches, the interpreter's
+own). LMDB's mapped pages belong to the page cache: the kernel takes them back. The checkpointer is a separate process,
+outside of the budget.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from shoal_slice_node.core.limits import MEMORY_BASE_BYTES, MEMORY_BYTES_MIN
 
 _MIB = 1 << 20
 _PARTS = {"attached": 38, "delta": 30, "deliveries": 12, "owed": 8, "pending": 6, "answers": 6}
-"""Per cent of the budget without its base."""
+"""The shares, in per cent of the budget without its base."""
 
 assert sum(_PARTS.values()) == 100
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes. `attached`: consumed queues. `delta`: changes that no checkpoint has. `deliveries`: under way to sessions.
-    `owed`: given and not acked. `pending`: requests read and not applied. `answers`: not taken by clients."""
+    """The parts of the budget, in bytes. `attached`: consumed queues. `delta`: changes that no checkpoint has.
+    `deliveries`: under way to sessions. `owed`: given and not acked. `pending`: requests read and not applied.
+    `answers`: not taken by clients."""
 
     budget_bytes: int
     attached_bytes: int
@@ -33,7 +35,7 @@ class MemoryPlan:
 
 
 def plan_memory(budget_mib: int) -> MemoryPlan:
-    """Divides a budget. Raises OutOfRange below the least that a node can serve with."""
+    """Divides a budget. Raises OutOfRange if it is less than a node needs to serve."""
     budget = budget_mib * _MIB
     if budget < MEMORY_BYTES_MIN:
         raise OutOfRange(

@@ -1,4 +1,4 @@
-"""Sorted disjoint half-open ranges of offsets: done ranges. Few per binding, so a list beats a tree."""
+"""Keeps sorted disjoint half-open ranges of offsets: done ranges. A binding has few, so a list beats a tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Ranges:
-    """Invariant: _from[i] < _to[i] < _from[i + 1] (touching ranges are one)."""
+    """Keeps ranges. Invariant: _from[i] < _to[i] < _from[i + 1] (touching ranges are one)."""
 
     __slots__ = ("_from", "_to")
 
@@ -19,7 +19,7 @@ class Ranges:
 
     @classmethod
     def of_sorted(cls, flat: Sequence[int]) -> Ranges:
-        """From `flat` as it was made: without a look at each pair."""
+        """Makes ranges from what `flat` returned, without a look at each pair."""
         ranges = cls()
         ranges._from, ranges._to = list(flat[::2]), list(flat[1::2])
         return ranges
@@ -43,11 +43,11 @@ class Ranges:
         return list(zip(self._from, self._to, strict=True))
 
     def offsets(self) -> int:
-        """How many offsets they hold."""
+        """Returns how many offsets the ranges hold."""
         return sum(self._to) - sum(self._from)
 
     def add(self, first: int, to: int) -> None:
-        """An empty range changes nothing."""
+        """Adds a range. An empty range changes nothing."""
         if first >= to:
             return
         left = bisect_left(self._to, first)
@@ -58,24 +58,24 @@ class Ranges:
         self._to[left:right] = [to]
 
     def end_of(self, offset: int) -> int:
-        """The end of the range that holds `offset`, else `offset`: the first offset from there that is not in."""
+        """Returns the end of the range that holds `offset`, else `offset`: the first offset from there in no range."""
         index = bisect_right(self._from, offset) - 1
         return self._to[index] if index >= 0 and offset < self._to[index] else offset
 
     def within(self, first: int, to: int) -> list[tuple[int, int]]:
-        """The parts of first <= offset < to that are in."""
+        """Returns the parts of first <= offset < to that are in a range."""
         if first >= to:
             return []
         begin, end = bisect_right(self._to, first), bisect_left(self._from, to)
         return [(max(first, self._from[i]), min(to, self._to[i])) for i in range(begin, end)]
 
     def next_from(self, offset: int) -> int | None:
-        """Where the first range at or above `offset` begins."""
+        """Returns where the first range that begins at or above `offset` begins; None: there is none."""
         index = bisect_left(self._from, offset)
         return self._from[index] if index < len(self._from) else None
 
     def cut_above(self, offset: int) -> list[tuple[int, int]]:
-        """Forgets everything from `offset` on. Returns what that was."""
+        """Forgets everything from `offset` on. Returns what was forgotten."""
         index = bisect_right(self._to, offset)
         gone = list(zip(self._from[index:], self._to[index:], strict=True))
         del self._from[index:], self._to[index:]
@@ -86,7 +86,7 @@ class Ranges:
         return gone
 
     def cut_below(self, offset: int) -> None:
-        """Forget everything below `offset`."""
+        """Forgets everything below `offset`."""
         count = bisect_right(self._to, offset)
         del self._from[:count], self._to[:count]
         if self._from and self._from[0] < offset:

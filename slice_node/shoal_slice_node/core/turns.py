@@ -1,4 +1,4 @@
-"""Work that is done in steps, between the steps of others: one piece at a time for each owner, connections in turn."""
+"""Does work in steps, between the steps of other work: one piece at a time for each owner, connections in turn."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ Result = TypeVar("Result")
 Work: TypeAlias = Generator[None, None, Result]
 """Yields after each bounded step, under about a millisecond; returns its result."""
 Done = Callable[[Any, Exception | None], None]
-"""Told the result, or what the work raised."""
+"""Called with the result, or with what the work raised."""
 
 
 class Source(NamedTuple):
-    """Who asks: one of the owners that share a connection. Connections have turns, and within each its owners."""
+    """Names one of the owners that share a connection. Connections have turns, and owners have turns within each."""
 
     connection: Hashable
     owner: Hashable
 
 
 class Turns:
-    """An owner's pieces are done in the order in which they came."""
+    """Does work in turns. An owner's pieces are done in the order in which they came."""
 
     def __init__(self) -> None:
         self._connections: OrderedDict[Hashable, OrderedDict[Hashable, deque[tuple[Work[Any], Done]]]] = OrderedDict()
@@ -30,7 +30,7 @@ class Turns:
         return bool(self._connections)
 
     def busy(self, source: Source) -> bool:
-        """Whether something of this owner is not done yet."""
+        """Returns whether some work of this owner is not done yet."""
         return source.owner in self._connections.get(source.connection, ())
 
     def add(self, source: Source, work: Work[Any], done: Done) -> None:
@@ -38,8 +38,8 @@ class Turns:
         owners.setdefault(source.owner, deque()).append((work, done))
 
     def step(self) -> None:
-        """One step of the first piece of the next connection's next owner. `done` may add more. Not while there is
-        nothing."""
+        """Does one step of the first piece of the next connection's next owner. `done` may add more. Must not be called
+        while there is no work."""
         connection, owners = self._connections.popitem(last=False)
         owner, pieces = owners.popitem(last=False)
         work, done = pieces[0]
@@ -61,7 +61,7 @@ class Turns:
             done(result, failure)
 
     def drop(self, source: Source) -> None:
-        """Its owner is gone: what it wanted is not done any further, and nothing is told."""
+        """Drops the work of an owner that is gone: it is not done any further, and `done` is not called."""
         owners = self._connections.get(source.connection)
         if owners is None:
             return
@@ -72,7 +72,7 @@ class Turns:
 
 
 def finish(work: Work[Result]) -> Result:
-    """Does all of it at once: where nothing else waits for its turn."""
+    """Does all of the work at once, where nothing else waits for its turn. Returns the result."""
     while True:
         try:
             next(work)

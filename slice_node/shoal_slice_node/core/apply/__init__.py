@@ -1,1 +1,1 @@
-"""What records do to the tables: total, deterministic, in bounded steps."""
+"""Applies records to the tables: total, deterministic, in bounded steps."""

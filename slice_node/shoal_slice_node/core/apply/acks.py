@@ -1,4 +1,4 @@
-"""Acks: a binding's cursor moves over what is done; what is done above it becomes done ranges."""
+"""Applies acks: a binding's cursor moves over done messages; messages done above the cursor become done ranges."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from shoal_slice_node.core.rows.queue_cursor import move_cursor
 
 
 def apply_acks(state: State, payload: bytes) -> None:
-    """An ack for what is no longer bound, or done already, changes nothing; nor does one of what its binding, bound
-    anew since it was taken, is to see again. Where that is not known any more, the leader takes all of them again."""
+    """Applies the acks of an ACKS record.
+
+    An ack for a binding that is gone, or for messages that are done already, changes nothing. The queue may have been
+    bound again since the ack was taken: the ack does not count for messages that the new binding is to see again. If it
+    is not known any more which those are, no ack is applied, and the leader takes all of them again.
+    """
     table = state.tables.queue
     taken_at_lsn, all_acks = decode_acks(payload)
     counting = state.bind_backs.counting(all_acks, taken_at_lsn)
@@ -41,7 +45,7 @@ def apply_acks(state: State, payload: bytes) -> None:
 
 
 def _apply_decoded(state: State, queue: Queue, acks: list[Acked]) -> None:
-    """Key by key: a detail row of many ranges is read and written once, however many ranges come."""
+    """Applies acks key by key: a detail row with many ranges is read and written once, however many acks come."""
     for key_id, ranges in groupby(acks, attrgetter("key_id")):
         _apply(state, queue, key_id, list(ranges))
     queue.save()

@@ -1,4 +1,4 @@
-"""How much a stretch of a key's log holds: body bytes by subtraction, exact at every offset."""
+"""Measures how much a stretch of a key's log holds: body bytes by subtraction, exact at every offset."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from shoal_slice_node.core.rows.key_row import KeyRow
 
 
 class LogMeasure:
-    """Of one key. Offsets that ascend read each log row once, and decode it once: neighbours share what was read.
+    """Measures one key's log. Ascending offsets read and decode each log row only once.
 
-    `cost`: counts up by what was decoded, in the units of READ_ROWS_PER_STEP. `pause` before others may change the log.
+    `cost` grows with what was decoded, in the units of READ_ROWS_PER_STEP. Call `pause` before others may change the
+    log.
     """
 
     def __init__(self, state: State, key: KeyRow) -> None:
@@ -22,20 +23,20 @@ class LogMeasure:
         self._rows = LogRows(state.tables.log, key)
         self._sized: StoredChunk | None = None
         self._sizes: list[int] = []
-        """Of `_sized`: body bytes before each of its messages."""
+        """The body bytes before each message of `_sized`."""
 
     def bytes_between(self, low: int, high: int) -> int:
-        """Body bytes of the messages low <= o < high."""
+        """Returns the body bytes of the messages low <= o < high."""
         low_bytes = self.bytes_below(low)
         return self.bytes_below(high) - low_bytes
 
     def time_of(self, offset: int) -> int:
-        """When the message was published; 0 at the head."""
+        """Returns when the message was published; 0 at the head."""
         found = self._rows.at(offset)
         return 0 if found is None else found.header.time_ms
 
     def bytes_below(self, offset: int) -> int:
-        """Body bytes of the messages o < offset, those included that are gone since the log was last empty."""
+        """Returns the body bytes of the messages o < offset, with those trimmed since the log was last empty."""
         found = self._rows.at(offset)
         if found is None:
             return self._key.body_bytes
@@ -48,5 +49,5 @@ class LogMeasure:
         return found.header.body_bytes_before + self._sizes[offset - found.first]
 
     def pause(self) -> None:
-        """The log may change before the next question."""
+        """Prepares for a change of the log before the next question."""
         self._rows.pause()

@@ -1,14 +1,14 @@
 """Notes binds that begin below their key's head, for acks and trims that were decided before and are applied after.
 
-Such a bind promises messages again. An ack taken before it counts only below the new binding's start, if it is of that
-binding; a trim sought before it goes no further than the lowest offset that was promised since. What is noted follows
-from records alone, so that replay and replicas do the same; rows in core/rows/small_rows.
+Such a bind promises messages again. An ack of the same binding that was taken before the bind counts only below the
+new start. A trim computed before the bind goes no further than the lowest offset promised since. The notes follow from
+records alone, so that replay and replicas make the same ones. Their rows are drawn in core/rows/small_rows.
 
-Acks come in the order in which they were taken: each record forgets what no later one can need. Of binds that nobody's
-acks follow the newest BIND_BACKS_NOTED_MAX are noted; acks taken before a bind that was forgotten are taken again.
+Acks come in the order in which they were taken, so each record forgets the notes that no later record can need. While
+no acks come, the newest BIND_BACKS_NOTED_MAX binds stay noted; acks taken before a forgotten bind are taken again.
 
-For trims each key has two notes: `older`, and `newer` of binds since the last trim that knew all of `older`. So what
-was promised long ago does not hold off trims for good, however often others bind.
+For trims each key has two notes: `older`, and `newer` for binds since the last trim that knew all of `older`. So old
+promises do not hold off trims for ever, however often other queues bind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shoal_slice_node.core.tables.tables import Tables
 
 
 class BindBacks:
-    """Invariant: `_noted` are the rows of ACKS_CUT in their order, `_starts` the same by binding."""
+    """Keeps the notes. Invariant: `_noted` holds the rows of ACKS_CUT in their order, `_starts` the same by binding."""
 
     def __init__(self, tables: Tables) -> None:
         self._meta, self._rows = tables.meta, tables.reclaim
@@ -45,10 +45,11 @@ class BindBacks:
             self._remember(decode_acks_cut(row_key, row))
 
     def note(self, lsn: int, queue_id: bytes, key_id: bytes, start: int, cursor: int, head: int) -> None:
-        """The record `lsn` bound the queue from `start`; it needs messages from `cursor` on, below the key's `head`."""
+        """Notes that the record `lsn` bound the queue from `start`. The binding needs messages from `cursor` on, which
+        is below the key's `head`."""
         self._hold_trims(lsn, key_id, cursor)
         if start >= head:
-            return  # Nothing that was acked is to be seen again.
+            return  # No acked message is to be seen again.
         last = self._noted[-1] if self._noted else None
         number = last.number + 1 if last is not None and last.lsn == lsn else 0
         cut = AcksCut(lsn, number, queue_id + key_id, start)
@@ -61,7 +62,7 @@ class BindBacks:
     # Acks.
 
     def counting(self, acks: list[Acked], taken_at_lsn: int) -> list[Acked] | None:
-        """Those parts of the acks that count; None: that is not known any more."""
+        """Returns the parts of the acks that count; None: not known, as a bind since `taken_at_lsn` is forgotten."""
         if self._forgotten_lsn > taken_at_lsn:
             return None
         if not self._noted or self._noted[-1].lsn <= taken_at_lsn:
@@ -84,7 +85,7 @@ class BindBacks:
         return min((cut.start for cut in cuts if cut.lsn > taken_at_lsn), default=None)
 
     def acks_applied(self, taken_at_lsn: int) -> None:
-        """No acks come any more that were taken before."""
+        """Forgets binds up to `taken_at_lsn`, BIND_BACKS_FORGOTTEN_MAX at most: no acks taken before it can come."""
         forgotten = 0
         while self._noted and self._noted[0].lsn <= taken_at_lsn and forgotten < BIND_BACKS_FORGOTTEN_MAX:
             self._forget_oldest()
@@ -118,8 +119,8 @@ class BindBacks:
         self._rows.put(row_key, encode_trims_held(older, Promise(lsn, lowest)))
 
     def promised_since(self, key_id: bytes, looked_at_lsn: int) -> int | None:
-        """The lowest offset promised after `looked_at_lsn`, or a lower one; None: none was. What a trim sought then
-        knew of is forgotten."""
+        """Returns the lowest offset promised after `looked_at_lsn`, or a lower one; None: none was promised. Forgets
+        the promises that a trim computed at that LSN knew of."""
         row_key = TRIMS_HELD + key_id
         row = self._rows.get(row_key)
         if row is None:

@@ -1,10 +1,10 @@
-"""A budget of bindings for one record: what drops and purges may still do at once. Deterministic: part of `apply`."""
+"""Bounds how many bindings one record's drops, or purges, may take at once. Deterministic: part of `apply`."""
 
 from __future__ import annotations
 
 
 class BindingBudget:
-    """`left`: bindings that may still be looked at or ended. What exceeds it is left to later parts or turns."""
+    """Keeps in `left` how many bindings may still be looked at or ended. The rest waits for later parts or turns."""
 
     __slots__ = ("left",)
 

@@ -1,6 +1,6 @@
-"""Bind and unbind. Each request is all or nothing: everything is checked before anything changes.
+"""Binds and unbinds queues. Each request is all or nothing: everything is checked before anything changes.
 
-Names were checked with the frame (core/checking/frames). What the tables decide is decided here.
+Names were checked with the frame (core/checking/frames). Checks that need the tables are here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shoal_slice_node.core.turns import Work
 
 
 def existing_queue(state: State, name: bytes) -> Queue:
-    """Raises NoSuchQueue."""
+    """Returns the queue of this name. Raises NoSuchQueue."""
     queue = state.load_queue(name)
     if queue is None:
         shown = state.refusals.shown(name)
@@ -33,7 +33,8 @@ def existing_queue(state: State, name: bytes) -> Queue:
 
 
 def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> Work[list[int]]:
-    """The offset for each key from which messages will be seen; the same again for what was bound before.
+    """Binds a queue to keys. Returns for each key the offset from which messages will be seen; if the key was bound
+    before, this is the same offset again.
 
     Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
     """
@@ -62,7 +63,7 @@ def _fits_step(state: State, queue: Queue, names: list[bytes]) -> bool:
 
 
 def _pieces(state: State, queue: Queue, names: list[bytes]) -> Iterator[list[bytes]]:
-    """For a step each: one name, or several that cost at most APPLIED_PER_STEP."""
+    """Yields the names for each step: one name, or several that cost at most APPLIED_PER_STEP."""
     if not queue.details:
         for position in range(0, len(names), APPLIED_PER_STEP):
             yield names[position : position + APPLIED_PER_STEP]
@@ -81,14 +82,14 @@ def _pieces(state: State, queue: Queue, names: list[bytes]) -> Iterator[list[byt
 
 
 def _cost(state: State, queue: Queue, full_name: bytes) -> int:
-    """In keys without done ranges."""
+    """Returns what a bind or unbind of this key costs; a key without done ranges costs 1."""
     row = state.tables.key.get(full_name)
     detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
     return 1 if detail_row is None else 1 + count_done(detail_row) // DONE_RANGES_PER_APPLIED
 
 
 def _check_bind(state: State, queue: Queue, full_names: list[bytes], start: int, start_value: int) -> None:
-    """Raises ResourceExhausted, OutOfRange."""
+    """Checks done ranges and offsets. Raises ResourceExhausted, OutOfRange."""
     if queue.details:
         check_done_ranges(state, queue, full_names)
     if start == wire.START_OFFSET:
@@ -98,7 +99,7 @@ def _check_bind(state: State, queue: Queue, full_names: list[bytes], start: int,
 def bind_resolved(
     state: State, queue: Queue, full_names: list[bytes], start: int = wire.START_UNSPECIFIED, start_value: int = 0
 ) -> list[int]:
-    """As `bind`, everything checked."""
+    """Binds as `bind` does, after all checks."""
     key_get, add, queue_id = state.tables.key.get, state.add_member, queue.id
     watched = queue_id in state.watch.queues
     plain = start == wire.START_UNSPECIFIED
@@ -132,7 +133,7 @@ def bind_resolved(
 
 
 def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> Work[None]:
-    """Keys that are bound already count once. Raises ResourceExhausted."""
+    """Checks the queue's number of bindings. Keys that are bound already count once. Raises ResourceExhausted."""
     value, limit = queue.bindings + len(full_names), BINDINGS_PER_QUEUE_MAX
     if value > limit:
         new: set[bytes] = set()
@@ -156,8 +157,8 @@ def is_bound(state: State, queue: Queue, full_name: bytes) -> bool:
 
 
 def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> None:
-    """Each time away becomes a done range of what a binding still has to get: their number is bounded. What is bound
-    already stays as it is.
+    """Checks that no binding gets too many done ranges: each time away adds one to a binding with a backlog. A key that
+    is bound already is not checked: it stays as it is.
 
     Raises ResourceExhausted.
     """
@@ -177,7 +178,8 @@ def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> No
 
 
 def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int) -> None:
-    """What is bound already stays as it is, whatever the key still keeps. Raises OutOfRange."""
+    """Checks that `offset` lies within each key's log. A key that is bound already stays as it is, whatever its log
+    still keeps. Raises OutOfRange."""
     for full_name in full_names:
         row = state.tables.key.get(full_name)
         key = None if row is None else decode_key(row)
@@ -205,8 +207,8 @@ def _start(row: bytes, start: int, value: int) -> int:
 
 
 def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
-    """Live again, from `start`, besides what it still had to get below it: the time away is a done range. From `start`
-    on all is seen, whatever was done of it before."""
+    """Makes an ended binding, if there is one, live again from `start`; its backlog below `start` stays. The time away
+    becomes a done range. All messages from `start` on are seen, even those that were done before."""
     row = state.tables.detail.get(detail_key(queue.id, key_id))
     if row is None:
         return
@@ -222,7 +224,8 @@ def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
 
 
 def save_detail(state: State, queue: Queue, key_id: bytes, detail: Detail) -> None:
-    """Writes a detail row that exists, or deletes it where a live binding needs none. The caller saves the queue."""
+    """Writes a detail row that `queue.details` counts already; deletes it where a live binding needs none. The caller
+    saves the queue."""
     if detail.ended or detail.done:
         state.tables.detail.put(detail_key(queue.id, key_id), encode_detail(detail))
     else:
@@ -231,7 +234,7 @@ def save_detail(state: State, queue: Queue, key_id: bytes, detail: Detail) -> No
 
 
 def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> Work[list[int]]:
-    """For each key the first offset that will not be seen; 0 if it was not bound.
+    """Unbinds a queue from keys. Returns for each key the first offset that will not be seen; 0 if it was not bound.
 
     Raises NoSuchQueue, NotOwner.
     """
@@ -271,7 +274,8 @@ def _unbind(state: State, queue: Queue, full_names: list[bytes], discard: bool) 
 
 
 def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, discard: bool) -> int:
-    """Takes one binding out of its bucket; keeps its backlog as an ended one. Returns its end. The caller saves."""
+    """Takes one binding out of its bucket; without `discard` its backlog stays, as an ended binding. Returns its end.
+    The caller saves the queue."""
     bucket = queue.bucket(key_id)
     start, cursor, head = bucket.starts[key_id], bucket.cursor(key_id), head_of(key_row)
     bucket.pop(key_id)

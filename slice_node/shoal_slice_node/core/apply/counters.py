@@ -1,4 +1,4 @@
-"""What a slice did since it began to serve. Figures only: nothing is decided by them, and no replica needs to agree."""
+"""Counts what a slice did since it began to serve. Figures only: they decide nothing, and replicas may differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from shoal_contract.wire.common_pb2 import ErrorCode
 
 
 class Counters:
-    """Added to once for a step or a chunk, not for each key or message. Words as in `shoal.v1.Counters`."""
+    """Keeps the counters; they change once for a step or a chunk, not for each key or message. The words are those of
+    `shoal.v1.Counters`."""
 
     __slots__ = (
         "acks",
@@ -32,7 +33,7 @@ class Counters:
         self.drops = 0
         self.purges = 0
         self.refused: dict[ErrorCode.ValueType, int] = {}
-        """By error code, whole frames and single requests."""
+        """The number of refusals by error code, of whole frames and of single requests."""
 
     @property
     def refusals(self) -> int:

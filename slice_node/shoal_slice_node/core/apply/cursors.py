@@ -1,4 +1,4 @@
-"""Where one binding stands, by queue and key id, decoding as little as it can."""
+"""Reads the cursor of one binding, by queue id and key id; decodes as little as possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal_slice_node.core.tables.tables import Tables
 
 
 def cursor_of_live(tables: Tables, queue_id: bytes, key_id: bytes) -> int | None:
-    """The lowest offset that a live binding has not done. None: it is not bound, or its queue was dropped."""
+    """Returns the lowest offset that a live binding has not done. None: it is not bound, or its queue was dropped."""
     row = tables.queue.get(queue_id)
     if row is None:
         return None
@@ -21,7 +21,8 @@ def cursor_of_live(tables: Tables, queue_id: bytes, key_id: bytes) -> int | None
 
 
 def cursor_of_ended(tables: Tables, queue_id: bytes, key_id: bytes) -> int | None:
-    """The same of a binding that ended with a backlog. None: it did not, or its backlog is gone."""
+    """Returns the lowest offset that an ended binding has not done. None: it did not end with a backlog, or its backlog
+    is gone."""
     row = tables.detail.get(detail_key(queue_id, key_id))
     if row is None:
         return None

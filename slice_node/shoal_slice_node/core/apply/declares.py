@@ -1,8 +1,8 @@
-"""Declare: makes a queue at its home, and its parts elsewhere.
+"""Declares queues: makes a queue at its home, and its parts on other slices.
 
-A queue that is dropped and declared again is another one. Its home gives each life an incarnation, which grows; a part
-on another slice is declared with it. So a declare that was under way while the queue was dropped brings nothing back
-where a newer life is known, and what it leaves elsewhere can be told from it and swept.
+A queue that is dropped and declared again is another queue. Its home gives each life an incarnation number, which
+grows; a part on another slice is declared with this number. So a declare that was under way while the queue was dropped
+brings nothing back where a newer life is known. A part that it leaves elsewhere has an older number and can be swept.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from shoal_slice_node.core.apply.state import State
 def declare(state: State, name: bytes, expires_after_s: int, incarnation: int, dropping: BindingBudget) -> int:
     """Makes a queue, or its part on this slice, unless it is there. Returns its incarnation.
 
-    `incarnation`: the one that the queue's home gave it, 0 at the home. A part of an older one is dropped and made
-    anew. Raises Conflict if the queue exists with other options, NoSuchQueue for an incarnation that is over.
+    `incarnation`: the number that the queue's home gave it; 0 at the home. A part of an older incarnation is dropped
+    and made anew. Raises Conflict if the queue exists with other options, NoSuchQueue for an incarnation that is over.
     """
     queue = state.load_queue(name)
     if incarnation:
@@ -42,7 +42,8 @@ def declare(state: State, name: bytes, expires_after_s: int, incarnation: int, d
 def _of_incarnation(
     state: State, name: bytes, queue: Queue | None, incarnation: int, dropping: BindingBudget
 ) -> Queue | None:
-    """Returns the part of this incarnation, or of one not known; None if it is yet to be made. Raises NoSuchQueue."""
+    """Returns the part of this incarnation, or of an unknown one (0); None if the part has still to be made. Raises
+    NoSuchQueue."""
     if queue is None:
         if state.is_home(name):
             raise _over(state, name, incarnation)

@@ -1,8 +1,8 @@
-"""Drop, and the reclaim that follows it in bounded steps.
+"""Drops queues, and reclaims in bounded steps what they leave.
 
 A dropped queue's name is free at once. A queue of one bucket, the usual case, gives up its bindings in the same step,
-as long as the record's budget lasts. A larger one, and what a record drops beyond its budget, waits in `reclaim`, one
-bucket a turn; until then receipts still count it.
+as long as the record's budget lasts. A larger queue, or one that is dropped beyond the budget, waits in `reclaim` and
+gives up one bucket a turn; until then receipts still count it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER,
 
 
 def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> int:
-    """Ends a queue. `incarnation`: only that life of it; 0: whichever there is. Returns the incarnation that ended.
+    """Drops a queue. `incarnation`: only this life of the queue; 0: the one there is. Returns the dropped incarnation.
 
     Raises NoSuchQueue.
     """
@@ -49,7 +49,8 @@ def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> 
 
 
 def _end_direct(state: State, queue: Queue) -> None:
-    """At once, however many others wait: the next queue of this name gets what is sent to it."""
+    """Ends the binding to the direct key at once, however many other bindings wait: messages sent from now on are for
+    the next queue of this name."""
     full_name = state.unchecked_name(DIRECT_PREFIX + queue.name)
     row = state.tables.key.get(full_name)
     key_id = b"" if row is None else row[ID]
@@ -60,7 +61,7 @@ def _end_direct(state: State, queue: Queue) -> None:
 
 
 def _reclaim_step(state: State, queue: Queue, budget: BindingBudget) -> bool:
-    """Ends the bindings of the last bucket and some that had ended before. True: nothing is left."""
+    """Ends the bindings of the last bucket, and discards some that had ended before. Returns True if none is left."""
     tables = state.tables
     bucket = queue.last_bucket()
     budget.left -= len(bucket.starts) + 1
@@ -79,7 +80,8 @@ def _reclaim_step(state: State, queue: Queue, budget: BindingBudget) -> bool:
 
 
 def _forget_detail(state: State, queue: Queue, key_id: bytes) -> None:
-    """Of a live binding that ends without a backlog: to end it would decode its done ranges first."""
+    """Deletes the detail row of a live binding that is about to end without a backlog. Otherwise `end_binding` would
+    decode its done ranges first."""
     row_key = detail_key(queue.id, key_id)
     if queue.details and state.tables.detail.get(row_key) is not None:
         state.tables.detail.delete(row_key)
@@ -87,13 +89,14 @@ def _forget_detail(state: State, queue: Queue, key_id: bytes) -> None:
 
 
 def discard_ended_or_live(state: State, queue: Queue, key_id: bytes) -> None:
-    """A detail row of a live binding goes with its binding, in a later step."""
+    """Drops the backlog of an ended binding. A live binding's detail row is left: it goes with its binding, in a later
+    step."""
     if key_id not in queue.bucket(key_id).starts:
         discard_ended(state, queue, key_id)
 
 
 def reclaim(state: State, payload: bytes) -> None:
-    """One turn: each named row is taken one step further."""
+    """Applies a RECLAIM record, one turn: takes each named row one step further."""
     for row_key in decode_reclaim(payload):
         kind, subject = row_key[:1], row_key[1:]
         if kind == RECLAIM_PRODUCER:
@@ -101,7 +104,8 @@ def reclaim(state: State, payload: bytes) -> None:
             continue
         row = state.tables.reclaim.get(row_key)
         if kind == RECLAIM_KEY:
-            # Candidates are hints: which node has their rows depends on its checkpoints, what the record does must not.
+            # Candidates are hints: whether a node has their rows depends on its checkpoints. What the record does must
+            # not depend on that.
             if row is not None:
                 state.tables.reclaim.delete(row_key)
             found = state.key_by_id(subject)

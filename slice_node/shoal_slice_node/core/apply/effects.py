@@ -1,4 +1,4 @@
-"""What applying a record means outside of the tables. Filled by the core, read by dispatch and adapters."""
+"""Tells what a record changes outside of the tables. The core fills it; dispatch and adapters read it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Grown(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A watched queue got a binding: it sees offsets from `start`. `head`: the key's, at that moment."""
+    """A watched queue got a binding: it sees offsets from `start`. `head`: the key's head at that moment."""
 
     queue_id: bytes
     key_id: bytes
@@ -30,7 +30,7 @@ class Bound(NamedTuple):
 
 
 class Unbound(NamedTuple):
-    """A watched queue lost one. What lies below `end` stays to be consumed, unless `end` is 0."""
+    """A watched queue lost a binding. Its backlog below `end` can still be consumed, unless `end` is 0."""
 
     queue_id: bytes
     key_id: bytes
@@ -38,7 +38,7 @@ class Unbound(NamedTuple):
 
 
 class Purged(NamedTuple):
-    """What a watched queue had to get of a key below `to` is dropped."""
+    """A watched queue's backlog of a key was dropped below `to`."""
 
     queue_id: bytes
     key_id: bytes
@@ -46,8 +46,11 @@ class Purged(NamedTuple):
 
 
 class Effects:
-    """Of one record. `published`: for each publish, in order, key id and queues it was routed to, None where nothing
-    was kept. `set_aside`: an operator did so with the record, and it did nothing."""
+    """Collects the effects of one record.
+
+    `published`: for each publish, in order, the key id and the number of queues it was routed to; None where nothing
+    was kept. `set_aside`: an operator set the record aside, so it did nothing.
+    """
 
     __slots__ = (
         "acks_skipped",
@@ -71,12 +74,12 @@ class Effects:
         # In the order in which they happened: consumers must see them so.
         self.events: list[Grown | Bound | Unbound | Purged] = []
         self.bound: set[bytes] = set()
-        """Keys of the Bound among them: from there on they are watched."""
+        """Keys of the Bound events: from there on they are watched."""
         self.created: list[tuple[bytes, bytes]] = []
         self.dropped: list[bytes] = []
-        # Keys with a log where a binding advanced or went: their low may rise.
+        # Keys with a log where a binding advanced or ended: their low may rise.
         self.moved: list[bytes] = []
         self.acks_skipped = False
-        """The acks of an ACKS record were not applied: they are to be taken again."""
+        """The acks of an ACKS record were not applied: they must be taken again."""
         # Rows put into `reclaim` for background work.
         self.reclaim: list[bytes] = []

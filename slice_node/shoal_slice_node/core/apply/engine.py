@@ -1,9 +1,10 @@
 """Applies journal records to the tables. Deterministic: the same records give the same tables, on the leader, on
-replicas and in replay. Records are applied only once they are durable, so the tables never hold what may be lost.
+replicas and in replay. Records are applied only after they are durable, so the tables never hold changes that may be
+lost.
 
-Apply is total. A change was checked before it was journaled (core/checking); one that breaks a rule all the same is
-refused, here as on every node. What this version does not know (a kind of record, a step) must not be passed over, or
-nodes would part in silence: it stops the node with its LSN and reason, and `shoal repair` can set it aside.
+Apply is total. A change was checked before it was journaled (core/checking); a change that breaks a rule all the same
+is refused, here as on every node. A record kind or a step that this version does not know must not be skipped, or the
+nodes' tables would differ unnoticed: it stops the node with its LSN and reason, and `shoal repair` can set it aside.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from shoal_slice_node.core.turns import Work, finish
 
 
 class Engine:
-    """`watch` says what effects are wanted; None: none (replay, replicas)."""
+    """Applies records to one slice's tables. `watch` says which effects are wanted; None: none (replay, replicas)."""
 
     def __init__(self, tables: Tables, watch: Watch | None = None) -> None:
         self.state = State(tables, watch or Watch())
@@ -45,12 +46,14 @@ class Engine:
         self._purging = BindingBudget(0)
 
     def apply(self, record: Record, checked: Checked | None = None) -> Effects:
-        """As `in_steps`, all at once."""
+        """Applies a record as `in_steps` does, but all at once."""
         return finish(self.in_steps(record, checked))
 
     def in_steps(self, record: Record, checked: Checked | None = None) -> Work[Effects]:
-        """`checked`: the change of a CHANGE record, if the caller has checked it already. Between two steps the tables
-        hold a part of the record: nobody may look at them, and it must be done to its end.
+        """Applies a record in steps. Between two steps the tables hold only a part of the record: no other code may
+        read them, and the record must be applied to its end.
+
+        `checked`: the change of a CHANGE record, if the caller has checked it already.
 
         Raises Corrupt, with the LSN as its value, for a record that cannot be applied: the tables are then of no use.
         """
@@ -96,7 +99,7 @@ class Engine:
                 check_next_chunk(self.state, head)
         except ShoalError as error:
             if error.subject == UNKNOWN_STEP:
-                raise  # A newer version knew it: to refuse it here would make nodes part in silence.
+                raise  # A newer version knew it: if this node refused it, tables would differ unnoticed.
             effects.refused = error
             return
         if repeated is not None:
@@ -232,7 +235,7 @@ class Engine:
         request: Callable[[bytes, int], int],
         answers: bool = False,
     ) -> Work[wire.StepOutcome]:
-        """`answers`: what `request` returns is the outcome's column of offsets."""
+        """Calls `request` for each queue. `answers`: the values it returns become the outcome's column of offsets."""
         outcome = wire.StepOutcome()
         for number, (name, incarnation) in enumerate(zip(names, incarnations or repeat(0), strict=False)):
             try:
@@ -259,7 +262,7 @@ _STEPS: dict[str, Callable[[Engine, Any, int], Work[wire.StepOutcome]]] = {
 
 
 def unappliable(record: Record, error: Exception) -> Corrupt:
-    """The error that stops a node before a record."""
+    """Returns the error that stops a node before a record that cannot be applied."""
     try:
         kind = Kind(record.kind).name
     except ValueError:

@@ -1,6 +1,6 @@
-"""Imports, the step of a bulk load: queues that are not there are made and bound at once; others are bound.
+"""Applies Imports, the step of a bulk load: a queue that does not exist is made and bound at once; others are bound.
 
-Each queue's part of a step is all or nothing. Applied twice it changes nothing the second time.
+Each queue's part of a step is all or nothing. A step that is applied twice changes nothing the second time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Refuse = Callable[[int, ShoalError], wire.Refusal]
 
 
 def check_next_chunk(state: State, head: ChangeHead) -> None:
-    """Raises OutOfRange where chunks before this one are missing: they were not written, the disk being full."""
+    """Raises OutOfRange if chunks before this one are missing: they were not written, because the disk was full."""
     row = state.tables.producer.get(head.producer)
     last = 0 if row is None else decode_producer(row).last
     if head.sequence != last + 1:
@@ -36,7 +36,8 @@ def check_next_chunk(state: State, head: ChangeHead) -> None:
 
 
 def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> Work[wire.StepOutcome]:
-    """Counts what was made. `refuse(number of the queue, error)` gives the refusal to report."""
+    """Applies a step. The outcome counts the queues and bindings made. `refuse(number of the queue, error)` gives the
+    refusal to report."""
     keys, starts = list(step.keys), list(step.starts)
     outcome = wire.StepOutcome()
     queues_made = bindings_made = position = 0
@@ -56,7 +57,7 @@ def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> Work[wire
 
 
 def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence[int]) -> tuple[bool, int]:
-    """Whether the queue was made; how many bindings. Raises NotOwner, OutOfRange, ResourceExhausted."""
+    """Returns whether the queue was made, and how many bindings. Raises NotOwner, OutOfRange, ResourceExhausted."""
     full_names = state.owned_names(keys)
     found = state.load_queue(name)
     queue = found or Queue(state.tables, b"", name, 0, state.new_incarnation(name))
@@ -81,7 +82,7 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
 
 
 def _old_or_elsewhere(state: State, full_names: list[bytes], start: int) -> list[bytes]:
-    """Without those keys that are not there and would begin at `start` anyhow."""
+    """Returns the names without those of keys that do not exist and would begin at `start` anyhow."""
     tables = state.tables
 
     def would_begin(full_name: bytes) -> bool:
@@ -91,8 +92,8 @@ def _old_or_elsewhere(state: State, full_names: list[bytes], start: int) -> list
 
 
 def _bind_new(state: State, queue: Queue, full_names: list[bytes]) -> None:
-    """As `bind_resolved` from now, for a queue that was placed just now and has no row yet: nobody watches it, it has
-    one bucket and no details. The hot path of imports. The caller saves."""
+    """Binds as `bind_resolved` does with start `now`, for a queue that was just placed and has no row yet: it is not
+    watched, and has one bucket and no details. This is the hot path of imports. The caller saves the queue."""
     key_get, add, queue_id = state.tables.key.get, state.tables.binding.add, queue.id
     starts = queue.first_bucket.starts
     for full_name in full_names:

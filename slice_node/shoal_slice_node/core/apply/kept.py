@@ -1,6 +1,6 @@
-"""What the slice's logs keep, summed up: plain additions with each publish and each trim, saved with each checkpoint.
+"""Sums up what the slice's logs keep: plain additions with each publish and each trim, saved with each checkpoint.
 
-Not part of what records do: a store without the row (made before there was one) is counted once, when it is opened.
+Records do not change the row: a store without it (made before the row existed) is counted once, when it is opened.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from shoal_slice_node.core.tables.tables import Tables
 
 
 class Kept:
-    """Invariant: over all keys, `messages` is the sum of head - low, `body_bytes` that of the bodies in between."""
+    """Keeps the totals. Invariant: over all keys, `messages` is the sum of head - low, and `body_bytes` is that of the
+    bodies in between."""
 
     __slots__ = ("_tables", "body_bytes", "messages")
 
@@ -34,7 +35,8 @@ class Kept:
                 self.body_bytes += key.body_bytes - self._bytes_before(key, key.low)
 
     def trimmed(self, key: KeyRow, new_low: int) -> None:
-        """`key`: its row before; its log still has what goes. `new_low`: the first offset of a row, or the head."""
+        """Subtracts what a trim removes. `key`: its row before the trim; its log still holds the trimmed rows.
+        `new_low`: the first offset of a log row, or the head."""
         self.messages -= new_low - key.low
         self.body_bytes -= self._bytes_before(key, new_low) - self._bytes_before(key, key.low)
 
@@ -42,12 +44,12 @@ class Kept:
         if offset >= key.head:
             return key.body_bytes
         found = next(self._tables.log.read(key.id, key.low, offset), None)
-        if found is None:  # A damaged log: the check's business, not that of a sum.
+        if found is None:  # A damaged log: the check reports it, not this sum.
             return key.body_bytes
         return decode_log(found[1]).body_bytes_before
 
     def save(self) -> None:
-        """To be called before each freeze of the tables."""
+        """Writes the row, if it changed. Must be called before each freeze of the tables."""
         row = encode_kept(self.messages, self.body_bytes)
         if self._tables.meta.get(KEPT) != row:
             self._tables.meta.put(KEPT, row)

@@ -1,7 +1,7 @@
-"""A key's log rows by their offsets, for one step of work: neighbours share what was read.
+"""Finds a key's log rows by offset, for one step of work: neighbouring offsets share the rows that were read.
 
-Belongs here: which rows are read, passed by or taken apart, and what that costs. Not here: what is done of them
-(undone), what they measure (backlog).
+Belongs here: which rows are read, skipped or decoded, and what that costs. Not here: which of their messages are done
+(undone), how large they are (backlog).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shoal_slice_node.core.tables.tables import Logs
 
 
 class StoredChunk:
-    """One log row: the chunk with the messages first <= o < end. Rows never change, so it may be kept."""
+    """Holds one log row: the chunk with the messages first <= o < end. Rows never change, so it may be kept."""
 
     __slots__ = ("_chunk", "_opened", "_row", "end", "first", "header")
 
@@ -40,7 +40,7 @@ class StoredChunk:
 
     @property
     def chunk(self) -> bytes:
-        """As it was published."""
+        """The chunk as it was published."""
         if self._chunk is None:
             self._chunk = chunk_of(self._row)
         return self._chunk
@@ -50,25 +50,25 @@ class StoredChunk:
         return self._opened is not None
 
     def opened(self) -> Chunk:
-        """The same, taken apart once."""
+        """Returns the chunk decoded; it is decoded only once."""
         if self._opened is None:
             self._opened = read_stored_chunk(self.chunk)
         return self._opened
 
 
 class Part(NamedTuple):
-    """A chunk in which some messages travel, and the offset of its first."""
+    """A chunk in which some messages are sent, and the offset of its first message."""
 
     first: int
     chunk: bytes
 
 
 class LogRows:
-    """Of one key. Offsets that ascend read each row once; rows on the way to a later one are passed by where they are
-    few, else the later one is sought.
+    """Finds the log rows of one key. Ascending offsets read each row once. On the way to a later row, the rows between
+    are read and skipped if they are few; otherwise the later row is sought.
 
-    `cost`: counts up, in small rows, what was passed by, was large or was taken apart. `pause` before others may change
-    the log.
+    `cost` grows with rows that were skipped, were large or were decoded; its unit is a small row. Call `pause` before
+    others may change the log.
     """
 
     __slots__ = ("_found", "_from", "_key", "_logs", "_rows", "cost")
@@ -77,18 +77,18 @@ class LogRows:
         self._logs = logs
         self._key = key
         self._rows: Iterator[tuple[int, bytes]] = iter(())
-        """Rows behind the one that was found last."""
+        """The rows after the one found last."""
         self._found: StoredChunk | None = None
         self._from = 0
-        """Offsets from here to the end of `_found` are answered by it."""
+        """`_found` answers for the offsets from here to its end."""
         self.cost = 0
 
     def pause(self) -> None:
-        """The log may change before the next question: rows are looked for anew."""
+        """Prepares for a change of the log before the next question: rows are then sought anew."""
         self._rows = iter(())
 
     def at(self, offset: int) -> StoredChunk | None:
-        """The row that holds `offset`, else the next there is; None at the head."""
+        """Returns the row that holds `offset`, else the next row; None at the head."""
         found = self._found
         if offset >= self._key.head:
             return None
@@ -98,13 +98,14 @@ class LogRows:
         if found is None:
             self._rows = self._logs.read(self._key.id, self._key.low, offset)
             found = self._next(offset, 2)
-        if found is None or found.first >= self._key.head:  # Trimmed since the key was read, and others published.
+        if found is None or found.first >= self._key.head:  # Trimmed since the key was read, and more published.
             return None
         self._found, self._from = found, min(offset, found.first)
         return found
 
     def part(self, stored: StoredChunk, low: int, to: int) -> Part:
-        """What the messages low <= o < to of a chunk travel in: the whole, or without the rest if that is much more."""
+        """Returns the chunk to send for the messages low <= o < to: the whole chunk, or one cut to these messages if
+        the rest is much larger."""
         chunk = stored.chunk
         if (to - low) * CUT_SHARE >= stored.header.messages or len(chunk) < CUT_CHUNK_BYTES_MIN:
             return Part(stored.first, chunk)

@@ -1,4 +1,4 @@
-"""Look-ups that several parts of the core make in the same way: a key by its id, a member, what a binding has done."""
+"""Looks up what several parts of the core need: a key by its id, a member, what a binding has done."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _NONE_DONE = Ranges()
 
 
 def key_by_id(tables: Tables, key_id: bytes) -> tuple[bytes, bytes] | None:
-    """Returns full name and row; None if the key vanished."""
+    """Returns the key's full name and row; None if the key vanished."""
     full_name = tables.key_name.get(key_id)
     row = None if full_name is None else tables.key.get(full_name)
     return None if full_name is None or row is None else (full_name, row)
 
 
 def row_start(tables: Tables, key: KeyRow, offset: int) -> int:
-    """The first offset of the log's row that holds `offset`: logs are trimmed by whole rows."""
+    """Returns the first offset of the log row that holds `offset`: logs are trimmed by whole rows."""
     if key.low < offset < key.head:
         return next(tables.log.read(key.id, key.low, offset))[0]
     return offset
 
 
 def bound_key(tables: Tables, key_id: bytes) -> tuple[bytes, bytes]:
-    """As `key_by_id`, of a key that something is bound to: it is there as long."""
+    """Returns the same as `key_by_id`, for a key that has a binding and therefore exists."""
     found = key_by_id(tables, key_id)
     assert found is not None, f"something is bound to key {key_id.hex()}, which is not there"
     return found
@@ -38,11 +38,11 @@ def is_member(groups: Groups, key_id: bytes, queue_id: bytes) -> bool:
 
 
 def done_of(tables: Tables, queue: Queue, key_id: bytes) -> Ranges:
-    """Done ranges of a binding. Not to be changed by the caller."""
+    """Returns the done ranges of a binding. The caller must not change them."""
     row = tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
     return _NONE_DONE if row is None else decode_detail(row).done
 
 
 def backlog_of(cursor: int, end: int, done: Ranges) -> int:
-    """How many messages a binding still has to get. `end`: its own, or the key's head."""
+    """Returns how many messages a binding still has to get. `end`: the binding's end, or the key's head."""
     return end - cursor - done.offsets()

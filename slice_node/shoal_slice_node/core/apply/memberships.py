@@ -1,6 +1,6 @@
-"""Memberships out of one slice's tables: all of them in pages (export), or whether given ones are there (verify).
+"""Reads memberships from one slice's tables: all of them in pages (export), or whether given ones exist (verify).
 
-Pure, and made for tables that do not change meanwhile: a snapshot of the store.
+Pure. The tables must not change meanwhile: they are a snapshot of the store.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _NO_DETAIL = Detail(0, 0)
 
 
 def export_pages(tables: Tables, lsn: int, memberships_max: int) -> Iterator[wire.ExportResponse]:
-    """Every queue in order of its id, with live bindings and those that ended with a backlog. Pages of about
-    `memberships_max`; a queue without any counts as one. At least one page."""
+    """Yields pages of every queue, in the order of the ids, with its live bindings and those that ended with a backlog.
+    A page has about `memberships_max` memberships; a queue without any counts as one. There is at least one page."""
     page = wire.ExportResponse(lsn=lsn)
     room = memberships_max
     for queue_id, row in tables.queue.scan():
@@ -42,7 +42,7 @@ def export_pages(tables: Tables, lsn: int, memberships_max: int) -> Iterator[wir
 
 
 def _entries(tables: Tables, queue: Queue) -> Iterator[tuple[bytes, int, int, Detail]]:
-    """(key id, start, cursor, detail)."""
+    """Yields (key id, start, cursor, detail) for each binding."""
     details = {}
     if queue.details:
         details = {key[ID_BYTES:]: decode_detail(row) for key, row in tables.detail.scan(queue.id)}
@@ -68,7 +68,7 @@ def _add(page: wire.ExportResponse, tables: Tables, name: bytes, entries: list[t
 
 
 class Verifier:
-    """Looks for memberships, in both directions: the queue's entry, and the key's."""
+    """Checks whether memberships exist, in both directions: the queue's entry, and the key's."""
 
     def __init__(self, tables: Tables, lsn: int) -> None:
         self._tables = tables
@@ -77,7 +77,8 @@ class Verifier:
         self._partitions = 1 if owned is None else len(decode_owned(owned)[1])
 
     def verify(self, chunk: int, imports: Imports) -> wire.VerifyResponse:
-        """A queue without keys counts as one. The step must be well-formed (core/checking/frames)."""
+        """Counts the memberships of a step that exist and that are missing. A queue without keys counts as one. The
+        step must be well-formed (core/checking/frames)."""
         answer = wire.VerifyResponse(chunk=chunk, lsn=self._lsn)
         keys = list(imports.keys)
         position = found = missing = 0
@@ -92,7 +93,7 @@ class Verifier:
         return answer
 
     def _lacking(self, name: bytes, keys: list[bytes]) -> list[bytes]:
-        """Of these keys, those that the queue is not a member of; b"" where a queue without keys is not there."""
+        """Returns the keys that the queue is not bound to; b"" for a queue without keys that does not exist."""
         tables, partitions = self._tables, self._partitions
         queue_id = tables.queue_by_name.get(name)
         row = None if queue_id is None else tables.queue.get(queue_id)

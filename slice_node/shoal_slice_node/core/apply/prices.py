@@ -1,9 +1,9 @@
 """Estimates what applying a change may take, in operations: for turns and for the bounds of batches and slices.
 
-The check of a frame sees only the frame, and must be the same on every node: a purge or a drop is one operation there,
-and FRAME_OPERATIONS_MAX counts it so. What it may take depends on its queue's bindings, and no more of them than the
-budget that all purges, or all drops, of a record share. A price decides nothing that is journaled, so that a node may
-look it up whenever it likes.
+The check of a frame sees only the frame, and must be the same on every node: there a purge or a drop is one operation,
+and FRAME_OPERATIONS_MAX counts it so. What it may really take depends on the bindings of its queue, up to the budget
+that all purges, or all drops, of a record share. A price decides nothing that is journaled, so a node may compute it at
+any time.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from shoal_slice_node.core.tables.tables import Tables
 
 
 class GrowingQueues:
-    """Queues that get bindings by records that are written and not applied yet: those of the batch that is being
-    gathered and of the one before it. What such a queue has, its row does not tell. Names are read out of the changes
-    only when a price asks for one."""
+    """Knows the queues that get bindings by records that are written and not applied yet: the records of the batch that
+    is being gathered and of the batch before it. The row of such a queue does not show these bindings. Names are read
+    out of the changes only when a price asks for one."""
 
     def __init__(self) -> None:
         self._before = _Growing()
         self._now = _Growing()
 
     def begin_batch(self) -> None:
-        """The batch before the one that was gathered last is applied."""
+        """Begins a batch. The batch before the one that was gathered last is applied, and forgotten."""
         self._before, self._now = self._now, _Growing()
 
     def note(self, checked: Checked) -> None:
@@ -46,7 +46,7 @@ class GrowingQueues:
 
 
 class _Growing:
-    """Those of one batch. `unread`: changes whose queues are not in the names yet."""
+    """Holds the growing queues of one batch. `unread`: changes with queues that are not in `_names` yet."""
 
     def __init__(self) -> None:
         self.unread: list[Checked] = []
@@ -64,8 +64,9 @@ class _Growing:
 
 
 def price(tables: Tables, checked: Checked, growing: GrowingQueues) -> int:
-    """Returns what applying it may take, in operations: its own, and the bindings that it may look at or end. A queue
-    that is not there costs no more than its refusal. May be asked while a record is applied in part: each row is whole.
+    """Returns what applying a change may take, in operations: its own, and the bindings that it may look at or end. A
+    queue that does not exist costs no more than its refusal. May be called while a record is applied in part: each row
+    is whole.
     """
     if not checked.ends:
         return checked.operations
@@ -82,7 +83,8 @@ def price(tables: Tables, checked: Checked, growing: GrowingQueues) -> int:
 
 
 def _bounded(budget: int, bindings: Iterable[int], queues: int) -> int:
-    """Their sum, as far as the budget lasts. Of many queues no row is read."""
+    """Returns the sum of `bindings`, or `budget` if that is less. If there are many queues, it reads no row and returns
+    `budget`."""
     if queues > PRICED_QUEUES_MAX:
         return budget
     total = 0
@@ -94,7 +96,8 @@ def _bounded(budget: int, bindings: Iterable[int], queues: int) -> int:
 
 
 def _purges(tables: Tables, names: Iterable[bytes], growing: GrowingQueues) -> Iterable[int]:
-    """What each purge looks at. How many done ranges its details have is not in its row: as many as they can."""
+    """Yields what each purge may look at. The queue's row does not say how many done ranges its details have: the
+    maximum is assumed."""
     for name in names:
         if name in growing:
             yield PURGE_BINDINGS_MAX
@@ -104,7 +107,7 @@ def _purges(tables: Tables, names: Iterable[bytes], growing: GrowingQueues) -> I
 
 
 def _drops(tables: Tables, names: Iterable[bytes], growing: GrowingQueues) -> Iterable[int]:
-    """What each drop ends at once: no more than a bucket of bindings and as many details."""
+    """Yields what each drop may end at once: no more than a bucket of bindings and as many details."""
     for name in names:
         if name in growing:
             yield RECLAIM_QUEUE_COST

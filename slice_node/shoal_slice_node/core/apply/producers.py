@@ -1,4 +1,4 @@
-"""Producers number their frames; a repeat gets the first answer again and changes nothing."""
+"""Answers repeated frames. Producers number their frames; a repeat gets the first answer again and changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from shoal_slice_node.core.rows.producer_row import (
 
 
 def repeated_answer(state: State, head: ChangeHead) -> bytes | None:
-    """The serialized Outcome of a frame that was applied before; None: it is new. Raises OutOfRange: forgotten."""
+    """Returns the serialized Outcome of a frame that was applied before; None: the frame is new. Raises OutOfRange if
+    the answer is forgotten."""
     row = state.tables.producer.get(head.producer)
     if row is None or head.sequence > decode_producer(row).last:
         return None
@@ -35,7 +36,7 @@ def repeated_answer(state: State, head: ChangeHead) -> bytes | None:
 
 
 def only_step(outcome: bytes, sequence: int) -> wire.StepOutcome:
-    """What a change of one step was answered with. Raises Conflict where that is the answer to another change."""
+    """Returns the outcome of a change of one step. Raises Conflict if `outcome` is the answer to another change."""
     steps = wire.Outcome.FromString(outcome).steps
     if len(steps) != 1:
         raise numbered_twice(sequence)
@@ -43,14 +44,14 @@ def only_step(outcome: bytes, sequence: int) -> wire.StepOutcome:
 
 
 def numbered_twice(sequence: int) -> Conflict:
-    """The error for a request that gets the answer to another one."""
+    """Returns the error for a request with a number that was answered for another request."""
     return Conflict(
         f"the producer used number {sequence} before, for another request: this one was not done", subject="sequence"
     )
 
 
 def remember(state: State, head: ChangeHead, outcome: bytes, time_ms: int) -> None:
-    """Keeps this answer; forgets those that the producer has, and the oldest beyond the limit."""
+    """Keeps this answer; forgets those that the producer has received, and the oldest beyond the limit."""
     table = state.tables.producer
     row = table.get(head.producer)
     old = ProducerRow(0, 0, ()) if row is None else decode_producer(row)
@@ -64,14 +65,14 @@ def remember(state: State, head: ChangeHead, outcome: bytes, time_ms: int) -> No
 
 
 def heard(state: State, producer: bytes, time_ms: int) -> None:
-    """It asked for an answer again."""
+    """Notes when the producer was heard: it asked for an answer again."""
     row = state.tables.producer.get(producer)
     assert row is not None, "only a producer that is known gets an answer again"
     state.tables.producer.put(producer, encode_producer(decode_producer(row)._replace(time_ms=time_ms)))
 
 
 def forget_producer(state: State, producer: bytes, heard_ms: int) -> None:
-    """One that was last heard then: what was found idle may have sent since."""
+    """Forgets a producer, if it was last heard at `heard_ms`: one that was found idle may have sent since."""
     row = state.tables.producer.get(producer)
     if row is None or decode_producer(row).time_ms != heard_ms:
         return

@@ -1,4 +1,4 @@
-"""Publish: one row in the key's log, however many queues are bound."""
+"""Publishes: adds one row to the key's log, however many queues are bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from shoal_slice_node.core.rows.log_row import encode_log
 def publish(
     state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mandatory: bool, time_ms: int
 ) -> tuple[int, int]:
-    """Returns (first offset, queues it was routed to); (0, 0) where nothing is bound, and then nothing is kept.
+    """Publishes a chunk. Returns (first offset, number of queues it was routed to); (0, 0) if no queue is bound, and
+    then nothing is kept.
 
     `measure`: (messages, body bytes) of the chunk, which was checked with its frame. Raises NotOwner; Unroutable if
     mandatory and nothing is bound.
@@ -31,7 +32,7 @@ def publish(
             shown = state.refusals.shown(key)
             raise Unroutable(f"key {shown} has no bindings and the publish was mandatory", subject=shown)
         state.effects.published.append(None)
-        state.counters.publishes += messages  # those that are kept are counted by step
+        state.counters.publishes += messages  # kept messages are counted once for each step
         return 0, 0
     first, before, row = grown(row, messages, body_bytes)
     key_id = row[ID]
@@ -48,7 +49,7 @@ def publish(
 
 
 def _bind_direct(state: State, full_name: bytes) -> int:
-    """A queue is bound to its direct key when that is first used. Returns how many bindings that made."""
+    """Binds a queue to its direct key, when the key is first used. Returns how many bindings were made."""
     queue = state.load_queue(full_name[3:])
     if queue is None:
         return 0

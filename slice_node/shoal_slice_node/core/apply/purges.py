@@ -1,10 +1,11 @@
-"""Purge: a queue's backlog goes at once, and it stays bound. Deterministic, and in bounded parts.
+"""Purges queues: a queue's backlog is dropped at once, and it stays bound. Deterministic, and in bounded parts.
 
-A part takes buckets of live bindings, lowest first, then ended bindings. A bucket with many done ranges takes several
-parts: each begins it anew, and passes by what has no backlog. Between two parts the queue may gain or lose buckets: one
-that splits moves entries up, to be met again; where buckets were joined, the purge begins anew.
-Bindings that have done ranges come in the last part, live or ended: some may have got them, or be bound again, since
-their bucket's turn.
+A part takes buckets of live bindings, lowest number first, then ended bindings. A bucket with many done ranges takes
+several parts: each part begins the bucket anew, and skips bindings without a backlog. Between two parts the queue may
+gain or lose buckets: a split moves entries to a higher bucket, where the purge meets them again; after a join the purge
+begins anew.
+Bindings with done ranges, live or ended, come in the last part: since their bucket's turn, some may have got done
+ranges, or may have been bound again.
 
     position   u32 buckets that the queue had then (never 0) | u32 the bucket to go on with; equal: the last part
 """
@@ -24,7 +25,8 @@ from shoal_slice_node.core.rows.queue_row import Bucket
 
 
 def purge(state: State, name: bytes, position: int, budget: BindingBudget) -> tuple[int, int]:
-    """(messages dropped, position of what is left to purge; 0: nothing). Without budget nothing is done.
+    """Purges a part of a queue. Returns (messages dropped, position of what is left to purge; 0: nothing is left).
+    Without budget nothing is done.
 
     Raises NoSuchQueue.
     """
@@ -50,7 +52,8 @@ def purge(state: State, name: bytes, position: int, budget: BindingBudget) -> tu
 
 
 def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget) -> tuple[int, bool]:
-    """(messages dropped, whether this was all of it). One binding that has done ranges is purged whatever it costs."""
+    """Returns (messages dropped, whether the bucket is finished). One binding that has done ranges is purged whatever
+    it costs."""
     bucket = queue.numbered_bucket(number)
     budget.left -= len(bucket.starts) + 1
     dropped, met = 0, False
@@ -73,7 +76,8 @@ def _ranges_cost(row: bytes) -> int:
 
 
 def _purge_live(state: State, queue: Queue, bucket: Bucket, key_id: bytes, head: int, row: bytes | None) -> int:
-    """Of a binding with a backlog. `row`: its detail, if it has one; nothing above its cursor is left to remember."""
+    """Purges a binding that has a backlog; returns the messages dropped. `row`: its detail, if it has one; it is
+    deleted, since no done range above the cursor is left."""
     messages = head - bucket.cursor(key_id)
     if row is not None:
         messages -= count_done_offsets(row)
@@ -85,7 +89,8 @@ def _purge_live(state: State, queue: Queue, bucket: Bucket, key_id: bytes, head:
 
 
 def _purge_details(state: State, queue: Queue, budget: BindingBudget) -> int:
-    """Ended bindings hold nothing but their backlog: they go."""
+    """Purges bindings with details; returns the messages dropped. Ended bindings hold only their backlog, so they are
+    deleted."""
     dropped = 0
     for key_id, row in _some_details(state, queue, budget):
         cursor, end = cursor_and_end(row)
@@ -101,7 +106,7 @@ def _purge_details(state: State, queue: Queue, budget: BindingBudget) -> int:
 
 
 def _some_details(state: State, queue: Queue, budget: BindingBudget) -> list[tuple[bytes, bytes]]:
-    """(key id, row) of as many as the budget has room for, and at least one, if any are left."""
+    """Returns (key id, row) of as many details as the budget allows, and of at least one, if any are left."""
     found: list[tuple[bytes, bytes]] = []
     if not queue.details:
         return found

@@ -1,4 +1,4 @@
-"""Queues as the core changes them: a header, and bindings in one or many buckets. Loaded, changed, saved at once."""
+"""Loads, changes and saves queues, all within one step: a header, and bindings in one or many buckets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal_slice_node.core.tables.tables import Tables
 
 
 class Queue:
-    """One queue's part on this slice. Invariant: `bindings` counts the entries of all buckets."""
+    """Holds one queue's part on this slice. Invariant: `bindings` counts the entries of all buckets."""
 
     __slots__ = (
         "_buckets",
@@ -74,13 +74,13 @@ class Queue:
         return header + self.name + data
 
     def bucket(self, key_id: bytes) -> Bucket:
-        """The bucket where this key's binding is or would be."""
+        """Returns the bucket where this key's binding is or would be."""
         if not self.extra_buckets:
             return self._buckets[0]
         return self._bucket(bucket_number(key_id, self.extra_buckets + 1))
 
     def numbered_bucket(self, number: int) -> Bucket:
-        """`number` <= extra_buckets."""
+        """Returns the bucket of this number. `number` <= extra_buckets."""
         return self._bucket(number)
 
     def _bucket(self, number: int) -> Bucket:
@@ -91,7 +91,7 @@ class Queue:
         return bucket
 
     def entries(self) -> Iterator[tuple[bytes, int, int]]:
-        """(key id, start, cursor) of every live binding. O(bindings)."""
+        """Yields (key id, start, cursor) of every live binding. O(bindings)."""
         for number in range(self.extra_buckets + 1):
             bucket = self._bucket(number)
             cursors = bucket.cursors
@@ -99,7 +99,7 @@ class Queue:
                 yield key_id, start, cursors.get(key_id, start)
 
     def save(self) -> None:
-        """Writes every row that was touched; splits or joins buckets so that each stays about its mean size."""
+        """Writes every row that was read or changed; splits or joins buckets, to keep them at about the mean size."""
         if self.bindings > BUCKET_ENTRIES_MEAN or self.extra_buckets:
             self._balance()
             for number, bucket in self._buckets.items():
@@ -108,11 +108,12 @@ class Queue:
         self._tables.queue.put(self.id, self.encode())
 
     def forget_buckets(self) -> None:
-        """Once it is saved: those that were read or touched are not written again with the next ones."""
+        """Forgets the buckets that were read or changed, so that the next save does not write them again. The queue
+        must be saved."""
         self._buckets = {0: self._buckets[0]}
 
     def save_bucket(self, key_id: bytes) -> None:
-        """Writes the row of this key's bucket, if it has one of its own; nothing is split or joined."""
+        """Writes the row of this key's bucket, if the bucket has its own row; nothing is split or joined."""
         number = bucket_number(key_id, self.extra_buckets + 1)
         if number:
             self._tables.membership.put(bucket_key(self.id, number), encode_bucket_row(self._buckets[number]))
@@ -141,7 +142,7 @@ class Queue:
         self.drop_last_bucket()
 
     def drop_last_bucket(self) -> None:
-        """Its entries must have been taken out before."""
+        """Drops the last bucket. Its entries must have been taken out before."""
         number = self.extra_buckets
         self._buckets.pop(number, None)
         self._tables.membership.delete(bucket_key(self.id, number))

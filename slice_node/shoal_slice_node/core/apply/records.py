@@ -1,8 +1,8 @@
-"""What journal records say: their kinds and payloads. The frame around them is shoal_contract.journal_record.
+"""Encodes and decodes what journal records hold: their kinds and payloads. shoal_contract.journal_record frames them.
 
 CHANGE     producer 16 | sequence u64 | settled u64 | serialized Change, as the client sent it
 ACKS       LSN when they were taken u64 | (queue id 8 | key id 8 | from u64 | to u64)*     from <= done < to, by queue
-TRIM       (key id 8 | low u64 | lsn u64 when the look for low began)*
+TRIM       (key id 8 | low u64 | lsn u64 when the search for low began)*
 RECLAIM    (length u8 | key of a reclaim row)*
 OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
 """
@@ -18,7 +18,7 @@ from shoal_contract.limits import PRODUCER_BYTES
 
 
 class Kind(IntEnum):
-    """0 is the journal's own. Never renumber: the journal and the archive hold them."""
+    """The kinds of records. 0 is the journal's own. Never renumber: the journal and the archive hold the numbers."""
 
     CHANGE = 1
     ACKS = 2
@@ -28,7 +28,7 @@ class Kind(IntEnum):
 
 
 class ChangeHead(NamedTuple):
-    """`producer` all zeros: unnumbered, never repeated."""
+    """The head of a CHANGE record. If `producer` is all zeros, the change is unnumbered and never repeated."""
 
     producer: bytes
     sequence: int
@@ -65,12 +65,12 @@ def decode_change(payload: bytes) -> tuple[ChangeHead, bytes]:
 
 
 def encode_acks(acks: Iterable[Acked], taken_at_lsn: int) -> bytes:
-    """`taken_at_lsn`: everything up to it was applied when they were taken."""
+    """Encodes acks. `taken_at_lsn`: every record up to it was applied when the acks were taken."""
     return b"".join([_TAKEN.pack(taken_at_lsn), *(_ACKED.pack(*ack) for ack in acks)])
 
 
 def decode_acks(payload: bytes) -> tuple[int, list[Acked]]:
-    """Returns the LSN at which they were taken, and the acks."""
+    """Returns the LSN at which the acks were taken, and the acks."""
     (taken_at_lsn,) = _TAKEN.unpack_from(payload)
     return taken_at_lsn, list(map(Acked._make, _ACKED.iter_unpack(memoryview(payload)[_TAKEN.size :])))
 
@@ -98,7 +98,7 @@ def decode_reclaim(payload: bytes) -> Iterator[bytes]:
 
 
 def encode_ownership(map_version: int, owned: bytes) -> bytes:
-    """`owned`: one byte for each partition of the cluster."""
+    """Encodes which partitions a slice owns. `owned`: one byte for each partition of the cluster."""
     return _OWNERSHIP.pack(map_version, len(owned)) + owned
 
 

@@ -1,6 +1,6 @@
-"""Refusals in one outcome: their texts have a budget, and what goes beyond it is not even formed.
+"""Bounds the texts of the refusals in one outcome by a budget; texts beyond the budget are not even formed.
 
-Names may be escaped to four times their bytes, at a cost that a frame of a thousand refused requests would multiply.
+An escaped name may take four times its bytes, and a frame of a thousand refused requests would multiply that cost.
 Deterministic: outcomes are kept for repeats, the same on every node.
 """
 
@@ -13,7 +13,7 @@ from shoal_slice_node.core.limits import REFUSALS_BYTES_MAX
 
 
 class Refusals:
-    """`_left`: bytes that the texts of this outcome may still take; below 0: no further one has a text."""
+    """Keeps one outcome's budget. `_left`: bytes that its texts may still take; below 0: no further text is formed."""
 
     __slots__ = ("_left",)
 
@@ -21,15 +21,15 @@ class Refusals:
         self._left = REFUSALS_BYTES_MAX
 
     def begin(self) -> None:
-        """Of another outcome; also after one, so that errors outside of outcomes have their texts."""
+        """Begins another outcome. Also called after an outcome, so that errors outside of outcomes have texts."""
         self._left = REFUSALS_BYTES_MAX
 
     def shown(self, name: bytes) -> str:
-        """A name for an error's texts; empty where they would be thrown away."""
+        """Returns a name for an error's texts; an empty one where the texts would be thrown away."""
         return show(name) if self._left >= 0 else ""
 
     def to_wire(self, number: int, error: ShoalError) -> Refusal:
-        """The refusal of request `number` of its step: with its texts, or, beyond the budget, code and figures only."""
+        """Returns the refusal of a step's request `number`: with texts; beyond the budget, code and figures only."""
         refusal = Refusal(request=number)
         found = refusal.error
         error.write(found, texts=self._left >= 0)

@@ -1,4 +1,4 @@
-"""One slice's state: the tables, and the few values of `meta` that are read with every request. No decisions here."""
+"""Keeps one slice's state: the tables, and the few values of `meta` that every request reads. It decides nothing."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from shoal_slice_node.core.tables.tables import Tables
 PREFIXES = tuple(partition.to_bytes(2, "big") for partition in range(PARTITIONS_MAX))
 _AT = DIRECT_PREFIX[0]
 _INCARNATION_QUEUE_BITS = 40
-"""10^12 queues that a slice makes, and 16 million leaders."""
+"""Leaves room for 10^12 queues that a slice makes, and for 16 million leaders."""
 
 
 class State:
-    """`effects` is where the record being applied reports; `lsn`, `epoch` and `time_ms` are the record's. The engine
-    sets them for each record.
+    """Keeps the tables, and what belongs to the record that is being applied: `effects` collects its effects; `lsn`,
+    `epoch` and `time_ms` are the record's. The engine sets them for each record.
 
     `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
     """
@@ -72,31 +72,31 @@ class State:
         self._take_owned(map_version, owned)
 
     def begin_epoch(self, epoch: int) -> None:
-        """The first record of a new leader."""
+        """Begins an epoch, with the first record of a new leader."""
         self.tables.meta.put(EPOCH, epoch.to_bytes(8, "big"))
         self.epoch = epoch
 
     # Keys.
 
     def full_name(self, key: bytes) -> bytes:
-        """partition | name, of any key that this slice owns. Raises InvalidName, NotOwner."""
+        """Returns partition | name, for any key that this slice owns. Raises InvalidName, NotOwner."""
         if not 0 < len(key) <= NAME_BYTES_MAX or key[0] == _AT:
             check_key(key)
         return self.owned_name(key)
 
     def owned_name(self, key: bytes) -> bytes:
-        """As `full_name`, of a key whose name was checked. Raises NotOwner."""
+        """Returns the same as `full_name`, for a key with a checked name. Raises NotOwner."""
         partition = crc32(key) % self.partitions
         if not self.owned[partition]:
             raise self.not_owner(key)
         return PREFIXES[partition] + key
 
     def unchecked_name(self, key: bytes) -> bytes:
-        """As `full_name`, of a key that may be another slice's: then there is no row under it."""
+        """Returns the same as `full_name`, for a key that another slice may own: then there is no row under it."""
         return PREFIXES[crc32(key) % self.partitions] + key
 
     def owned_names(self, keys: list[bytes]) -> list[bytes]:
-        """As `owned_name` for each: the hot path of binds, without a call for each key."""
+        """Returns `owned_name` of each key: the hot path of binds, without a call for each key."""
         partitions, owned, prefixes = self.partitions, self.owned, PREFIXES
         names = []
         for key in keys:
@@ -107,7 +107,7 @@ class State:
         return names
 
     def is_home(self, queue: bytes) -> bool:
-        """Whether this slice owns the queue's direct key."""
+        """Returns whether this slice owns the queue's direct key."""
         return bool(self.owned[crc32(direct_key(queue)) % self.partitions])
 
     def not_owner(self, key: bytes) -> ShoalError:
@@ -117,7 +117,7 @@ class State:
         )
 
     def create_key(self, full_name: bytes) -> bytes:
-        """The new key's row."""
+        """Makes a key. Returns its row."""
         tables = self.tables
         prefix = full_name[:2]
         number, floor = decode_partition(tables.partition.get(prefix))
@@ -129,12 +129,13 @@ class State:
         return row
 
     def key_by_id(self, key_id: bytes) -> tuple[bytes, KeyRow] | None:
-        """(full name, row), or None if it vanished."""
+        """Returns (full name, row); None if the key vanished."""
         found = key_by_id(self.tables, key_id)
         return None if found is None else (found[0], decode_key(found[1]))
 
     def vanish_if_empty(self, full_name: bytes, key: KeyRow) -> bool:
-        """A key without bindings and backlog leaves only its partition's floor: nobody needs its log."""
+        """Deletes a key that has no bindings and no backlog, with its log, which nothing needs. Only its partition's
+        floor stays. Returns whether it did."""
         tables = self.tables
         if tables.binding.count(key.id) or tables.ended.count(key.id):
             return False
@@ -173,14 +174,15 @@ class State:
         return None if queue_id is None else self.load_queue_by_id(queue_id)
 
     def load_queue_by_id(self, queue_id: bytes) -> Queue | None:
-        """None: dropped since."""
+        """Returns the queue; None if it was dropped since."""
         row = self.tables.queue.get(queue_id)
         return None if row is None else Queue.decode(self.tables, queue_id, row)
 
     def new_incarnation(self, name: bytes) -> int:
-        """For a queue that is being made: above all that its home gave this name before; 0 where this is not its home.
+        """Returns the incarnation of a queue that is being made: above all that its home gave this name before; 0 if
+        this slice is not its home.
 
-        Epochs grow with each leader, also where a slice begins with empty data, and queues' numbers with each queue.
+        Epochs grow with each leader, even if a slice begins with empty data. Queue numbers grow with each queue.
         """
         return self.epoch << _INCARNATION_QUEUE_BITS | self._next_queue() if self.is_home(name) else 0
 
@@ -195,7 +197,7 @@ class State:
         return queue
 
     def place_queue(self, queue: Queue) -> None:
-        """Gives a new queue its id and its name's row; the caller saves it."""
+        """Gives a new queue its id and writes the row of its name. The caller saves the queue."""
         number = self._next_queue()
         self.tables.meta.put(NEXT_QUEUE, (number + 1).to_bytes(8, "big"))
         queue.id = ids.queue_id(number)

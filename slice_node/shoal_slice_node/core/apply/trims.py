@@ -1,7 +1,6 @@
-"""Trim: a key's log rows go when every binding has passed them.
+"""Applies trims: a key's log rows are deleted when every binding has passed them.
 
-The leader looks for each key's lowest cursor (trimmer.py) and journals it; applying that is here, so replicas
-agree.
+The leader finds each key's lowest cursor (trimmer.py) and journals it. This module applies it, so replicas agree.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from shoal_slice_node.core.rows.key_row import encode_key
 
 
 def apply_trims(state: State, payload: bytes) -> None:
-    """A trim below what is kept, or of a vanished key, changes nothing; what a binding was promised since it was sought
-    stays, and the key is looked at again."""
+    """Applies the trims of a TRIM record. A trim of messages that are gone already, or of a vanished key, changes
+    nothing. Messages that a binding was promised since the search began stay, and the key is looked at again."""
     for key_id, low, looked_at_lsn in decode_trims(payload):
         found = state.key_by_id(key_id)
         if found is None:

@@ -1,4 +1,4 @@
-"""The parts of a key's log that a binding has not done, chunk by chunk."""
+"""Finds the parts of a key's log that a binding has not done, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal_slice_node.core.ranges import Ranges
 
 
 class Undone(NamedTuple):
-    """Offsets low <= o < to of a stored chunk."""
+    """The offsets low <= o < to of a stored chunk."""
 
     low: int
     to: int
@@ -18,8 +18,9 @@ class Undone(NamedTuple):
 
 
 def undone(rows: LogRows, low: int, end: int, done: Ranges | None) -> Iterator[Undone]:
-    """What of low <= o < end is kept and not done. Yields one at a time: a backlog may be of any size; and jumps over
-    what is done: from one to the next a few rows are read, however far that is. Not to be advanced in a later step.
+    """Yields the parts of low <= o < end that are kept and not done. They come one at a time, as a backlog may have any
+    size. Done messages are jumped over: only a few rows are read from one part to the next, however far that is. Must
+    not be advanced in a later step.
     """
     position = _next_undone(done, low)
     while position < end:
@@ -40,7 +41,7 @@ def _next_undone(done: Ranges | None, position: int) -> int:
 
 
 def _next_stretch(done: Ranges | None, position: int, end: int) -> tuple[int, int]:
-    """The next from `position` on that is not done; empty at `end` if there is none."""
+    """Returns the next stretch from `position` on that is not done; an empty one at `end` if there is none."""
     if not done:
         return position, end
     start = done.end_of(position)

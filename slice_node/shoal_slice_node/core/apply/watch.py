@@ -1,4 +1,5 @@
-"""What dispatch wants to hear of; the core reports no other changes. Not state: replicas and replay watch nothing."""
+"""Names what dispatch wants to hear of; the core reports no other changes. This is not state: replicas and replay watch
+nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Watch:
-    """Ids of keys and queues that sessions depend on, and names of queues that are attached but not there yet."""
+    """Holds ids of keys and queues that sessions depend on, and names of attached queues that do not exist yet."""
 
     keys: Container[bytes] = field(default_factory=frozenset)
     queues: Container[bytes] = field(default_factory=frozenset)

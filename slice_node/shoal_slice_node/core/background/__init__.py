@@ -1,1 +1,1 @@
-"""What a leader finds to do by itself: trims, reclaims, producers that are idle."""
+"""Finds the work that a leader does by itself: trims, reclaims, idle producers."""

@@ -1,11 +1,11 @@
-"""Finds producers that are silent for long: a walk over their rows, again and again, in bounded turns.
+"""Finds producers that have been silent for long: walks over their rows, again and again, in bounded turns.
 
-Silence is measured by the node's own clock, which only grows: times of records never go back while a node leads, so a
-producer whose last frame is older than the record that was newest a day of that clock ago has been silent since. A
-machine's clock that jumps forgets none, and the time that a node was down does not count.
+Silence is measured by the node's own clock, which only grows. Record times never go back while a node leads. So, if a
+producer's last frame is older than the record that was newest one day of that clock ago, it has been silent since. If
+the machine's clock jumps, no producer is forgotten, and the time that a node was down does not count.
 
-Records of a leader before may be of a clock that was ahead. With this leader's first record the measure begins anew, or
-its producers would seem to be silent since then.
+Records of an earlier leader may have times of a clock that was ahead. So the measure begins anew with this leader's
+first record; otherwise its producers would seem to have been silent since then.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class IdleProducers:
         self._idle_ms = idle_ms
         self._position = b""
         self._samples: deque[tuple[int, int]] = deque()
-        """(this node's clock, time of the newest record then), one in PRODUCER_SAMPLE_MS; neither goes back."""
+        """Pairs (this node's clock, time of the newest record then), one in PRODUCER_SAMPLE_MS; neither goes back."""
         self._epoch = state.epoch
 
     def turn(self, now_ms: int) -> list[bytes]:
-        """Returns keys of a RECLAIM record: some producers that are idle. `now_ms`: of a clock that only grows."""
+        """Returns row keys for a RECLAIM record: some idle producers. `now_ms`: the time of a clock that only grows."""
         silent_since_ms = self._newest_before(now_ms)
         if not silent_since_ms:
             return []
@@ -56,7 +56,7 @@ class IdleProducers:
         return idle
 
     def _newest_before(self, now_ms: int) -> int:
-        """Returns the time of the record that was the newest when `idle_ms` began; 0: not known yet."""
+        """Returns the time of the record that was the newest `idle_ms` ago; 0: not known yet."""
         samples, state = self._samples, self._state
         if state.epoch != self._epoch or (samples and state.time_ms < samples[-1][1]):
             self._epoch = state.epoch

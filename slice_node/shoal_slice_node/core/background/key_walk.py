@@ -1,7 +1,7 @@
-"""A slow walk over the keys after a start: which of them keep messages that every binding may have passed.
+"""Walks slowly over the keys after a start, to find those that keep messages which every binding may have passed.
 
-Trims are found by what moves. What had moved before a crash, and was not trimmed yet, moves no more where its key is at
-rest: so every key of the checkpoint that keeps messages is looked at once. Changes since then are noted as they come.
+Trims are found when cursors move. If a key's cursors moved before a crash, and it was not trimmed yet, they may not
+move again. So every key of the checkpoint that keeps messages is looked at once. Later changes are noted as they come.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal_slice_node.core.rows.key_row import ID, is_kept
 
 
 class KeyWalk:
-    """`done`: every key was looked at."""
+    """Walks over the keys once. `done`: every key was looked at."""
 
     def __init__(self, state: State) -> None:
         self._rows = state.tables.key
@@ -22,7 +22,7 @@ class KeyWalk:
         self.done = False
 
     def turn(self) -> list[bytes]:
-        """Returns ids of keys that keep messages, of the next few rows."""
+        """Reads the next few rows; returns the ids of their keys that keep messages."""
         if self.done:
             return []
         rows = list(islice(self._rows.scan_below(start=self._position), KEYS_WALKED_PER_TURN))

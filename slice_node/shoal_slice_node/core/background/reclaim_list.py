@@ -1,7 +1,8 @@
-"""Which rows of `reclaim` the next turns should look at. Of the leader; what it forgets, a walk over the table finds.
+"""Lists the rows of `reclaim` that the next turns should look at. Only the leader has it; a walk over the table finds
+what it forgets.
 
-The table itself is walked only after a start, or when more came than fits here: rows that were dealt with stay in the
-checkpoint until the next one, and a walk would pass them all again and again.
+The table is walked only after a start, or when more rows came than fit here. Finished rows stay in the checkpoint until
+the next checkpoint, and a walk would pass them all again and again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from shoal_slice_node.core.tables.tables import Rows
 
 
 class ReclaimList:
-    """`_walk`: keys of the table from here on are not known to be dealt with; None: all are noted or done."""
+    """Keeps the list. `_walk`: row keys from here on may be neither noted nor finished; None: there are none."""
 
     def __init__(self, table: Rows) -> None:
         self._table = table
@@ -23,14 +24,14 @@ class ReclaimList:
         self._walk: bytes | None = RECLAIM_KEY
 
     def note(self, row_keys: Iterable[bytes]) -> None:
-        """Rows that were put just now."""
+        """Notes rows that were put just now."""
         self._noted.extend(row_keys)
         if len(self._noted) > RECLAIM_NOTED_MAX:
             self._noted.clear()
             self._walk = RECLAIM_KEY
 
     def take(self, cost_max: int) -> list[bytes]:
-        """Keys of rows whose reclaim costs about so much; some may have been dealt with."""
+        """Returns keys of rows to reclaim, for about `cost_max` in all; some rows may be finished already."""
         taken: list[bytes] = []
         while self._noted and cost_max > 0:
             row_key = self._noted.popleft()
@@ -55,5 +56,5 @@ class ReclaimList:
 
 
 def _cost(row_key: bytes) -> int:
-    """What reclaiming this row takes, in bindings."""
+    """Returns what reclaiming this row takes, in bindings."""
     return RECLAIM_QUEUE_COST if row_key[:1] == RECLAIM_QUEUE else RECLAIM_KEY_COST

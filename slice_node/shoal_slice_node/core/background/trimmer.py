@@ -1,8 +1,9 @@
-"""Finds which keys may be trimmed, and to where. Of the leader only; forgetting it loses nothing but time.
+"""Finds which keys may be trimmed, and to which offset. Only the leader does this; forgetting it costs only time.
 
-A look at a key costs one row for each binding, so it is made after as many moves as the key has bindings, or after
-TRIM_DELAY_MS. It also tells who stands lowest: while that one binding stays, later looks cost one row. A turn is O(rows
-it reads), however many keys wait; nothing is kept for keys at rest, and nothing is rebuilt after a start.
+A look at a key costs one row for each binding. So it is made after as many moves of cursors as the key has bindings, or
+after TRIM_DELAY_MS. It also finds the binding with the lowest cursor: while this cursor stays, later looks cost one
+row. A turn is O(rows it reads), however many keys wait; nothing is kept for keys at rest, and nothing is rebuilt after
+a start.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from shoal_slice_node.core.rows.key_row import KeyRow
 
 @dataclass(slots=True)
 class _Look:
-    """For the lowest cursor, in steps: live bindings, then ended ones, so that one which ends meanwhile is seen.
-    `after`: members up to here are counted. `holder`: whose cursor is lowest; b"": nobody's, `lowest` is the head."""
+    """Searches a key's lowest cursor in steps: live bindings, then ended ones, so that a binding which ends meanwhile
+    is seen. `after`: members up to here are counted. `holder`: the queue with the lowest cursor; b"": none is below
+    the head, and `lowest` is the head."""
 
     looked_at_lsn: int
     lowest: int
@@ -41,16 +43,16 @@ class _Look:
 
 
 class Trimmer:
-    """Told which keys' bindings moved; says in bounded turns what may be trimmed."""
+    """Is told which keys' bindings moved; says in bounded turns what may be trimmed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        # Keys with moves since their last look began: moves, and when the first was.
+        # Keys with moves since their last look began: (number of moves, time of the first move in ms).
         self._moves: dict[bytes, tuple[int, int]] = {}
         self._waiting: deque[tuple[bytes, int]] = deque()  # (key, since), ascending; stale where _moves says otherwise
-        self._touched: dict[bytes, None] = {}  # keys that moved since they were compared with their bindings
+        self._touched: dict[bytes, None] = {}  # keys with moves not yet compared with their number of bindings
         self._looks: OrderedDict[bytes, _Look] = OrderedDict()
-        # The binding that stood lowest at a key's last look: queue id, whether it had ended. Ascending by that look.
+        # The binding that was lowest at a key's last look: (queue id, whether it had ended). In the order of the looks.
         self._lowest: OrderedDict[bytes, tuple[bytes, bool]] = OrderedDict()
 
     def moved(self, key_ids: Iterable[bytes], now_ms: int) -> None:
@@ -69,8 +71,8 @@ class Trimmer:
         return bool(self._moves or self._looks)
 
     def turn(self, now_ms: int) -> list[Trim]:
-        """Trims found by reading about LOOK_MEMBERS_PER_TURN rows. Several looks take turns: a large key's does not
-        hold up the others."""
+        """Returns the trims found by reading about LOOK_MEMBERS_PER_TURN rows. Several looks take turns, so that the
+        look at a large key does not hold up the others."""
         budget = LOOK_MEMBERS_PER_TURN
         due = self._due(now_ms)
         trims: list[Trim] = []
@@ -85,7 +87,7 @@ class Trimmer:
         return trims
 
     def _due(self, now_ms: int) -> Iterator[bytes]:
-        """What moves while a look is under way may have been missed by it: another one follows."""
+        """Yields the keys to look at. A look may miss what moves while it is under way: another look follows."""
         for _ in range(min(len(self._touched), LOOK_MEMBERS_PER_TURN)):
             key_id, _none = self._touched.popitem()
             found = self._moves.get(key_id)
@@ -105,7 +107,7 @@ class Trimmer:
                 yield key_id
 
     def _start(self, key_id: bytes) -> int:
-        """Returns about how many rows it read."""
+        """Starts a look, if one is needed. Returns about how many rows this read."""
         del self._moves[key_id]
         found = self._state.key_by_id(key_id)
         if found is None:
@@ -120,7 +122,7 @@ class Trimmer:
         return 1
 
     def _is_held(self, key: KeyRow) -> bool:
-        """Whether the binding that was lowest still needs the first row of the log."""
+        """Returns whether the binding that was lowest still needs the first row of the log."""
         queue_id, ended = self._lowest.get(key.id, (b"", False))
         if not queue_id:
             return False

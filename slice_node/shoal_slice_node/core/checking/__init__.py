@@ -1,1 +1,1 @@
-"""What is decided by looking at a frame alone, before it is journaled or done."""
+"""Checks what the frame alone can decide, before the frame is journaled or done."""

@@ -1,9 +1,9 @@
 """Checks changes completely before they are journaled: size, form, names, chunks, and what they will cost.
 
-The same check stands before live frames, imports, replay and tests. A frame that fails it is refused whole and changes
-nothing, so what `apply` meets can only be refused for what the tables hold: no such queue, not owner, conflict, ...
+Live frames, imports, replay and tests all pass the same check. A frame that fails it is refused whole and changes
+nothing. So `apply` refuses only for reasons in the tables: no such queue, not owner, conflict, ...
 
-Belongs here: what a look at the frame decides. Not here: what the tables decide (binds, publishes, drops ...).
+Belongs here: checks that need only the frame. Not here: checks that need the tables (binds, publishes, drops ...).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal_contract.wire_count import Shape, count_fields
 from shoal_slice_node.core.checking.session_frames import check_queues
 
 UNKNOWN_STEP = "step of an unknown kind"
-"""Subject of the error for one: refused in a frame, and in a journal a reason to stop."""
+"""The subject of the error for such a step: a frame with one is refused; in a journal it is a reason to stop."""
 
 _AT = ord("@")
 _STARTS = frozenset(wire.Start.values())
@@ -32,13 +32,13 @@ _SHAPE: Shape = {
 _ENDS = frozenset(("purges", "drops"))
 _GROWS = frozenset(("binds", "imports"))
 _FIELDS_MAX = 4 * FRAME_OPERATIONS_MAX
-"""Of a proper frame: a step and a verb for each operation, a queue and a key."""
+"""The most fields of a valid frame: for each operation a step, a verb, a queue and a key."""
 
 
 class Checked(NamedTuple):
-    """A change that passed. `operations`: keys and queues, at least 1 a step. `measures`: (messages, body bytes) of
-    each chunk it publishes, in order. `ends`: it purges or drops, and what that takes is not in `operations` (prices).
-    `grows`: it may give queues bindings."""
+    """A change that passed the check. `operations`: its keys and queues, at least 1 for each step. `measures`:
+    (messages, body bytes) of each chunk it publishes, in order. `ends`: it purges or drops, and what that takes is not
+    in `operations` (see prices). `grows`: it may give queues bindings."""
 
     change: wire.Change
     operations: int
@@ -48,7 +48,7 @@ class Checked(NamedTuple):
 
 
 def parse_change(data: bytes) -> Checked:
-    """A change that a session or a unary call may ask for. Raises Malformed, TooLarge, InvalidName."""
+    """Parses and checks a change that a session or unary call may ask for. Raises Malformed, TooLarge, InvalidName."""
     checked = check_change(data)
     if any(step.HasField("imports") for step in checked.change.steps):
         raise Malformed("imports come by BulkService, in runs of numbered chunks", subject="step")
@@ -56,7 +56,7 @@ def parse_change(data: bytes) -> Checked:
 
 
 def parse_import(data: bytes) -> Checked:
-    """A change that is a chunk of an import: of one step, Imports. Raises as `parse_change`."""
+    """Parses and checks a chunk of an import: a change of one step, Imports. Raises as `parse_change` does."""
     checked = check_change(data)
     steps = checked.change.steps
     if len(steps) != 1 or not steps[0].HasField("imports"):
@@ -65,7 +65,7 @@ def parse_import(data: bytes) -> Checked:
 
 
 def check_change(data: bytes) -> Checked:
-    """Any change that may stand in a journal. Raises Malformed, TooLarge, InvalidName."""
+    """Parses and checks any change that may stand in a journal. Raises Malformed, TooLarge, InvalidName."""
     if len(data) > PARSED_AT_ONCE_BYTES_MAX and (fields := count_fields(data, _SHAPE, _FIELDS_MAX)) > _FIELDS_MAX:
         raise _too_many(fields // 4)
     try:
@@ -99,7 +99,7 @@ def _too_many(operations: int) -> TooLarge:
 
 
 def _bounded(operations: int) -> int:
-    """Before names are looked at: a frame with too many is refused for its number. Raises TooLarge."""
+    """Returns `operations`. Raises TooLarge if they are too many, before names are looked at."""
     if operations > FRAME_OPERATIONS_MAX:
         raise _too_many(operations)
     return operations
@@ -192,4 +192,4 @@ _CHECKS: dict[str, Callable[[int, Any, list[tuple[int, int]]], int]] = {
     "purges": _check_purges,
     "imports": _check_imports,
 }
-"""By the step's field: checks it, adds what its chunks measure, and returns its operations."""
+"""The check for each kind of step, by its field: it adds what the chunks measure, and returns the operations."""

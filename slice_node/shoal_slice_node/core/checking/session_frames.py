@@ -1,6 +1,7 @@
 """Checks frames that are not journaled, before anything is done: attach, detach, acks, pull, describe.
 
-A frame comes as bytes, so that what it would cost to parse is known first. What fails is refused whole and by name.
+A frame comes as bytes, so that the cost of parsing it is known first. A frame that fails is refused whole, and the
+error names the reason.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from shoal_slice_node.core.limits import (
 )
 
 _SHAPE: Final[Shape] = {3: {}, 5: {2: None}, 6: {1: None}, 7: {1: {4: None}}, 8: {}, 9: {}}
-"""Of a SessionRequest: open, attach, detach, acks, pull, describe. A change is bytes, counted elsewhere."""
+"""The shape of a SessionRequest: open, attach, detach, acks, pull, describe. A change is bytes, counted elsewhere."""
 
 _FIELDS_MAX: Final = 2 * ACKED_CONSUMERS_PER_FRAME_MAX
 
 
 def parse_request(data: bytes) -> wire.SessionRequest:
-    """Raises Malformed, TooLarge: the stream cannot go on, since which frame it was is not known."""
+    """Parses a frame. Raises Malformed, TooLarge: the stream must end then, as it is not known which frame it was."""
     if len(data) > PARSED_AT_ONCE_BYTES_MAX and count_fields(data, _SHAPE, _FIELDS_MAX) > _FIELDS_MAX:
         raise TooLarge(
             f"frame of {len(data)} bytes has more than {_FIELDS_MAX} fields", subject="fields", limit=_FIELDS_MAX
@@ -42,7 +43,7 @@ def parse_request(data: bytes) -> wire.SessionRequest:
 
 
 def check_attach(request: wire.Attach) -> None:
-    """Raises Malformed, TooLarge, InvalidName."""
+    """Checks an attach. Raises Malformed, TooLarge, InvalidName."""
     if len(request.queues) != len(request.handles):
         raise Malformed(f"attach has {len(request.queues)} queues but {len(request.handles)} handles")
     check_at_most("queues per attach", len(request.queues), QUEUES_PER_ATTACH_MAX)
@@ -52,12 +53,12 @@ def check_attach(request: wire.Attach) -> None:
 
 
 def check_detach(request: wire.Detach) -> None:
-    """Raises TooLarge."""
+    """Checks a detach. Raises TooLarge."""
     check_at_most("handles per detach", len(request.handles), DETACH_HANDLES_MAX)
 
 
 def count_acks(acks: Sequence[wire.Ack]) -> int:
-    """Returns how many consumers they name, each counted for each ack. Raises TooLarge."""
+    """Returns how many consumers the acks name; each counts once for each ack. Raises TooLarge."""
     check_at_most("acks per frame", len(acks), ACKS_PER_FRAME_MAX)
     consumers = size_bytes = 0
     for ack in acks:
@@ -69,14 +70,14 @@ def count_acks(acks: Sequence[wire.Ack]) -> int:
 
 
 def check_ack(ack: wire.Ack) -> int:
-    """Returns how many names were looked at besides the key's. Raises InvalidName."""
+    """Checks an ack. Returns how many names were checked besides the key's. Raises InvalidName."""
     check_key(ack.key)
     check_queues(ack.queues)
     return len(ack.queues)
 
 
 def check_describe(request: wire.Describe) -> None:
-    """Raises TooLarge, InvalidName, Malformed."""
+    """Checks a describe. Raises TooLarge, InvalidName, Malformed."""
     check_at_most("names per describe", len(request.queues) + len(request.keys), DESCRIBE_NAMES_MAX)
     check_queues(request.queues)
     for key in request.keys:
@@ -86,7 +87,7 @@ def check_describe(request: wire.Describe) -> None:
 
 
 def check_queues(names: Iterable[bytes]) -> None:
-    """Raises InvalidName."""
+    """Checks names of queues. Raises InvalidName."""
     for name in names:
         if not 0 < len(name) <= NAME_BYTES_MAX:
             check_name(name, "queue")

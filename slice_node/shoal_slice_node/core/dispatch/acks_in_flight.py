@@ -1,6 +1,6 @@
-"""Acks on their way to the journal: taken from sessions at once, journaled together, done when they are in the tables.
+"""Brings acks to the journal: they are taken from sessions at once, journaled together, done when the tables have them.
 
-A flush takes what was acked before it began, in batches of bounded cost; what is acked meanwhile is the next flush's.
+A flush takes the acks that came before it began, in batches of bounded cost. Later acks are left to the next flush.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 
 @dataclass(slots=True)
 class AckBatch:
-    """The acks of one record, and where they came from: each must come back, by `applied` or `failed`."""
+    """The acks of one record, and the streams they came from. Each batch must come back, by `applied` or `failed`."""
 
     acks: list[Acked] = field(default_factory=list)
     sources: list[tuple[Stream, list[tuple[int, int]]]] = field(default_factory=list)
     cost: int = 0
-    """What applying them takes, in acks: the done ranges of their bindings count too."""
+    """The cost of applying them, in acks: the done ranges of their bindings count too."""
 
 
 class AcksInFlight:
@@ -31,23 +31,23 @@ class AcksInFlight:
         self._gathering: dict[bytes, Feed] = {}
         """Feeds with acks since the flush under way began."""
         self._flushing: deque[tuple[Feed, deque[Stream]]] = deque()
-        """What the flush under way has not taken yet."""
+        """The streams that the flush under way has not taken yet, by feed."""
         self.left = 0
-        """How many streams that are."""
+        """The number of streams in `_flushing`."""
 
     @property
     def waiting(self) -> bool:
-        """Some acks are not taken yet."""
+        """Returns whether some acks are not taken yet."""
         return bool(self._gathering or self._flushing)
 
     @property
     def flushing(self) -> bool:
-        """A flush has not taken all it is to take."""
+        """Returns whether a flush is under way and has acks left to take."""
         return bool(self._flushing)
 
     def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-        """Offsets first <= o < to of this key are done, as far as this attachment has them out. Returns what it cost,
-        in stretches looked at."""
+        """Takes an ack of the offsets first <= o < to of this key, as far as this attachment has them out. Returns what
+        it cost, in stretches looked at."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
@@ -67,7 +67,7 @@ class AcksInFlight:
         return 1 + looked_at // DONE_RANGES_PER_COST
 
     def begin_flush(self) -> None:
-        """What is acked so far is to be taken. Not while one is under way."""
+        """Begins to take the acks that came so far. Must not be called while a flush is under way."""
         assert not self._flushing
         for feed in self._gathering.values():
             streams, feed.unflushed = feed.unflushed, {}
@@ -77,8 +77,8 @@ class AcksInFlight:
         self._gathering = {}
 
     def take(self, cost_max: int) -> AckBatch:
-        """The next acks to journal, of about so much cost: what applying them takes grows with the done ranges of each
-        binding. May be empty."""
+        """Returns the next acks to journal, of a cost of about `cost_max`; the cost grows with the done ranges of each
+        binding. The batch may be empty."""
         batch = AckBatch()
         while self._flushing and batch.cost < cost_max:
             feed, streams = self._flushing[0]
@@ -96,7 +96,7 @@ class AcksInFlight:
 
     def _take_stream(self, feed: Feed, stream: Stream, batch: AckBatch) -> int:
         if feed.streams.get(stream.key_id) is not stream:
-            return 1  # Its binding was discarded; one that came after it has not got these messages.
+            return 1  # Its binding was discarded; a later binding has not got these messages.
         pairs = stream.take_unflushed()
         if pairs:
             feed.unapplied_acks += 1
@@ -109,7 +109,7 @@ class AcksInFlight:
         return 1 + len(pairs) + ranges // DONE_RANGES_PER_COST
 
     def applied(self, batch: AckBatch) -> None:
-        """The batch is in the tables."""
+        """Notes that the batch is in the tables."""
         for stream, _ in batch.sources:
             feed = stream.feed
             feed.unapplied_acks -= 1
@@ -120,12 +120,12 @@ class AcksInFlight:
 
     @staticmethod
     def _is_over(stream: Stream) -> bool:
-        """Whether it ended and nothing of it is left to come."""
+        """Returns whether the binding ended, all of it is done, and no ack of it is under way."""
         busy = stream.out or stream.acks_under_way or stream.key_id in stream.feed.unflushed
         return stream.finished and not busy and stream.feed.streams.get(stream.key_id) is stream
 
     def failed(self, batch: AckBatch) -> None:
-        """The batch is not in the tables: its acks are to be taken again."""
+        """Notes that the batch is not in the tables: its acks will be taken again."""
         for stream, pairs in batch.sources:
             stream.feed.unapplied_acks -= 1
             stream.acks_under_way -= 1

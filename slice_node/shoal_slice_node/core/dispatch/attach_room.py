@@ -1,4 +1,4 @@
-"""Whether queues may be attached: looked at before anything changes, so that a refusal leaves all as it was."""
+"""Checks whether queues may be attached, before anything changes, so that a refusal leaves everything as it was."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from shoal_slice_node.core.rows.queue_row import streams_of
 
 
 class AttachRoom:
-    """Of one session, for one or more queues that it attaches one after the other. Counts what those before take, and
-    what the handles that they replace free."""
+    """Checks the room of one session for one or more queues that it attaches one after the other. Counts what earlier
+    queues take, and what the replaced handles free."""
 
     def __init__(self, registry: Registry, session: Session) -> None:
         self._registry = registry
@@ -28,12 +28,12 @@ class AttachRoom:
         self._queues = len(session.by_queue)
         self._used_bytes = registry.shares.attached.used_bytes
         self._left: set[bytes] = set()
-        """Names whose handles were replaced."""
+        """Names of queues with a replaced handle."""
         self._forgotten: set[bytes] = set()
-        """Ids of queues that nothing consumes any more then."""
+        """Ids of queues that nothing consumes any more after that."""
 
     def check(self, name: bytes, handle: int) -> None:
-        """Raises Conflict if the session has the queue under another handle, ResourceExhausted."""
+        """Checks one more queue. Raises Conflict if the session has it under another handle, ResourceExhausted."""
         session = self._session
         other = session.by_queue.get(name)
         if other is not None and other != handle and name not in self._left:
@@ -64,7 +64,7 @@ class AttachRoom:
             self._used_bytes -= FEED_BYTES + STREAM_BYTES * len(feed.streams)
 
     def _goes_with(self, attachment: Attachment) -> bool:
-        """Whether its queue has no presence in memory as soon as it is detached."""
+        """Returns whether the attachment's feed is forgotten as soon as the attachment is detached."""
         feed = attachment.feed
         others = len(feed.attachments) > 1 or feed.pullers or feed.unflushed or feed.unapplied_acks or feed.leaving
         return not (feed.gone or others) and len(feed.streams) <= INLINE_STREAMS_MAX

@@ -1,6 +1,6 @@
-"""Attaching and leaving: what a session consumes, and what comes back when it does no longer.
+"""Attaches queues to sessions and detaches them: what a session consumes, and what comes back when it stops.
 
-Each call does a constant bit at once; what grows with bindings (making streams, taking messages back) is work for
+Each call does a constant part at once. Work that grows with bindings (making streams, taking messages back) is done in
 turns.
 """
 
@@ -20,9 +20,9 @@ from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, INLINE_ST
 
 
 class Attaching:
-    """`loading`: feeds whose streams are being made, in turn. `returning`: attachments that left, with the streams that
-    are still to be looked at. `closing`: sessions that ended. `dissolving`: feeds of dropped queues. `arriving`: names
-    of queues that have come and that sessions wait for."""
+    """Attaches and detaches. `loading`: feeds with streams to be made, in turn. `returning`: attachments that left,
+    with the streams that are still to be looked at. `closing`: sessions that ended. `dissolving`: feeds of dropped
+    queues. `arriving`: names of queues that now have a part here and that sessions wait for."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -33,8 +33,9 @@ class Attaching:
         self.arriving: deque[bytes] = deque()
 
     def attach(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> int:
-        """Begins to consume a queue. Returns which life of it, the number of its part here; 0: it has none here yet and
-        is attached as soon as it has. A handle in use is replaced. A session that has ended attaches nothing.
+        """Begins to consume a queue. Returns the number of the queue's part here, which tells one life of the queue
+        from another; 0: it has no part here yet, and is attached as soon as it has one. A handle in use is replaced. A
+        session that has ended attaches nothing.
 
         Raises Conflict if the session has the queue under another handle, ResourceExhausted; nothing has changed then.
         """
@@ -54,7 +55,7 @@ class Attaching:
         return 0 if queue_id is None else int.from_bytes(queue_id, "big")
 
     def room(self, session: Session) -> AttachRoom:
-        """For a look at several queues before the first is attached."""
+        """Returns a check of the room for several queues, to be made before the first is attached."""
         return AttachRoom(self._registry, session)
 
     def _add(self, session: Session, feed: Feed, handle: int, window_messages: int, window_bytes: int) -> None:
@@ -66,7 +67,7 @@ class Attaching:
         registry.wake(feed)
 
     def feed(self, queue_id: bytes) -> Feed:
-        """The feed of a queue that exists; its streams follow, if it is new."""
+        """Returns the feed of a queue that exists. A new feed gets its streams later, if they are many."""
         registry = self._registry
         feed = registry.feeds.get(queue_id)
         if feed is None:
@@ -84,7 +85,7 @@ class Attaching:
         return feed
 
     def load_turn(self, bindings_max: int) -> None:
-        """Makes streams of about so many bindings, of the feed that waited longest."""
+        """Makes the streams of about `bindings_max` bindings, for the feed that waited longest."""
         feed, steps = self.loading.popleft()
         if feed.gone:
             steps.close()
@@ -98,7 +99,8 @@ class Attaching:
         self._registry.wake(feed)
 
     def detach(self, session: Session, handle: int) -> None:
-        """Ends an attachment. What it had out is given again to others, or later. An unknown handle changes nothing."""
+        """Ends an attachment. What it had out is given to others, or given again later. An unknown handle changes
+        nothing."""
         attachment = session.attachments.pop(handle, None)
         if attachment is not None:
             feed = attachment.feed
@@ -119,7 +121,7 @@ class Attaching:
                 del self._registry.awaited[name]
 
     def take_back(self, attachment: Attachment) -> None:
-        """What it has out is to be given again."""
+        """Takes back what the attachment has out, to be given again."""
         feed = attachment.feed
         feed.leaving += 1
         self.returning.append((attachment, iter(list(feed.streams.values()) if attachment.messages else ())))
@@ -128,7 +130,7 @@ class Attaching:
             self.return_turn(INLINE_STREAMS_MAX)
 
     def return_turn(self, streams_max: int) -> None:
-        """Looks at so many streams of the attachment that left first."""
+        """Looks at up to `streams_max` streams of the attachment that left first."""
         attachment, streams = self.returning[0]
         feed = attachment.feed
         for _ in range(streams_max):
@@ -146,7 +148,8 @@ class Attaching:
         self._registry.forget_if_idle(feed)
 
     def close(self, session: Session) -> None:
-        """The session ended: it is given nothing more. What it asked for and is on its way here comes to nothing."""
+        """Ends a session's consumption: it is given nothing more. Requests of it that are still on their way here have
+        no effect."""
         registry = self._registry
         session.waiting.clear()
         session.stalled.clear()
@@ -161,7 +164,7 @@ class Attaching:
             self.close_turn(INLINE_STREAMS_MAX // 8)
 
     def close_turn(self, handles_max: int) -> None:
-        """Detaches some of what a session that ended had."""
+        """Detaches some of the queues of a session that ended."""
         session = self.closing[0]
         for _ in range(handles_max):
             if session.by_queue:
@@ -175,8 +178,8 @@ class Attaching:
                 return
 
     def dissolve(self, feed: Feed, at_once: bool) -> None:
-        """A queue was dropped: attached sessions wait for one of its name to come back, and are told that it is another
-        one then."""
+        """Ends the consumption of a dropped queue. Attached sessions wait for a new queue of this name, and are told
+        that it is another one."""
         registry = self._registry
         registry.feeds.pop(feed.queue_id, None)
         registry.let_streams_go(feed)
@@ -188,7 +191,7 @@ class Attaching:
             self.dissolve_turn(INLINE_STREAMS_MAX // 8)
 
     def dissolve_turn(self, attachments_max: int) -> None:
-        """Attaches some of a dropped queue's consumers to what comes after it."""
+        """Attaches some of a dropped queue's consumers to the next queue of its name."""
         feed, attachments = self.dissolving[0]
         for _ in range(attachments_max):
             attachment = next(attachments, None)
@@ -197,20 +200,20 @@ class Attaching:
                 return
             session, handle = attachment.session, attachment.handle
             if handle is None or session.attachments.get(handle) is not attachment:
-                continue  # It left meanwhile.
+                continue  # It was detached meanwhile.
             session.resets.append(handle)
             self._registry.dirty[session.number] = session
             self._attach_or_end(session, feed.name, handle, attachment.window_messages, attachment.window_bytes)
 
     def created(self, name: bytes) -> None:
-        """A queue of this name has a part here now: sessions that wait for it are attached."""
+        """Attaches the sessions that wait for a queue of this name: it now has a part here."""
         if name in self._registry.awaited:
             self.arriving.append(name)
             self.arriving.rotate(1)
             self.arrive_turn(INLINE_STREAMS_MAX // 8)
 
     def arrive_turn(self, attachments_max: int) -> None:
-        """Attaches some of those that wait for a queue that has come."""
+        """Attaches some of the sessions that wait for a queue that now has a part here."""
         registry = self._registry
         name = self.arriving[0]
         for _ in range(attachments_max):
@@ -224,14 +227,15 @@ class Attaching:
     def _attach_or_end(
         self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int
     ) -> None:
-        """A session cannot be told by an answer that there is no room any more for what it had: it ends instead."""
+        """Attaches a queue that the session had or waits for; ends the session if there is no room any more, as no
+        answer can tell it so."""
         try:
             self.attach(session, name, handle, window_messages, window_bytes)
         except ShoalError as error:
-            self.detach(session, handle)  # It waits for the queue no longer.
+            self.detach(session, handle)  # The session no longer waits for the queue.
             self.end(session, error)
 
     def end(self, session: Session, error: ShoalError) -> None:
-        """The session has lost what it is not told of in another way."""
+        """Ends a session, because it lost something that it is not told of in another way."""
         session.ended_by = error
         self._registry.dirty[session.number] = session

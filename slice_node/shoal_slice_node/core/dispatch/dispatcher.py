@@ -1,8 +1,9 @@
-"""The switchboard: what the rest of the node asks of dispatch, in one place. The work is done by its parts.
+"""Offers in one place what the rest of the node asks of dispatch. Its parts do the work.
 
-registry        what is under consumption          attaching   what begins and ends that
-growing         chunks to those level with them     acks_in_flight   acks on their way to the journal
-filling         logs read for those behind          served      that none is forgotten
+registry        knows what is consumed                    attaching        begins and ends consumption
+growing         gives new chunks to streams level with    acks_in_flight   brings acks to the journal
+                their key
+filling         reads logs for streams that lag           served           checks that no binding is forgotten
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from shoal_slice_node.core.limits import (
 
 
 class Dispatcher:
-    """Of the leader. `dirty`: sessions with something to send. Each `turn` takes a bounded step of what is left to
-    do."""
+    """Dispatches messages, on the leader. `dirty`: sessions with something to send. Each `turn` takes a bounded step of
+    the work that is left."""
 
     def __init__(self, state: State, shares: DispatchShares | None = None) -> None:
         self.state = state
@@ -78,21 +79,21 @@ class Dispatcher:
         return self.acks.ack(attachment, key_id, first, to)
 
     def take(self, session: Session, bytes_max: int) -> tuple[list[wire.Delivery], int]:
-        """Deliveries for the transport, and the bytes to say to `sent` once it has them."""
+        """Returns deliveries for the transport, and the bytes to pass to `sent` when the transport has them."""
         freed = session.purge()
         if freed:
             self.registry.let_go(session, freed)
         return session.take(bytes_max)
 
     def sent(self, session: Session, cost_bytes: int) -> None:
-        """The transport has what `take` gave it."""
+        """Notes that the transport has what `take` returned."""
         self.state.counters.deliveries += session.taken
         session.taken = 0
         if not session.closed:
             self.registry.let_go(session, cost_bytes)
 
     def divide_owed(self, sessions: Sequence[Session]) -> None:
-        """Divides the share of what is owed anew. To be called now and then."""
+        """Divides the share of what is owed anew. Must be called from time to time."""
         self.shares.divide_owed(sessions)
         for session in sessions:
             self.registry.has_room_again(session)
@@ -100,7 +101,7 @@ class Dispatcher:
     # What records did.
 
     def applied(self, effects: Effects) -> None:
-        """Only chunks may wait for their turn: what ends or begins a binding holds at once."""
+        """Takes in what a record did. Only chunks may wait for their turn: a binding begins or ends at once."""
         self.growing.begin_record()
         for name, _ in effects.created:
             self.attaching.created(name)
@@ -154,7 +155,7 @@ class Dispatcher:
             registry.remove_stream(stream)
 
     def _purged(self, purged: Purged) -> None:
-        """What is on its way to a session still goes; its ack will find nothing."""
+        """Drops a stream's backlog. Messages on their way to a session still go; their acks will find nothing."""
         feed = self.registry.feeds[purged.queue_id]
         stream = feed.streams.get(purged.key_id)
         if stream is None:
@@ -165,7 +166,7 @@ class Dispatcher:
         feed.unflushed.pop(stream.key_id, None)
 
     def _after_purge(self, queue_id: bytes) -> None:
-        """Windows have opened, and no ack will say so; pullers may have nothing left."""
+        """Wakes a purged queue's feed: windows have opened, and no ack will say so. Pullers may have nothing left."""
         feed = self.registry.feeds.get(queue_id)
         if feed is None:
             return
@@ -181,7 +182,7 @@ class Dispatcher:
         return any(waiting for waiting, _ in self._jobs())
 
     def _jobs(self) -> tuple[tuple[object, str], ...]:
-        """What may wait, and the method that takes a step of it."""
+        """Returns each kind of work that may wait, and the method that takes a step of it."""
         attaching, registry = self.attaching, self.registry
         return (
             (registry.ready, "_fill_turn"),
@@ -196,7 +197,7 @@ class Dispatcher:
         )
 
     def turn(self) -> bool:
-        """One bounded step of the next kind of work in turn. False: there is none."""
+        """Takes one bounded step of the next kind of work in turn. Returns False if there is none."""
         jobs = self._jobs()
         for step in range(len(jobs)):
             index = (self._next_job + step) % len(jobs)

@@ -1,4 +1,4 @@
-"""A queue under consumption: its streams, and the sessions that compete for it."""
+"""Keeps a queue under consumption: its streams, and the sessions that compete for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 class Attachment:
-    """One session's part in one queue. `handle` None: it pulls, in so many calls now as `pulling` says. Counts what it
-    has out and unacked. `lined`: it stands in its feed's line. `left`: it was detached, and gets nothing more."""
+    """Keeps one session's part in one queue, and counts what it has out and unacked. `handle` None: it pulls.
+    `pulling`: the number of its pulls under way. `lined`: it stands in its feed's line. `left`: it was detached, and
+    gets nothing more."""
 
     __slots__ = (
         "body_bytes",
@@ -44,7 +45,7 @@ class Attachment:
 
     @property
     def window_open(self) -> bool:
-        """A chunk may pass the window by its own size: it is never taken apart."""
+        """Returns whether the window has room. A chunk may exceed the window by its own size: it is never split."""
         return self.messages < self.window_messages and self.body_bytes < self.window_bytes
 
     def hold(self, messages: int, body_bytes: int) -> None:
@@ -60,15 +61,18 @@ class Attachment:
 
 
 class Feed:
-    """`attachments`, by session number, get pushes, in turns; `pullers` took messages. `sole`: the attachment, if there
-    is exactly one. `lagging`: streams with something to read or give again. `unflushed`: streams with acks that are not
-    in the journal. `loading`: some bindings may have no stream yet; the loader makes them. `leaving`: attachments that
-    left and whose messages are still being taken back. `passed_over`: so many streams, the last in `lagging`,
-    were looked at and got nothing, as they wait for acks; where all do, the feed waits too. 0 again with whatever may
-    change that. `gone`: it is not registered any more.
+    """Keeps what dispatch knows of one queue.
 
-    `line` holds the attachments that may have room, the next to be served first. One that has none leaves the line; it
-    is lined up again when its window opens or its session has room, so a look never costs more than those that left.
+    `attachments`, by session number, get pushes, in turns; `pullers` took messages. `sole`: the attachment, if there is
+    exactly one. `lagging`: streams with something to read or give again. `unflushed`: streams with acks that are not in
+    the journal. `loading`: some bindings may have no stream yet; the loader makes them. `leaving`: the number of
+    attachments that left, while their messages are still being taken back. `gone`: the feed is not registered any more.
+    `passed_over`: the number of streams, at the end of `lagging`, that were looked at and got nothing, as they wait for
+    acks. If all wait, the feed waits too. Every event that may change this sets it to 0.
+
+    `line` holds the attachments that may have room, the next to be served first. An attachment without room leaves the
+    line. It is lined up again when its window opens or its session has room. So a look for room never costs more than
+    the attachments that leave the line.
     """
 
     __slots__ = (
@@ -106,7 +110,7 @@ class Feed:
 
     @property
     def idle(self) -> bool:
-        """Nothing consumes it, and the tables know all that was acked: it may be forgotten."""
+        """Returns whether the feed may be forgotten: nothing consumes the queue, and the tables have all its acks."""
         return not (self.attachments or self.pullers or self.unflushed or self.unapplied_acks or self.leaving)
 
     def add(self, attachment: Attachment) -> None:
@@ -132,13 +136,14 @@ class Feed:
         self.lagging.pop(stream.key_id, None)
 
     def line_up(self, attachment: Attachment) -> None:
-        """It may have room again."""
+        """Puts an attachment in line, if it is not there: it may have room again."""
         if not (attachment.lined or attachment.left) and attachment.handle is not None:
             attachment.lined = True
             self.line.append(attachment)
 
     def pick(self) -> Attachment | None:
-        """Returns the next in line that has room. A session without room will ask for this feed when it has."""
+        """Returns the next attachment in line that has room. A session without room notes this feed, and asks for it
+        when it has room."""
         attachment = self._first_with_room()
         if attachment is not None and len(self.line) > 1:
             self.line.rotate(-1)
@@ -146,7 +151,7 @@ class Feed:
 
     @property
     def has_room(self) -> bool:
-        """Whether `pick` would find one; asks for room as `pick` does."""
+        """Returns whether `pick` would find an attachment. Sessions without room note this feed, as with `pick`."""
         return self._first_with_room() is not None
 
     def _first_with_room(self) -> Attachment | None:

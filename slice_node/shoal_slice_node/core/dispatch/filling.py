@@ -1,4 +1,4 @@
-"""Reading a key's log for a stream that lags: what is to be given again first, then on from `next`."""
+"""Reads a key's log for a stream that lags: first what must be given again, then on from `next`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal_slice_node.core.rows.key_row import KeyRow
 
 
 class Piece(NamedTuple):
-    """Offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to them."""
+    """The offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to them."""
 
     key: bytes
     first: int
@@ -29,14 +29,15 @@ class Piece(NamedTuple):
 
 
 Pick = Callable[[], Attachment | None]
-"""Returns what gets the next piece; None: nothing has room."""
+"""Returns the attachment that gets the next piece; None: none has room."""
 
 Give = Callable[[Stream, Attachment, Piece], None]
 
 
 class Budget:
-    """What one turn may still read. `chunk_bytes`: of what travels. `rows`: pieces, and what else reading logs costs
-    (LogRows.cost). `looks`: streams that may still be looked at. `given`: pieces so far."""
+    """Keeps what one turn may still read. `chunk_bytes`: bytes of the chunks that are sent. `rows`: pieces, and what
+    else reading logs costs (LogRows.cost). `looks`: streams that may still be looked at. `given`: pieces given so far.
+    """
 
     __slots__ = ("chunk_bytes", "given", "looks", "messages", "rows")
 
@@ -59,8 +60,9 @@ class Budget:
 
 
 def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget, lease: Lease | None = None) -> bool:
-    """Gives what the stream lacks. True: it has caught up. False: nothing has room, the budget is spent, or the stream
-    has as many done ranges as may be and waits for acks. `lease`: under which it is out."""
+    """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
+    the budget is spent, or the stream has as many done ranges as are allowed and waits for acks. `lease`: the lease
+    under which the messages are out."""
     found = state.key_by_id(stream.key_id)
     if found is None:
         stream.returned = None
@@ -78,7 +80,7 @@ def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget, l
 
 
 class _Filling:
-    """One stream's turn."""
+    """Fills one stream, in one turn."""
 
     def __init__(
         self,
@@ -126,14 +128,14 @@ class _Filling:
         return True
 
     def give_lowest(self) -> None:
-        """There are as many done ranges as may be: only the lowest message is given, alone. Acking it moves the cursor
-        and makes no range more; and what is above stays behind it."""
+        """Gives only the lowest message, as the stream has as many done ranges as are allowed. Its ack moves the cursor
+        and makes no new range; messages above it wait."""
         stream = self._stream
         again = stream.returned[0] if stream.returned else None
         first, to = again[:2] if again is not None else (stream.next, stream.end or self._key.head)
         if stream.out and stream.out[0].first < first:
             return
-        given = to  # Where nothing of it is kept any more.
+        given = to  # This holds if none of it is kept any more.
         for found in self._undone(first, to):
             given = self._give_part(found, self._times(found) if again is None else again.times, 1)
             break
@@ -147,13 +149,13 @@ class _Filling:
             del stream.returned[0]  # type: ignore[union-attr]
 
     def count_reading(self) -> None:
-        """What was read of the log is spent."""
+        """Takes what was read of the log from the budget."""
         self._budget.rows -= self._rows.cost
         self._rows.cost = 0
 
     def _give_part(self, found: Undone, times: int, allowed: int) -> int:
-        """Gives up to `allowed` messages. Returns where they end; 0: nothing was given. What was spent on the way here
-        counts only then, so that every turn leads on."""
+        """Gives up to `allowed` messages. Returns where they end; 0: nothing was given. The cost of reading up to here
+        counts only after a piece is given, so that every turn makes progress."""
         budget = self._budget
         if budget.spent or allowed <= 0:
             return 0
@@ -168,7 +170,7 @@ class _Filling:
         return piece.to
 
     def _piece(self, found: Undone, messages_max: int, times: int) -> Piece:
-        """A pull for n messages takes n, whatever the chunk holds."""
+        """Returns a piece of up to `messages_max` messages: a pull for n messages takes n, whatever the chunk holds."""
         low, to, stored = found
         to = min(to, low + messages_max)
         header = stored.header
@@ -180,10 +182,10 @@ class _Filling:
         return 1 if found.low < self._stream.marked else 0
 
     def _undone(self, low: int, end: int) -> Iterator[Undone]:
-        """What is not done in low <= o < end, chunk by chunk."""
+        """Yields what is not done in low <= o < end, chunk by chunk."""
         return undone(self._rows, max(low, self._key.low), end, self._stream.done)
 
 
 def _share(body_bytes: int, messages: int, of_messages: int) -> int:
-    """Bytes of a part, by its share of messages: windows need no more exactness."""
+    """Returns the bytes of a part, by its share of the messages: windows need no exact figure."""
     return body_bytes if messages == of_messages else body_bytes * messages // of_messages

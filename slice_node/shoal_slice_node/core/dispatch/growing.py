@@ -1,8 +1,8 @@
-"""A key grew: its chunk goes to every stream that is level with it, at once where they are few, else in turns.
+"""Gives a key's new chunk to every stream that is level with the key: at once if they are few, else in turns.
 
-A stream that was not reached yet is behind its key. That is safe at every moment: it is level with the chunk when its
-turn comes, or it was made to lag meanwhile and reads the log. Where too much waits for turns, chunks are let go and the
-key is swept: streams that are behind are made to lag.
+A stream that was not reached yet is behind its key. That is safe at every moment: when its turn comes, it is level with
+the chunk, or it was made to lag meanwhile and reads the log. If too much waits for turns, chunks are let go and the key
+is swept: streams that are behind are made to lag.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from shoal_slice_node.core.limits import (
 
 
 class _Spread:
-    """What one key's streams still have to get. `sweep`: chunks were let go; after those that are left, streams behind
-    are made to lag. `streams`: of the chunk, or the sweep, under way."""
+    """Keeps what one key's streams still have to get. `sweep`: chunks were let go; after the chunks that are left,
+    streams that are behind are made to lag. `streams`: those left for the chunk, or for the sweep, under way."""
 
     __slots__ = ("grown", "streams", "sweep", "waiting")
 
@@ -38,7 +38,7 @@ class _Spread:
 
 
 class Growing:
-    """`spreads`: keys in turn."""
+    """Gives new chunks to streams. `spreads`: keys with chunks that wait, in turn."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -47,7 +47,7 @@ class Growing:
         self._left = 0
 
     def begin_record(self) -> None:
-        """The next record may give GIVEN_AT_ONCE_MAX at once."""
+        """Begins a record: its chunks may be given to GIVEN_AT_ONCE_MAX streams at once."""
         self._left = GIVEN_AT_ONCE_MAX
 
     def grown(self, grown: Grown) -> None:
@@ -72,7 +72,7 @@ class Growing:
         spread.sweep = True
 
     def turn(self, streams_max: int) -> None:
-        """Goes on with so many streams of the key that waited longest."""
+        """Goes on with up to `streams_max` streams of the key that waited longest."""
         key_id, spread = self.spreads.popitem(last=False)
         if spread.streams is None and not self._begin(key_id, spread):
             return
@@ -89,7 +89,7 @@ class Growing:
         self.spreads[key_id] = spread
 
     def _begin(self, key_id: bytes, spread: _Spread) -> bool:
-        """The next chunk of the key, or its sweep. False: nothing is left."""
+        """Begins the next chunk of the key, or its sweep. Returns False if nothing is left."""
         if spread.waiting:
             spread.grown = spread.waiting.popleft()
             self._waiting_bytes -= len(spread.grown.chunk)
@@ -111,7 +111,7 @@ class Growing:
                 self._registry.wake(stream.feed)
 
     def _give(self, grown: Grown, streams: Iterable[Stream]) -> None:
-        """The hot path: Stream.give and Registry.give are written out here."""
+        """Gives a chunk to streams. This is the hot path: Stream.give and Registry.give are written out here."""
         key_id, key, first, messages, body_bytes, time_ms, chunk = grown
         registry = self._registry
         shares = registry.shares

@@ -1,4 +1,4 @@
-"""Leases of what was pulled: until when it is out, and finding those that are over. In memory, of the leader only."""
+"""Keeps the leases of pulled messages, and finds those that are over. In memory, on the leader only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
 
 
 class Lease:
-    """What one pull took. `messages`: how many of them are still out. `streams`: where they are."""
+    """Holds what one pull took. `messages`: how many of them are still out. `streams`: where they came from."""
 
     __slots__ = ("attachment", "messages", "streams", "until_ms")
 
@@ -24,8 +24,8 @@ class Lease:
 
 
 class LeaseClock:
-    """Leases by their end. One whose messages are all acked is left out when the next rebuild comes: memory is that of
-    leases with something out, twice at most, and LEASES_ENDED_KEPT."""
+    """Orders leases by their end. The next rebuild leaves out leases with all their messages acked. So memory holds at
+    most twice the leases with something out, plus LEASES_ENDED_KEPT."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Lease]] = []
@@ -43,11 +43,11 @@ class LeaseClock:
             self._rebuild_at = 2 * len(self._heap) + LEASES_ENDED_KEPT
 
     def next_due_ms(self) -> int | None:
-        """When the first of them ends; None: there is none."""
+        """Returns when the first lease ends; None: there is none."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Iterator[Lease]:
-        """Takes out those that are over and have messages out, one by one."""
+        """Takes out the leases that are over; yields those that have messages out, one by one."""
         while self._heap and self._heap[0][0] <= now_ms:
             lease = heappop(self._heap)[2]
             if lease.messages:

@@ -1,9 +1,9 @@
-"""A queue's feed from the tables, in bounded steps: every binding with its cursor and done ranges.
+"""Loads a queue's feed from the tables, in bounded steps: every binding with its cursor and done ranges.
 
-A feed takes part as soon as it is made. What changes between two steps reaches the streams that are there, as events; a
-binding without a stream is met by the loader later, or by `add_stream` when an event names it, and both read the
-tables, which have the change. Buckets that split move entries up, to be met again; where buckets were joined it begins
-anew.
+A feed takes part as soon as it is made. Changes between two steps reach existing streams as events. The loader makes
+the stream of a binding without one later, or `add_stream` does when an event names the binding; both read the tables,
+which have the change. A split moves entries to a higher bucket, where the loader meets them again; after a join of
+buckets the loader begins anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal_slice_node.core.rows.ids import next_id
 from shoal_slice_node.core.rows.key_row import NAME
 
 _RANGES_COST_PER_STEP = 2 * BUCKET_ENTRIES_MEAN
-"""Where there are many done ranges, a bucket takes several steps: these count as much as two buckets."""
+"""The most that done ranges may cost in one step: as much as two buckets. A bucket with more takes several steps."""
 
 OnStream = Callable[[Stream], None]
 
@@ -31,7 +31,7 @@ def load_streams(
 ) -> Generator[int, None, None]:
     """Makes the streams that the feed lacks, and then ends `loading`. Yields the cost of each step, in bindings.
 
-    `queue`: as the tables have it, if the first step is done at once; else it is loaded when that comes.
+    `queue`: the queue as the tables have it, if the first step is done at once; else the first step loads it.
     """
     number = seen = 0
     queue = queue or state.load_queue_by_id(feed.queue_id)
@@ -71,7 +71,7 @@ def _load_ended(state: State, feed: Feed, on_stream: OnStream) -> Generator[int,
             if row_key[KEY_ID] not in feed.streams:
                 cost += _add(state, feed, queue, row_key[KEY_ID], on_stream)
             if cost > _RANGES_COST_PER_STEP:
-                break  # What is left is looked for anew.
+                break  # The next step looks for the rest.
         else:
             if count < LOAD_DETAILS_PER_STEP:
                 return
@@ -79,14 +79,14 @@ def _load_ended(state: State, feed: Feed, on_stream: OnStream) -> Generator[int,
 
 
 def add_stream(state: State, feed: Feed, key_id: bytes, on_stream: OnStream) -> None:
-    """Makes the stream of one binding as the tables have it, if they have it."""
+    """Makes the stream of one binding as the tables have it, if the binding exists."""
     queue = state.load_queue_by_id(feed.queue_id)
     if queue is not None:
         _add(state, feed, queue, key_id, on_stream)
 
 
 def _add(state: State, feed: Feed, queue: Queue, key_id: bytes, on_stream: OnStream) -> int:
-    """Returns what its done ranges cost, in bindings."""
+    """Makes one stream, if the binding exists. Returns what its done ranges cost, in bindings."""
     row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
     detail = None if row is None else decode_detail(row)
     bucket = queue.bucket(key_id)

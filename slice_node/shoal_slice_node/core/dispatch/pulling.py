@@ -1,4 +1,4 @@
-"""Pull: a batch taken at once, without attaching. What it took is out until acked, its lease's or its session's end."""
+"""Pulls: takes a batch at once, without attaching. It is out until acked, or until its lease or its session ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_WINDOW = 1 << 62
 
 
 class PullTerms(NamedTuple):
-    """`lease_ms` 0: no lease, the session's end returns what was taken. 0 elsewhere: the limit."""
+    """The terms of a pull. `lease_ms` 0: no lease, the session's end returns what was taken. 0 elsewhere: the limit."""
 
     messages_max: int
     bytes_max: int
@@ -27,7 +27,8 @@ class PullTerms(NamedTuple):
 
 
 class Puller:
-    """Takes for sessions, and gives back when leases end. Of the leader only. Time is of a clock that only grows."""
+    """Takes messages for sessions, and gives them back when leases end. On the leader only. Times are of a clock that
+    only grows."""
 
     def __init__(self, state: State, dispatcher: Dispatcher) -> None:
         self._state = state
@@ -101,7 +102,7 @@ class Puller:
         return parcels
 
     def expire(self, now_ms: int) -> bool:
-        """What was taken under the lease that ended first is given again. False: none has ended."""
+        """Gives again what was taken under the lease that ended first. Returns False if no lease has ended."""
         lease = next(self.leases.due(now_ms), None)
         if lease is None:
             return False

@@ -1,6 +1,6 @@
-"""What is under consumption: feeds, which streams each key wakes, which sessions have something to send.
+"""Registers what is consumed: feeds, which streams each key wakes, which sessions have something to send.
 
-Belongs here: the registers, and the small steps that keep them together. Not here: what leads to such a step
+Belongs here: the registers, and the small steps that keep them consistent. Not here: what leads to such a step
 (attaching, applied, growing, acks_in_flight, pump).
 """
 
@@ -24,20 +24,21 @@ from shoal_slice_node.core.limits import (
 )
 
 _LOOKS_FOR_A_PARCEL = 8
-"""A stream that fits none of so many waiting parcels of its piece gets one of its own."""
+"""A stream that fits none of so many waiting parcels of its piece gets a new parcel."""
 
 
 class _Mark(NamedTuple):
-    """Below `to` a binding was given what it had not done. Its cursor stood at `cursor`: one that stands lower began
-    anew."""
+    """Notes that a binding was given what it had not done below `to`. Its cursor was `cursor`; if the cursor is lower
+    now, the binding began anew."""
 
     cursor: int
     to: int
 
 
 class Registry:
-    """`dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn. `roomy`: sessions with
-    room that feeds found full. `forgetting`: streams of feeds that are forgotten and whose keys still know of them."""
+    """Keeps the registers. `dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn.
+    `roomy`: sessions that feeds found full and that now have room. `forgetting`: streams of forgotten feeds that are
+    still registered with their keys."""
 
     def __init__(self, state: State, shares: DispatchShares) -> None:
         self.state = state
@@ -53,19 +54,20 @@ class Registry:
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
-        """By queue id and key id, joined: half of what a pair would take."""
+        """Marks by queue id + key id, joined: a pair would take twice the memory."""
         state.watch.keys = self.by_key
         state.watch.queues = self.feeds
         state.watch.awaited = self.awaited
 
     def wake(self, feed: Feed) -> None:
-        """There may be something to give, and room: also for those of its streams that were passed over."""
+        """Puts a feed in line to be served: there may be something to give, and room, also for streams that were
+        passed over."""
         feed.passed_over = 0
         if feed.lagging and feed.attachments:
             self.ready[feed] = None
 
     def watch(self, stream: Stream) -> None:
-        """A stream was made."""
+        """Registers a new stream."""
         queue_id = stream.feed.queue_id
         stream.marked = self._marked(stream)
         self.shares.attached.used_bytes += STREAM_BYTES
@@ -73,7 +75,7 @@ class Registry:
             self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
 
     def unwatch(self, stream: Stream) -> None:
-        """Its key does not wake it any more."""
+        """Removes a stream from its key, which does not wake it any more."""
         watchers = self.by_key.get(stream.key_id)
         if watchers is not None and watchers.get(stream.feed.queue_id) is stream:
             del watchers[stream.feed.queue_id]
@@ -92,7 +94,7 @@ class Registry:
             self.wake(feed)
 
     def mark(self, stream: Stream) -> None:
-        """Remembers what was given out, for when the queue is consumed again: it is a redelivery then."""
+        """Remembers what was given: when the queue is consumed again, giving it again is a redelivery."""
         slot = stream.feed.queue_id + stream.key_id
         self._marks[slot] = _Mark(stream.cursor, max(stream.next, self._marked(stream)))
         self._marks.move_to_end(slot)
@@ -106,13 +108,13 @@ class Registry:
         return 0 if mark is None or stream.cursor < mark.cursor else mark.to
 
     def forget_if_idle(self, feed: Feed) -> None:
-        """Idle queues have no presence in memory."""
+        """Forgets a feed that is idle: idle queues have no presence in memory."""
         if feed.idle and self.feeds.get(feed.queue_id) is feed:
             del self.feeds[feed.queue_id]
             self.let_streams_go(feed)
 
     def let_streams_go(self, feed: Feed) -> None:
-        """A feed that is no more: its streams leave their keys, in turns where they are many."""
+        """Ends a feed: its streams leave their keys, in turns if they are many."""
         feed.gone = True
         feed.lagging = {}
         feed.sole = None
@@ -130,14 +132,15 @@ class Registry:
         self.unwatch(stream)
 
     def forget_out(self, stream: Stream) -> bool:
-        """No ack of it is awaited any more: sessions that owe less may have room for other feeds. False: none was."""
+        """Stops waiting for acks of a stream: sessions that owe less may have room for other feeds. Returns False if
+        nothing was out."""
         forgotten = stream.forget_out()
         for entry in forgotten:
             self.has_room_again(entry.attachment.session)
         return bool(forgotten)
 
     def end_pull(self, attachment: Attachment) -> None:
-        """A puller that has nothing out leaves no trace, once it takes nothing any more."""
+        """Forgets a puller that has nothing out, unless it has a pull under way."""
         if not attachment.pulling:
             self.forget_puller(attachment)
 
@@ -146,7 +149,8 @@ class Registry:
         attachment.session.pullers.pop(attachment.feed.queue_id, None)
 
     def parcel(self, session: Session, stream: Stream, piece: Piece) -> Parcel:
-        """The parcel that takes this piece to the session: one that waits, if it leaves late enough for the stream."""
+        """Returns the parcel that takes this piece to the session: a waiting one, if it does not leave before the
+        stream's last parcel; else a new one."""
         for count in range(_LOOKS_FOR_A_PARCEL):
             slot = (stream.key_id, piece.low, piece.to, piece.times, count)
             parcel = session.waiting.get(slot)
@@ -175,17 +179,18 @@ class Registry:
         self.shares.hold(session, HANDLE_BYTES)
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
-        """The session holds less: there is room again for the feeds that wanted it."""
+        """Notes that the session holds less: feeds that found it full may have room again."""
         self.shares.let_go(session, cost_bytes)
         self.has_room_again(session)
 
     def has_room_again(self, session: Session) -> None:
-        """To be called whenever a session holds or owes less, or may hold or owe more."""
+        """Notes a session that has room again. Must be called whenever a session holds or owes less, or may hold or owe
+        more."""
         if session.stalled and session.has_room:
             self.roomy[session] = None
 
     def serve_stalled(self, session: Session, feeds_max: int) -> None:
-        """Lines up, in some of the feeds that found this session full, its attachment again."""
+        """Lines up the session's attachment again in some of the feeds that found the session full."""
         stalled = session.stalled
         for _ in range(min(feeds_max, len(stalled))):
             queue_id = next(iter(stalled))

@@ -1,7 +1,8 @@
-"""The promise that no binding falls silent, as a check: a binding with backlog, whose queue is attached by a session
-with room, is being served or is in line for it.
+"""Checks the promise that no binding falls silent: if a binding has a backlog, and a session with room has attached its
+queue, then the binding is being served or is in line for it.
 
-A test asks after every step; a running node asks a few feeds now and then, counts what it finds, and puts it in line.
+A test checks after every step. A running node checks a few feeds from time to time, counts what it finds, and puts it
+in line.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Silent(NamedTuple):
 
 
 def silent_streams(dispatcher: Dispatcher, feeds: Iterable[Feed]) -> Iterator[Silent]:
-    """All that is wrong with these feeds. O(their streams and attachments)."""
+    """Yields all that is wrong with these feeds. O(their streams and attachments)."""
     for feed in feeds:
         if feed.gone:
             continue
@@ -37,7 +38,7 @@ def silent_streams(dispatcher: Dispatcher, feeds: Iterable[Feed]) -> Iterator[Si
 
 
 def serve(dispatcher: Dispatcher, silent: Silent) -> None:
-    """Puts it in line after all."""
+    """Puts in line what the check found."""
     for attachment in silent.feed.attachments.values():
         silent.feed.line_up(attachment)
     if silent.stream is not None:
@@ -46,7 +47,8 @@ def serve(dispatcher: Dispatcher, silent: Silent) -> None:
 
 
 def _out_of_line(dispatcher: Dispatcher, feed: Feed) -> Iterator[Silent]:
-    """An attachment outside of the line is asked again: by an ack, or when its session has room."""
+    """Yields attachments that are outside of the line and will not be lined up again, by an ack or by their session's
+    room."""
     roomy = dispatcher.registry.roomy
     for attachment in feed.attachments.values():
         session = attachment.session
@@ -61,8 +63,8 @@ def _out_of_line(dispatcher: Dispatcher, feed: Feed) -> Iterator[Silent]:
 
 
 def _has_room_in_line(feed: Feed) -> bool:
-    """Whether a look at the feed would find room. An attachment outside of the line has the feed looked at when its
-    turn to be lined up comes."""
+    """Returns whether a look at the feed would find room. Attachments outside of the line do not count: when they are
+    lined up, the feed is looked at then."""
     return any(
         attachment.lined and attachment.window_open and attachment.session.has_room and not attachment.session.closed
         for attachment in feed.attachments.values()
@@ -70,7 +72,7 @@ def _has_room_in_line(feed: Feed) -> bool:
 
 
 def _silence(dispatcher: Dispatcher, feed: Feed, stream: Stream) -> str:
-    """Why nothing will serve this stream; "" if something will, or it lacks nothing."""
+    """Returns why nothing will serve this stream; "" if something will, or if it lacks nothing."""
     found = dispatcher.state.key_by_id(stream.key_id)
     if found is None or not (stream.returned or stream.next < (stream.end or found[1].head)):
         return ""
@@ -84,6 +86,7 @@ def _silence(dispatcher: Dispatcher, feed: Feed, stream: Stream) -> str:
 
 
 def _waits_for_acks(stream: Stream) -> bool:
-    """As many done ranges as may be, and the lowest message is out: only its ack can lead on."""
+    """Returns whether the stream has as many done ranges as are allowed, and its lowest message is out: then only the
+    ack of this message helps."""
     lowest = stream.returned[0].first if stream.returned else stream.next
     return stream.messages_allowed <= 0 and bool(stream.out) and stream.out[0].first < lowest

@@ -1,4 +1,4 @@
-"""One client connection as dispatch sees it: its handles, what waits to be sent, how much may."""
+"""Keeps one client connection as dispatch sees it: its handles, what waits to be sent, how much may wait."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 Slot = tuple[bytes, int, int, int, int]
-"""Key id, first offset, end offset, times delivered before; and a count: one more where a stream may not join the last,
-because that leaves before what the stream was given already."""
+"""Key id, first offset, end offset, times delivered before, and a count. The count is one more if a stream may not join
+the last parcel, because that parcel leaves before one that the stream is in already."""
 
 
 class Parcel:
-    """One chunk, or a part of one, on its way to a session: once, for all of its queues.
+    """Carries one chunk, or a part of one, to a session: once, for all of the session's queues.
 
     `number` grows in the order in which parcels leave; 0: it does not wait for a session.
     """
@@ -44,12 +44,12 @@ class Parcel:
 
     @property
     def cost_bytes(self) -> int:
-        """What it takes of memory, about."""
+        """The memory that the parcel takes, about."""
         return len(self.chunk) + len(self.key) + PARCEL_OVERHEAD_BYTES + HANDLE_BYTES * len(self.handles)
 
     @property
     def wire_bytes(self) -> int:
-        """What it takes of a response, at most."""
+        """The bytes that the parcel takes in a response, at most."""
         handles = HANDLE_WIRE_BYTES_MAX * len(self.handles)
         return len(self.chunk) + len(self.key) + handles + PARCEL_NUMBERS_BYTES_MAX
 
@@ -67,10 +67,13 @@ class Parcel:
 
 
 class Session:
-    """`under_way_bytes`: memory of what waits here or at the transport. From `room_bytes` on nothing more is added: the
-    session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py).
-    `owed`: stretches of offsets that it has and has not acked (streams.Out), over all queues; from `owed_max` on it
-    lags. `taken`: messages taken by the transport, once for each queue, not yet counted.
+    """Keeps what one session consumes, and what waits for it.
+
+    `under_way_bytes`: memory of what waits here or at the transport. When it reaches `room_bytes`, nothing more is
+    added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py).
+    `owed`: the number of stretches of offsets that the session has and has not acked (streams.Out), over all queues.
+    When it reaches `owed_max`, the session lags. `taken`: messages that the transport took and that are not counted
+    yet, once for each queue.
     """
 
     __slots__ = (
@@ -102,20 +105,20 @@ class Session:
         self.taken = 0
         self.closed = False
         self.ended_by: ShoalError | None = None
-        """Why the slice ends it; its stream is to be told."""
+        """Why the slice ends the session; its stream must be told."""
         self.attachments: dict[int, Attachment] = {}
         self.by_queue: dict[bytes, int] = {}
-        """Handle by queue name, attached or awaited: a session has each queue once."""
+        """The handle of each queue name, attached or awaited: a session has each queue once."""
         self._detached: set[int] = set()
-        """Handles that are detached, and perhaps still named by what waits."""
+        """Detached handles that waiting parcels may still name."""
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
         self.pullers: dict[bytes, Attachment] = {}
         self.stalled: dict[bytes, Feed] = {}
-        """Feeds that found no room here: they are served when there is some."""
+        """Feeds that found no room here: they are served when there is room again."""
         self.waiting: dict[Slot, Parcel] = {}
         self.resets: list[int] = []
-        """Handles whose queue's life ended here: to be told before anything of another life."""
+        """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
 
     @property
     def has_room(self) -> bool:
@@ -126,21 +129,22 @@ class Session:
         return bool(self.waiting or self.resets)
 
     def queue_of(self, handle: int) -> bytes | None:
-        """The name that the handle stands for, attached or awaited; None: it is not in use."""
+        """Returns the name that the handle stands for, attached or awaited; None: the handle is not in use."""
         attachment = self.attachments.get(handle)
         return self.awaited.get(handle) if attachment is None else attachment.feed.name
 
     def forget_handle(self, handle: int) -> None:
-        """It was detached: nothing that waits here may name it when it is sent."""
+        """Notes that the handle was detached: nothing that waits here may name it when it is sent."""
         if self.waiting:
             self._detached.add(handle)
 
     def reuse_handle(self, handle: int) -> int:
-        """It means another queue from now on. Returns bytes freed by what it takes out."""
+        """Prepares the handle to mean another queue from now on: purges what waits, if it may still name the handle.
+        Returns the bytes freed."""
         return self.purge() if handle in self._detached else 0
 
     def purge(self) -> int:
-        """Takes detached handles out of what waits. Returns the bytes that frees."""
+        """Takes detached handles out of what waits. Returns the bytes freed."""
         detached, self._detached = self._detached, set()
         if not detached:
             return 0
@@ -158,8 +162,8 @@ class Session:
         return freed
 
     def take(self, bytes_max: int) -> tuple[list[wire.Delivery], int]:
-        """Deliveries to send now, oldest first, at least one and at most about `bytes_max` on the wire; and the memory
-        that they held, which is under way until they are sent."""
+        """Returns deliveries to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on
+        the wire. Also returns the memory that they held; it counts as under way until they are sent."""
         deliveries: list[wire.Delivery] = []
         total = cost_bytes = 0
         waiting = self.waiting

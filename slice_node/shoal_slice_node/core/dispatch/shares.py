@@ -1,8 +1,8 @@
-"""The shares of a process's memory that dispatch fills, and how much of them a session may still take.
+"""Counts the shares of a process's memory that dispatch fills, and says how much of them a session may still take.
 
-What is counted is about what CPython keeps, measured; the figures stand in limits.py. A share that is full makes who
-holds most of it lag, before others notice: below half of it every session has its own window, above it the rest is
-divided among those that hold something.
+The counts are about what CPython keeps, as measured; the figures are in limits.py. A share that fills up makes the
+sessions that hold most of it lag, before others notice: below half of the share every session has its own window; above
+that, the rest is divided among the sessions that hold something.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal_slice_node.core.limits import DELIVERIES_FLOOR_BYTES, OWED_BYTES, OWE
 
 
 class Share:
-    """A part of the budget. `used_bytes` may pass `limit_bytes` by one piece."""
+    """Keeps one part of the budget. `used_bytes` may exceed `limit_bytes` by one piece."""
 
     __slots__ = ("limit_bytes", "name", "used_bytes")
 
@@ -29,8 +29,9 @@ class Share:
 
 
 class DispatchShares:
-    """`deliveries`: what waits for sessions or is at their transports. `attached`: feeds, streams and attachments.
-    `owed`: what sessions have and have not acked. `holding`: sessions that hold deliveries."""
+    """Keeps the shares. `deliveries`: what waits for sessions or is at their transports. `attached`: feeds, streams and
+    attachments. `owed`: what sessions have and have not acked. `holding`: the number of sessions that hold deliveries.
+    """
 
     __slots__ = ("attached", "deliveries", "holding", "owed")
 
@@ -43,8 +44,9 @@ class DispatchShares:
         self.holding = 0
 
     def divide_owed(self, sessions: Sequence[Session]) -> None:
-        """Counts what sessions owe, and lowers what each may while that is more than half of the share. Now and then:
-        between two looks a session cannot owe much more. One that finds no room owes something: its acks make some."""
+        """Counts what sessions owe, and lowers what each may owe while the sum is more than half of the share. It is
+        enough to call this from time to time: between two calls a session cannot owe much more. A session that has no
+        room owes something: its acks make room."""
         share = self.owed
         share.used_bytes = OWED_BYTES * sum(session.owed for session in sessions)
         owed_max = OWED_PER_SESSION_MAX
@@ -55,7 +57,7 @@ class DispatchShares:
             session.owed_max = owed_max
 
     def hold(self, session: Session, cost_bytes: int) -> None:
-        """The session holds so much more."""
+        """Notes that the session holds `cost_bytes` more."""
         if not session.under_way_bytes:
             self.holding += 1
         session.under_way_bytes += cost_bytes
@@ -65,7 +67,7 @@ class DispatchShares:
             self._narrow(session)
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
-        """The session holds so much less."""
+        """Notes that the session holds `cost_bytes` less."""
         session.under_way_bytes -= cost_bytes
         self.deliveries.used_bytes -= cost_bytes
         assert session.under_way_bytes >= 0 and self.deliveries.used_bytes >= 0
@@ -75,8 +77,8 @@ class DispatchShares:
             self._narrow(session)
 
     def _narrow(self, session: Session) -> None:
-        """A session that finds no room holds something, so that letting go of it looks here again: none is
-        forgotten."""
+        """Sets how much the session may hold. A session that has no room holds something; when that is let go, this is
+        called again. So no session is forgotten."""
         share = self.deliveries
         if 2 * share.used_bytes <= share.limit_bytes:
             session.room_bytes = session.window_bytes

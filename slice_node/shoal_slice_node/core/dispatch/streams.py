@@ -1,4 +1,4 @@
-"""One binding of a queue under consumption: what of its key's log is done, out, to be given again, and next."""
+"""Tracks one binding of a consumed queue: what of its key's log is done, out, to be given again, and next."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _FIRST = attrgetter("first")
 
 
 class Out:
-    """Offsets first <= o < to that an attachment has and has not acked. What it is given next to them joins them.
-    `lease` None: until its session ends."""
+    """The offsets first <= o < to that an attachment has and has not acked. The next offsets, if it is given them, join
+    these. `lease` None: they are out until the session ends."""
 
     __slots__ = ("attachment", "body_bytes", "first", "lease", "times", "to")
 
@@ -34,7 +34,7 @@ class Out:
 
 
 class Returned(NamedTuple):
-    """Offsets to be given again, delivered `times` before."""
+    """The offsets first <= o < to, to be given again; they were delivered `times` times before."""
 
     first: int
     to: int
@@ -42,12 +42,12 @@ class Returned(NamedTuple):
 
 
 class Stream:
-    """Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned. `out` ascends and
-    holds `out_messages`.
+    """Tracks one binding. Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned.
+    `out` ascends and holds `out_messages`.
 
-    `flushed`: the cursor that was journaled; `acks_under_way`: records with acks of it that are not applied yet. `end`
-    0: bound. `marked`: below it offsets were delivered before. `parcel`: number of the last parcel it is in. It joins
-    none with a lower one: that would leave first.
+    `flushed`: the cursor that was journaled. `acks_under_way`: the number of records with acks of this stream that are
+    not applied yet. `end` 0: still bound. `marked`: offsets below it were delivered before. `parcel`: the number of the
+    last parcel that this stream is in; it joins no parcel with a lower number, as that one leaves earlier.
     """
 
     __slots__ = (
@@ -92,7 +92,8 @@ class Stream:
     @property
     def messages_allowed(self) -> int:
         """How many messages may be given now, so that done ranges stay about DONE_RANGES_MAX however they are acked.
-        With nothing out and half of that free it is any number: a chunk is not taken apart. 0: only the lowest."""
+        If nothing is out and half of the ranges are free, any number: a chunk is not split then. 0 or less: only the
+        lowest message."""
         ranges = len(self.done) if self.done is not None else 0
         if not self.out_messages and 2 * ranges <= DONE_RANGES_MAX:
             return 1 << 62
@@ -101,7 +102,7 @@ class Stream:
     def give(
         self, first: int, to: int, body_bytes: int, attachment: Attachment, times: int, lease: Lease | None = None
     ) -> None:
-        """These offsets are out."""
+        """Notes that these offsets are out."""
         self.out_messages += to - first
         attachment.hold(to - first, body_bytes)
         out = self.out
@@ -145,14 +146,14 @@ class Stream:
         return sum(high - low for low, high in acked)
 
     def held(self, first: int, to: int) -> list[tuple[Attachment, int, int]]:
-        """What is out in first <= o < to, and which attachments have it."""
+        """Returns the stretches that are out in first <= o < to, each with the attachment that has it."""
         begin = max(0, bisect_right(self.out, first, key=_FIRST) - 1)
         end = bisect_left(self.out, to, key=_FIRST)
         some = self.out[begin:end]
         return [(one.attachment, max(first, one.first), min(to, one.to)) for one in some if one.to > first]
 
     def _split(self, entry: Out, first: int, to: int, kept: list[Out]) -> tuple[int, int]:
-        """Returns the acked part of an entry; the rest of it goes to `kept`, its bytes by its share of messages."""
+        """Returns the acked part of an entry. The rest goes to `kept`, with bytes by its share of the messages."""
         low, high = max(first, entry.first), min(to, entry.to)
         messages, body_bytes = entry.to - entry.first, entry.body_bytes
         rest = messages - (high - low)
@@ -189,11 +190,12 @@ class Stream:
         if self.done:
             self.cursor = self.done.end_of(self.cursor)
             self.done.cut_below(self.cursor)
-            self.next = max(self.next, self.cursor)  # done ranges were passed, though not yet by reading
+            self.next = max(self.next, self.cursor)  # past done ranges that were not read yet
 
     def rebind(self, start: int) -> None:
-        """Bound again, with backlog left. From `start` on all is to be seen, what was acked there too, but for what is
-        out; below it what was still to get; the time away, if `start` is above the end, is a done range."""
+        """Notes that the binding, which ended with a backlog, is bound again. From `start` on all messages are to be
+        seen, even acked ones, except those that are out. Below `start` the backlog stays. If `start` is above the end,
+        the time away is a done range."""
         done = self.done = self.done if self.done is not None else Ranges()
         again = [Returned(low, min(high, self.next), 0) for low, high in done.cut_above(start) if low < self.next]
         if start < self.cursor:
@@ -212,13 +214,13 @@ class Stream:
         self.next = max(self.next, self.cursor)
 
     def purge(self, to: int) -> None:
-        """All below `to` is done: the tables say so. What was out must have been forgotten."""
+        """Notes that all below `to` is done, as in the tables. `forget_out` must have been called before."""
         assert not self.out
         self.returned = self.done = self.unflushed = None
         self.cursor = self.flushed = self.next = to
 
     def forget_out(self) -> list[Out]:
-        """No ack is awaited any more. Returns what was out."""
+        """Stops waiting for acks. Returns what was out."""
         forgotten, self.out = self.out, []
         for entry in forgotten:
             self._released(entry, entry.to - entry.first, entry.body_bytes)
@@ -226,7 +228,7 @@ class Stream:
         return forgotten
 
     def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> bool:
-        """What this attachment, or this lease, had out is to be given again. True: there was some."""
+        """Takes back what this attachment, or this lease, has out, to be given again. Returns whether there was any."""
         kept: list[Out] = []
         back: list[Returned] = []
         for entry in self.out:
@@ -254,7 +256,7 @@ class Stream:
         return ranges
 
     def untake(self, first: int, to: int) -> None:
-        """What `take_unflushed` gave did not reach the journal."""
+        """Undoes `take_unflushed` for offsets that did not reach the journal."""
         if first < self.flushed:
             self.flushed = first
         else:

@@ -1,1 +1,1 @@
-"""What holds in every store, checked row by row."""
+"""Checks row by row what holds in every store."""

@@ -1,4 +1,4 @@
-"""Invariants of keys, their logs and partitions. Part of `check`."""
+"""Checks the invariants of keys, their logs and partitions. Part of `check`."""
 
 from __future__ import annotations
 

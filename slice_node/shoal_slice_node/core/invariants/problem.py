@@ -1,4 +1,4 @@
-"""What a check found wrong: pure data, for reports and tests."""
+"""Describes what a check found wrong: pure data, for reports and tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Problem(NamedTuple):
-    """`subject`: the row's key, in hex where it is not a name."""
+    """Describes one finding. `subject`: the row's key, in hex if it is not a name."""
 
     table: str
     subject: str

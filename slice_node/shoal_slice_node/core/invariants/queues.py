@@ -1,4 +1,4 @@
-"""Invariants of queues: names, buckets, details, and that keys know their members. Part of `check`."""
+"""Checks the invariants of queues: names, buckets, details, and that keys know their members. Part of `check`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal_slice_node.core.tables.tables import Tables
 
 
 class _Totals:
-    """What queues say they have, to be compared with what the other tables hold."""
+    """Sums up what queues say they have, to compare it with what the other tables hold."""
 
     def __init__(self) -> None:
         self.bindings = 0
@@ -133,7 +133,7 @@ def _check_totals(tables: Tables, totals: _Totals) -> Iterator[Problem]:
 
 
 def _is_dropped(tables: Tables, queue: Queue) -> bool:
-    """It waits to be reclaimed: trims no longer wait for it."""
+    """Returns whether the queue waits to be reclaimed: trims no longer wait for it then."""
     return tables.queue.get(queue.id) is None
 
 

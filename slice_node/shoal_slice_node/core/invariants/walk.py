@@ -1,7 +1,7 @@
 """Walks every invariant of one slice's tables, one row at a time: memory does not grow with the store.
 
-Both inverse structures are compared by looking up every binding of every queue among its key's members, and then by
-their totals: entries are distinct, so equal totals leave no member without a binding.
+Queues' bindings and keys' members are compared by looking up every binding of every queue among its key's members, and
+then by their totals. Entries are distinct, so equal totals leave no member without a binding.
 
 Belongs here: the walk, and small tables. Not here: queues (check_queues), keys and logs (check_keys).
 """
@@ -20,10 +20,10 @@ from shoal_slice_node.core.tables.tables import Tables
 
 
 def check_tables(tables: Tables, candidates_known: bool = True) -> Iterator[Problem]:
-    """Every problem found; the tables must not change meanwhile.
+    """Yields every problem found. The tables must not change meanwhile.
 
-    `candidates_known`: each key that lost its last binding has its row in `reclaim`: true of memory tables and of a
-    checkpoint, not of a delta (the checkpointer finds those keys).
+    `candidates_known`: each key that lost its last binding has its row in `reclaim`. This is true of memory tables and
+    of a checkpoint, but not of a delta (the checkpointer finds those keys).
     """
     yield from check_queues(tables)
     yield from check_keys(tables, candidates_known)

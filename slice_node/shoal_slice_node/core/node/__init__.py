@@ -1,1 +1,1 @@
-"""The pure node: what a node decides, told of time and of what is durable, without a loop, a clock or files."""
+"""Decides what a node does: a pure node, told the time and what is durable, without a loop, a clock or files."""

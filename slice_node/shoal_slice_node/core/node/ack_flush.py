@@ -1,6 +1,8 @@
-"""Acks gather in memory for ACK_FLUSH_MS; then records take them, a few at a time, and who asked to know is told.
+"""Flushes acks: they gather in memory for ACK_FLUSH_MS; then records take them, a few at a time, and callers that wait
+are told.
 
-What a full disk refused stays and is flushed again: whoever waits is told when it is durable, not that it was late.
+Acks that a full disk refused stay and are flushed again: callers are told when they are durable, not that they were
+late.
 """
 
 from __future__ import annotations
@@ -19,25 +21,26 @@ Tell = Callable[[ShoalError | None], None]
 
 
 class AckFlush:
-    """One flush is under way at a time. `then` callbacks are bounded by the sessions' frames under way."""
+    """Flushes acks, with one flush under way at a time. The sessions' frames under way bound the `then` callbacks."""
 
     def __init__(self, commit: Commit, dispatcher: Dispatcher) -> None:
         self._commit = commit
         self._acks = dispatcher.acks
         self._told: list[Tell] = []
-        """For the next flush."""
+        """Callbacks for the next flush."""
         self._telling: list[Tell] = []
-        """For the flush under way."""
+        """Callbacks for the flush under way."""
         self._records = 0
-        """Of the flush under way, submitted and not back."""
+        """The number of records of the flush under way that are submitted and not back."""
         self._to_take = 0
-        """Streams that those of them are expected to take which are not written yet. They may take more, or fewer."""
+        """The number of streams that the unwritten ones of these records are expected to take. They may take more, or
+        fewer."""
         self._failed = False
         self._over: ShoalError | None = None
         """Why nothing will be journaled any more: the node has ended."""
 
     def then(self, tell: Tell) -> None:
-        """Calls `tell` once every ack taken so far is durable and in the tables, with None; or with the error."""
+        """Calls `tell` with None when every ack taken so far is durable and in the tables; or with the error."""
         self._told.append(tell)
 
     @property
@@ -45,8 +48,8 @@ class AckFlush:
         return bool(self._telling or self._records or self._acks.flushing)
 
     def flush(self) -> bool:
-        """Begins a flush, or goes on with the one under way, by one record. Returns whether there may be one more at
-        once. Not while a record is applied in part: what it does to the tables, dispatch hears afterwards."""
+        """Begins a flush, or goes on with the one under way, by one record. Returns whether one more record may follow
+        at once. Must not be called while a record is applied in part: dispatch hears only afterwards what it does."""
         assert self._commit.whole
         if self._over is not None:
             self._tell(self._over)
@@ -62,7 +65,8 @@ class AckFlush:
         return self._may_submit()
 
     def _may_submit(self) -> bool:
-        """Whether there is something that no record will take. The first record sees to feeds that have nothing."""
+        """Returns whether there are acks that no submitted record will take. The first record of a flush also clears
+        feeds that have nothing to take."""
         if self._over is not None:
             return False
         if not self._records:
@@ -70,17 +74,19 @@ class AckFlush:
         return self._acks.left > self._to_take and self._records < ACK_RECORDS_PER_TURN
 
     def _submit_next(self, cost: int = 0) -> None:
-        """Submits another record, if one is needed. `cost`: what it will cost at least, as far as that is known."""
+        """Submits another record, if one is needed. `cost`: what it will cost at least, as far as this is known."""
         if self._may_submit():
             streams = max(1, min(ACK_COST_PER_RECORD, self._acks.left - self._to_take))
             self._submit(streams, max(cost, streams))
 
     def _submit(self, streams: int, cost: int) -> None:
-        """Submits a record of the next acks. They are taken when it is written: what is bound back between is known
-        only for a while, and acks that were taken before it would have to be taken again, for as long as others bind.
+        """Submits a record of the next acks. The acks are taken as late as when the record is written. Acks taken
+        earlier would have to be taken again if a bind below the head came between and was forgotten (BindBacks); while
+        others bind all the time, that would not end.
 
-        What they cost is known only then. `streams`: how many it takes if they cost little, and are left for it;
-        `cost`: what it counts as until it is written. If it took fewer streams, the next record follows at once.
+        What the acks cost is known only when they are taken. `streams`: how many streams the record takes if they cost
+        little; these are left for it. `cost`: what the record counts as until it is written. If it took fewer streams,
+        the next record follows at once.
         """
         batch = AckBatch()
 
@@ -120,7 +126,8 @@ class AckFlush:
         self._commit.submit(item)
 
     def _finish_if_done(self) -> None:
-        """Everything of this flush is back. What failed is taken by the next one, and those who wait wait for that."""
+        """Ends the flush, if all its records are back. The next flush takes what failed; the callbacks then wait for
+        that one."""
         if self._records or self._acks.flushing:
             return
         if self._failed:
@@ -131,7 +138,7 @@ class AckFlush:
             self._tell(None)
 
     def _tell(self, error: ShoalError | None) -> None:
-        """Tells those who wait for the flush under way; or all, once nothing will be journaled any more."""
+        """Calls the callbacks of the flush under way; or all callbacks, if nothing will be journaled any more."""
         telling, self._telling = self._telling, []
         if self._over is not None:
             telling, self._told = [*telling, *self._told], []

@@ -1,10 +1,10 @@
-"""Group commit: what is asked gathers into batches of journal records; a batch that is durable is applied, in order.
+"""Commits in groups: requests gather into batches of journal records; a batch that is durable is applied, in order.
 
 Sources (sessions, connections with unary calls, the node itself) are served in turn. Items without a payload (attach,
 pull, describe) take their place among the others, so that a session sees its own changes.
 
-One batch is written at a time: `gather` gives it, `written` or `refused` tells what became of it, and `step` applies
-what is durable while the next one is written. Not here: writing (the driver), what records mean (engine).
+One batch is written at a time: `gather` returns it, `written` or `refused` says what became of it, and `step` applies
+what is durable while the next batch is written. Not here: writing (the driver), what records mean (engine).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ NODE: Hashable = "node"
 
 @dataclass(slots=True)
 class Item:
-    """`payload` None: not journaled. Exactly one of `applied` and `failed` is called. `large_bytes`: what it has of the
-    room of large frames."""
+    """One request. `payload` None: it is not journaled. Exactly one of `applied` and `failed` is called. `large_bytes`:
+    what it takes of the room for large frames."""
 
     kind: int
     payload: bytes | None
@@ -47,18 +47,18 @@ class Item:
     failed: Callable[[ShoalError], None]
     checked: Checked | None = None
     operations: int = 1
-    """What applying it may take: as far as that is known while it waits, anew when it is written."""
+    """The operations that applying it may take: as far as known while it waits; looked up anew when it is written."""
     large_bytes: int = 0
     make: Callable[[], bytes | None] | None = None
-    """What makes the payload, as late as can be: when the record is written. None: nothing is left to write."""
+    """Makes the payload as late as possible: when the record is written. Returns None if nothing is left to write."""
 
 
 Entry = tuple[Item, Record | None]
 
 
 class Batch(NamedTuple):
-    """`data`: what the journal is to append, records `first_lsn` to `last_lsn`; b"": nothing. `sources`: whose items
-    are in it."""
+    """One group commit. `data`: what the journal must append, records `first_lsn` to `last_lsn`; b"": nothing.
+    `sources`: the sources of its items."""
 
     entries: list[Entry]
     data: bytes
@@ -68,9 +68,9 @@ class Batch(NamedTuple):
 
 
 class Commit:
-    """`applied_lsn`: everything up to it is durable and in the tables. `committed_lsn`: everything up to it may be
-    applied; today that is what this node has synced. `operations`, `journal_bytes`: since the start, the first with
-    reads."""
+    """Gathers items into batches, and applies durable ones. `applied_lsn`: everything up to it is durable and in the
+    tables. `committed_lsn`: everything up to it may be applied; today that is what this node has synced. `operations`,
+    `journal_bytes`: sums since the start; `operations` includes reads."""
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class Commit:
         on_effects: Callable[[Effects], None],
         let_go: Callable[[int], None] = lambda size_bytes: None,
     ) -> None:
-        """`on_effects` hears of each record, before what waited for it. `let_go`: of so much room of large frames."""
+        """Begins with nothing to write. `on_effects` hears of each record before its item does. `let_go` gives back so
+        many bytes of the room for large frames."""
         self.applied_lsn = self.committed_lsn = engine.state.lsn
         self.operations = 0
         self.journal_bytes = 0
@@ -93,16 +94,16 @@ class Commit:
         self._growing = GrowingQueues()
         self._writing: Batch | None = None
         self._entries: deque[Entry] = deque()
-        """That may be applied; the first may be applied in part."""
+        """Entries that may be applied; the first may be applied in part already."""
         self._work: Work[Effects] | None = None
         """The rest of the record that is applied in part."""
         self._failure: ShoalError | None = None
-        """Why nothing is taken any more."""
+        """Why no item is taken any more."""
 
     # What is asked.
 
     def __bool__(self) -> bool:
-        """Whether something waits to be gathered."""
+        """Returns whether something waits to be gathered."""
         return bool(self._pending)
 
     @property
@@ -125,15 +126,17 @@ class Commit:
         self._pending.put(source, item, max(item.operations, size_bytes // FAIR_BYTES_PER_OPERATION), size_bytes)
 
     def _price(self, item: Item) -> None:
-        """Looks up what a purge or a drop may take. Also while a record is applied in part: it reads single rows."""
+        """Looks up what a purge or a drop may take. May be called while a record is applied in part: it reads single
+        rows."""
         if item.checked is not None and item.checked.ends:
             item.operations = price(self._engine.state.tables, item.checked, self._growing)
 
     # What is to be written.
 
     def gather(self, now_ms: int, items_max: int | None = None) -> Batch:
-        """The next batch, which is being written from here on. Not while another one is. `now_ms`: the time of its
-        records, which never goes back. `items_max`: no more than so many items."""
+        """Returns the next batch, which is being written from here on. Must not be called while another batch is being
+        written. `now_ms`: the time for its records; record times never go back. `items_max`: no more than so many
+        items."""
         assert self._writing is None
         entries: list[Entry] = []
         data: list[bytes] = []
@@ -141,7 +144,7 @@ class Commit:
         first_lsn = self._next_lsn
         time_ms = self._time_ms = max(self._time_ms, now_ms)
         pending, sources = self._pending, set[Hashable]()
-        self._writing = Batch(entries, b"", first_lsn, first_lsn - 1, sources)  # If this fails, they still hear of it.
+        self._writing = Batch(entries, b"", first_lsn, first_lsn - 1, sources)  # If this fails, items still hear of it.
         self._growing.begin_batch()
         while pending and size < BATCH_BYTES_MAX and operations < BATCH_OPERATIONS_MAX and len(entries) != items_max:
             source, item = pending.take()
@@ -169,14 +172,14 @@ class Commit:
         return self._writing
 
     def written(self) -> None:
-        """The batch that was being written is durable here, and so it may be applied."""
+        """Notes that the batch that was being written is durable here: it may be applied."""
         assert self._writing is not None
         batch, self._writing = self._writing, None
         self.committed_lsn = batch.last_lsn
         self._entries += batch.entries
 
     def refused(self, error: ShoalError) -> None:
-        """Nothing of that batch was written, the disk being full: what needs no disk goes on."""
+        """Notes that nothing of the batch was written, because the disk is full. Items that need no disk go on."""
         assert self._writing is not None
         batch, self._writing = self._writing, None
         self._next_lsn = batch.first_lsn
@@ -189,21 +192,21 @@ class Commit:
 
     @property
     def to_apply(self) -> int:
-        """Items that may be applied, or answered, and are not."""
+        """The number of items that may be applied, or answered, and are not yet."""
         return len(self._entries)
 
     @property
     def next_operations(self) -> int:
-        """What applying the next of them may take."""
+        """The operations that applying the next of these items may take."""
         return self._entries[0][0].operations
 
     @property
     def whole(self) -> bool:
-        """No record is applied in part: else nobody may look at the tables, or at dispatch."""
+        """Returns whether no record is applied in part. Else no other code may look at the tables, or at dispatch."""
         return self._work is None
 
     def step(self) -> None:
-        """Applies the next of what may be applied: a small one at once, else a step of it, under about a millisecond.
+        """Applies the next item that may be applied: a small one at once, else one step, under about a millisecond.
 
         Raises Corrupt for a record that cannot be applied. The tables are then of no use: `whole` is False for good.
         """
@@ -226,7 +229,7 @@ class Commit:
         self._answer(item, effects)
 
     def finish_record(self) -> None:
-        """What is applied in part gets whole, and nobody is told: for who stops the node."""
+        """Finishes a record that is applied in part, without an answer to its item: for code that stops the node."""
         if self._work is not None:
             work, self._work = self._work, None
             record = self._entries[0][1]
@@ -249,7 +252,7 @@ class Commit:
     # The end.
 
     def end(self, error: ShoalError, later: ShoalError) -> None:
-        """Whatever is not answered yet never will be: it hears `error`. What comes after hears `later`."""
+        """Ends the node's commits: items that are not answered yet fail with `error`, later ones with `later`."""
         self._failure = later
         writing = [] if self._writing is None else self._writing.entries
         items = [item for item, _ in (*self._entries, *writing)] + self._pending.clear()

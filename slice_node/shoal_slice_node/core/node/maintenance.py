@@ -1,4 +1,4 @@
-"""The node's own records: acks gathered, keys trimmed, rows reclaimed, idle producers forgotten; in bounded turns."""
+"""Makes the node's own records, in bounded turns: gathers acks, trims keys, reclaims rows, forgets idle producers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Of the leader. Each kind of record has at most one under way. What a record could not do, the disk being full, is
-    looked for again. `now_ms`: of a clock that never goes back, as it was told last."""
+    """Looks for the leader's own work. Each kind of record has at most one under way. What a record could not do,
+    because the disk was full, is looked for again. `now_ms`: the time that was told last, of a clock that never goes
+    back."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Maintenance:
         self._flushing = False
 
     def tick(self, now_ms: int) -> None:
-        """Looks for work; to be called every TICK_MS or so, while no record is applied in part."""
+        """Looks for work. Must be called about every TICK_MS, while no record is applied in part."""
         self.now_ms = now_ms
         if self._acks.under_way or now_ms >= self._next_acks_ms:
             self._next_acks_ms = now_ms + ACK_FLUSH_MS
@@ -62,7 +63,7 @@ class Maintenance:
 
     @property
     def has_turns(self) -> bool:
-        """Whether `turn` has something to do."""
+        """Returns whether `turn` has something to do."""
         return self._flushing
 
     def turn(self) -> None:
@@ -75,7 +76,7 @@ class Maintenance:
                 break
 
     def _submit(self, what: str, kind: Kind, payload: bytes, operations: int, again: Callable[[], None]) -> None:
-        """`again`: what to do if it could not be written."""
+        """Submits a record. `again`: what to do if it could not be written."""
 
         def applied(_: Effects) -> None:
             self._under_way.discard(what)
@@ -108,9 +109,9 @@ class Maintenance:
         self._submit(what, Kind.RECLAIM, encode_reclaim(keys), RECLAIM_COST_PER_TURN, again)
 
     def _forget_producers(self) -> None:
-        """A walk over the producers finds those that are silent for long."""
+        """Forgets producers that have been silent for long; a walk over the producers finds them."""
         if "producers" in self._under_way:
             return
         idle = self._producers.turn(self.now_ms)
         if idle:
-            self._submit_reclaim("producers", idle, lambda: None)  # The walk comes by again.
+            self._submit_reclaim("producers", idle, lambda: None)  # The walk finds them again.

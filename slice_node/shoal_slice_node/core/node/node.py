@@ -1,9 +1,9 @@
-"""All rules of a slice's node: what is asked becomes records, what is durable is applied, and consumers are served.
+"""Keeps all rules of a slice's node: requests become records, durable records are applied, and consumers are served.
 
-A driver offers work (`submit`, `add_work`, and what dispatch takes), tells the time (`tick`), writes the batches that
-`commit.gather` gives and says what became of them, and lets the node work in bounded steps (`commit.step` applies,
-`turn` serves and reads). Sessions with something to send are in `dispatcher.dirty`. No loop, no clock, no files, no
-randomness: the server, the tests' models and the fuzzer drive this same class.
+A driver offers work (`submit`, `add_work`, and what dispatch takes) and tells the time (`tick`). It writes the batches
+that `commit.gather` returns and says what became of them. It lets the node work in bounded steps (`commit.step`
+applies, `turn` serves and reads). Sessions with something to send are in `dispatcher.dirty`. No loop, no clock, no
+files, no randomness: the server, the tests' models and the fuzzer drive this same class.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from shoal_slice_node.core.turns import Done, Source, Turns, Work
 
 
 class Node:
-    """Leading its slice in one epoch, over what was recovered. `now_ms`, here and in `tick`: of a clock that never goes
-    back. `moved`: keys whose bindings moved in what was replayed."""
+    """Leads its slice in one epoch, over what was recovered. `now_ms`, here and in `tick`: the time of a clock that
+    never goes back. `moved`: keys with bindings that moved in what was replayed."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Node:
 
     @property
     def now_ms(self) -> int:
-        """As it was told last."""
+        """The time that was told last."""
         return self.maintenance.now_ms
 
     @now_ms.setter
@@ -70,16 +70,16 @@ class Node:
         return Session(self._sessions, window_bytes)
 
     def close_session(self, session: Session, source: Source) -> None:
-        """Not while a record is applied in part."""
+        """Ends a session. Must not be called while a record is applied in part."""
         self.turns.drop(source)
         self.dispatcher.close(session)
 
     def submit(self, item: Item, source: Hashable = NODE) -> None:
-        """To be journaled and applied, or, without a payload, to have its turn among what is."""
+        """Takes an item to be journaled and applied. An item without a payload only has its turn among the others."""
         self.commit.submit(item, source)
 
     def add_work(self, source: Source, work: Work[object], done: Done) -> None:
-        """Does `work` in turns, an owner's one after the other."""
+        """Does `work` in turns; work of one owner is done one after the other."""
         self.turns.add(source, work, done)
 
     def tick(self, now_ms: int) -> None:
@@ -87,12 +87,12 @@ class Node:
 
     @property
     def has_turns(self) -> bool:
-        """Whether `turn` has something to do."""
+        """Returns whether `turn` has something to do."""
         return bool(self.turns) or self.dispatcher.has_work or self.maintenance.has_turns
 
     def turn(self) -> bool:
-        """A step of what waits for its turn: an ack flush, dispatch, a read; each under about a millisecond. Returns
-        whether there may be more. Not while a record is applied in part."""
+        """Does a step of what waits for its turn: an ack flush, dispatch, a read; each under about a millisecond.
+        Returns whether there may be more. Must not be called while a record is applied in part."""
         more = False
         if self.maintenance.has_turns:
             self.maintenance.turn()

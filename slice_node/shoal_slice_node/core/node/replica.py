@@ -1,4 +1,4 @@
-"""A node that applies what is decided already: its own journal after a start; later, what a leader sends."""
+"""Applies what is decided already: a node's own journal after a start; later, what a leader sends."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from shoal_slice_node.core.tables.tables import Tables
 
 
 class Replica:
-    """Over tables that hold everything up to `lsn`. It becomes a leader by `lead`, and is not used any more then."""
+    """Applies records to tables that hold everything up to `lsn`. `lead` makes a leader of it: do not use it then."""
 
     def __init__(self, tables: Tables, lsn: int = 0) -> None:
         self._engine = Engine(tables, Watch())
         self._engine.state.lsn = lsn
         self._moved: deque[bytes] = deque(maxlen=RECOVERED_KEYS_MAX)
-        """Keys whose bindings moved in what was applied, the latest: a leader looks whether their logs can be cut."""
+        """The latest keys with bindings that moved in what was applied: a leader looks whether they can be trimmed."""
 
     @property
     def state(self) -> State:
         return self._engine.state
 
     def apply(self, record: Record) -> Effects:
-        """Raises Corrupt for a record that cannot be applied."""
+        """Applies a record. Raises Corrupt for a record that cannot be applied."""
         effects = self._engine.apply(record)
         self._moved.extend(effects.moved)
         return effects
@@ -43,7 +43,7 @@ class Replica:
         shares: DispatchShares | None = None,
         let_go: Callable[[int], None] = lambda size_bytes: None,
     ) -> Node:
-        """The same node as the leader of its slice in this epoch: counters begin anew, consumers are to attach. The
-        arguments are Node's."""
+        """Returns the same node as the leader of its slice in this epoch: counters begin anew, consumers must attach.
+        The arguments are Node's."""
         self._engine.state.counters = Counters()
         return Node(self._engine, epoch, now_ms, dict.fromkeys(self._moved), shares, let_go)

@@ -1,6 +1,6 @@
-"""What sessions and unary calls ask of a node besides changes, as work in steps: attach, detach, ack, pull, describe.
+"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, pull, describe.
 
-Everything is checked at once, before it is queued. Not here: changes, and room for answers (adapters/requests).
+A request is checked at once, before its work is queued. Not here: changes, and room for answers (adapters/requests).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.turns import Source, Work
 
 _Held = tuple[Attachment, int, int]
-"""What an ack may mean: offsets low <= o < to, as far as the attachment has them."""
+"""The meaning of an ack for one attachment: the offsets low <= o < to, as far as the attachment has them."""
 
 _ENDED: Final = object()
 _log = logging.getLogger(__name__)
 
 
 def as_shoal_error(error: Exception) -> ShoalError:
-    """A read that meets a defect fails alone: it is logged, and its caller told."""
+    """Returns the error to tell the caller. A read that meets a defect fails alone: the defect is logged."""
     if isinstance(error, ShoalError):
         return error
     _log.error("a request failed inside the slice", exc_info=error)
@@ -53,17 +53,17 @@ def as_shoal_error(error: Exception) -> ShoalError:
 
 
 def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], Work[wire.Answer]]:
-    """Raises Malformed, TooLarge, InvalidName."""
+    """Checks an attach; returns its work. Raises Malformed, TooLarge, InvalidName."""
     check_attach(request)
     messages = min(request.window_messages or WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX)
     body_bytes = min(request.window_bytes or WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX)
 
     def work() -> Work[wire.Answer]:
-        """All of them, or none: raises Conflict, ResourceExhausted."""
+        """Attaches all of the queues, or none. Raises Conflict, ResourceExhausted."""
         dispatcher = node.dispatcher
         wanted = list(zip(request.queues, request.handles, strict=True))
         replaces = any(session.queue_of(handle) is not None for handle in request.handles)
-        if replaces:  # What they meant could not be given back.
+        if replaces:  # What the handles meant before could not be restored.
             room = dispatcher.attaching.room(session)
             for number, (queue, handle) in enumerate(wanted, 1):
                 room.check(queue, handle)
@@ -88,7 +88,7 @@ def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], W
 
 
 def detach(node: Node, session: Session, request: wire.Detach) -> Callable[[], Work[wire.Answer]]:
-    """Raises TooLarge."""
+    """Checks a detach; returns its work. Raises TooLarge."""
     check_detach(request)
 
     def work() -> Work[wire.Answer]:
@@ -109,9 +109,9 @@ def take_acks(
     done: Callable[[ShoalError | None], None],
     everyone: bool,
 ) -> None:
-    """Acks what this session (`everyone`: any session) has out; what it has not is left as it is. Calls `done` when
-    all of it was looked at, which may be at once, or with what is wrong: then nothing was acked. Flushing is the
-    caller's.
+    """Acks what this session (`everyone`: any session) has out; what is not out stays as it is. Calls `done` with None
+    when all acks were looked at, which may be at once; or with the error, and then nothing was acked. The caller must
+    flush.
 
     Raises TooLarge.
     """
@@ -129,7 +129,7 @@ def take_acks(
 
 
 def _acking(node: Node, session: Session, acks: list[wire.Ack], everyone: bool) -> Work[None]:
-    """Raises InvalidName, NotOwner, before anything is acked."""
+    """Checks all acks, then takes them. Raises InvalidName, NotOwner, before anything is acked."""
     left = ACKED_PER_STEP
     named: list[tuple[wire.Ack, bytes]] = []
     for ack in acks:
@@ -152,7 +152,7 @@ def _acking(node: Node, session: Session, acks: list[wire.Ack], everyone: bool) 
 
 
 def _own(node: Node, session: Session, ack: wire.Ack) -> Iterator[_Held | None]:
-    """None: what it names is not there, and was looked for."""
+    """Yields what an ack means for this session. None: a handle or queue was looked for, and is not there."""
     low, to, attachments = ack.low, ack.to, session.attachments
     for handle in ack.handles:
         attachment = attachments.get(handle)
@@ -164,8 +164,8 @@ def _own(node: Node, session: Session, ack: wire.Ack) -> Iterator[_Held | None]:
 
 
 def _everyone(node: Node, ack: wire.Ack, key_id: bytes) -> Iterator[_Held | None]:
-    """What any session has of these queues: a unary ack names messages, and does not say what was given them. Those
-    that have none of them cost nothing."""
+    """Yields what any session has of these queues: a unary ack names messages, and does not say which session was given
+    them. Sessions that have none of them cost nothing."""
     for queue in ack.queues:
         queue_id = node.state.tables.queue_by_name.get(queue)
         feed = None if queue_id is None else node.dispatcher.feeds.get(queue_id)
@@ -180,14 +180,14 @@ def _everyone(node: Node, ack: wire.Ack, key_id: bytes) -> Iterator[_Held | None
 def pull(
     node: Node, session: Session, request: wire.Pull, lease_ms_default: int, lease_ms_max: int
 ) -> Callable[[], Work[wire.Answer]]:
-    """Raises InvalidName."""
+    """Checks a pull; returns its work. Raises InvalidName."""
     check_name(request.queue, "queue")
     messages = min(request.messages_max or PULL_MESSAGES_MAX, PULL_MESSAGES_MAX)
     body_bytes = min(request.bytes_max or PULL_BYTES_MAX, PULL_BYTES_MAX)
     terms = PullTerms(messages, body_bytes, min(request.lease_ms or lease_ms_default, lease_ms_max))
 
     def work() -> Work[wire.Answer]:
-        """Raises NoSuchQueue, ResourceExhausted."""
+        """Pulls or peeks. Raises NoSuchQueue, ResourceExhausted."""
         queue_id = node.state.tables.queue_by_name.get(request.queue)
         if queue_id is None:
             name = show(request.queue)
@@ -208,7 +208,7 @@ def pull(
 
 
 def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answer]]:
-    """Raises TooLarge, InvalidName."""
+    """Checks a describe; returns its work. Raises TooLarge, InvalidName."""
     check_describe(request)
 
     def attached(queue_id: bytes) -> int:
@@ -216,7 +216,7 @@ def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answe
         return 0 if feed is None else len(feed.attachments)
 
     def work() -> Work[wire.Answer]:
-        """Raises NotOwner, ResourceExhausted."""
+        """Describes. Raises NotOwner, ResourceExhausted."""
         description = yield from describe_work(node.state, request, attached)
         return wire.Answer(description=description)
 

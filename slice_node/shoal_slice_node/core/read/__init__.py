@@ -1,1 +1,1 @@
-"""Answers from the tables: lists, describe and peek, walks; nothing is changed."""
+"""Reads answers from the tables: lists, describe and peek, walks. Nothing is changed."""

@@ -1,7 +1,9 @@
-"""All bindings of a queue, a bounded number at a time: bucket by bucket, then those that ended with a backlog.
+"""Walks over all bindings of a queue, a bounded number at a time: bucket by bucket, then those that ended with a
+backlog.
 
-Between two steps the queue may change. One that grows moves bindings up, to be met again, and they are left out then;
-one that shrinks moves them down, so the walk begins anew. Every binding that stays as it is comes exactly once.
+Between two steps the queue may change. If it grows, bindings move to higher buckets; the walk meets them again and then
+leaves them out. If it shrinks, bindings move to lower buckets, so the walk begins anew. Every binding that stays as it
+is comes exactly once.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 
 
 class Binding(NamedTuple):
-    """`end` 0: still bound."""
+    """One binding of the walk. `end` 0: still bound."""
 
     key_id: bytes
     start: int
@@ -30,8 +32,8 @@ class Binding(NamedTuple):
 
 
 def walk_bindings(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
-    """Yields batches of up to WALKED_RANGES_PER_STEP done ranges, and those of one binding more; a queue that is
-    dropped on the way has no more."""
+    """Yields batches of bindings, with up to WALKED_RANGES_PER_STEP done ranges and those of one binding more. If the
+    queue is dropped on the way, no more bindings follow."""
     number = seen_buckets = 0
     met: set[bytes] = set()
     while (queue := state.load_queue_by_id(queue_id)) is not None:
@@ -47,7 +49,7 @@ def walk_bindings(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
 
 
 def _some_of(state: State, queue: Queue, number: int, met: set[bytes]) -> tuple[list[Binding], bool]:
-    """Bindings of one bucket that were not met, and whether these are all."""
+    """Returns bindings of one bucket that were not met yet, and whether these are all."""
     bucket = queue.numbered_bucket(number)
     found: list[Binding] = []
     ranges = 0

@@ -1,11 +1,11 @@
-"""Lists in pages, in bounded steps: each generator yields after about a millisecond of work and returns its page.
+"""Makes lists in pages, in bounded steps: each generator yields after about a millisecond of work and returns its page.
 
 Between two steps the tables may change; what is returned was true at some moment of the listing. Belongs here: what is
 looked at, and where the next page begins. Not here: turns and clocks (adapters), how much may be asked for.
 
-Names are in order although keys lie by partition and the newest rows lie in the delta, in no order at all. So a page
-merges: the names that changed since the checkpoint, picked and sorted, and the checkpoint's own, a few from each owned
-partition at first and more from where they are used up. What is met is looked up before it is listed.
+Names are listed in order, although keys are stored by partition and the newest rows are in the delta, in no order. So a
+page merges two kinds of names: those that changed since the checkpoint, picked and sorted; and those of the checkpoint,
+a few from each owned partition at first, then more from each that is used up. A name is looked up before it is listed.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _LIVE, _ENDED = b"\x00", b"\x01"
 
 
 def list_queues(state: State, prefix: bytes, after: bytes, limit: int) -> Page[bytes]:
-    """Names of queues, ascending."""
+    """Lists the names of queues, ascending."""
     return (yield from _list_names(state.tables.queue_by_name, [b""], lambda name: name, prefix, after, limit))
 
 
 def list_keys(state: State, prefix: bytes, after: bytes, limit: int) -> Page[tuple[bytes, int]]:
-    """(name, bound queues) of keys, ascending by name."""
+    """Lists (name, number of bound queues) of keys, ascending by name."""
     ranges = [PREFIXES[partition] for partition, owned in enumerate(state.owned) if owned]
     names, following = yield from _list_names(state.tables.key, ranges, state.unchecked_name, prefix, after, limit)
     found: list[tuple[bytes, int]] = []
@@ -65,7 +65,8 @@ def list_keys(state: State, prefix: bytes, after: bytes, limit: int) -> Page[tup
 
 
 class _Source:
-    """Names in order, `at` the next; from a range of the checkpoint (`range_prefix` not None) there may be more."""
+    """Keeps names in order; `at` is the index of the next. If `range_prefix` is not None, that range of the checkpoint
+    may have more."""
 
     __slots__ = ("at", "names", "range_prefix")
 
@@ -78,7 +79,7 @@ class _Source:
 def _list_names(
     rows: Rows, ranges: Sequence[bytes], row_key: Callable[[bytes], bytes], prefix: bytes, after: bytes, limit: int
 ) -> Page[bytes]:
-    """`ranges`: prefixes of row keys, all of one length; behind them stand the names."""
+    """Lists names in order. `ranges`: prefixes of row keys, all of one length; the names follow after them."""
     width, listed = len(ranges[0]) if ranges else 0, frozenset(ranges)
     sources = [_Source(names, None) for names in (yield from _changed_names(rows, width, prefix, after))]
     batch = max(2, 2 * limit // max(1, len(ranges)))
@@ -116,7 +117,7 @@ def _list_names(
 
 
 def _changed_names(rows: Rows, width: int, prefix: bytes, after: bytes) -> Generator[None, None, list[list[bytes]]]:
-    """Those of the delta that belong into the list, in sorted runs."""
+    """Returns the names of the delta that belong into the list, in sorted runs."""
     changed = rows.changed()
     runs: list[list[bytes]] = []
     for begin in range(0, len(changed), LIST_CHANGED_PER_STEP_MAX):
@@ -135,7 +136,8 @@ def _names_below(rows: Rows, range_prefix: bytes, prefix: bytes, after: bytes, c
 
 
 def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[bytes]:
-    """Names of the queues bound to a key, by queue id. Raises InvalidName, NotOwner; Malformed for a bad `after`."""
+    """Lists the names of the queues bound to a key, in the order of the queue ids. Raises InvalidName, NotOwner;
+    Malformed for a bad `after`."""
     if after and len(after) != ID_BYTES:
         raise _not_of_this_list(after)
     found: list[bytes] = []
@@ -146,7 +148,7 @@ def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[byt
         members = [] if row is None else state.tables.binding.members(row[ID], after, count + 1)
         for queue_id in members[:count]:
             queue_row = state.tables.queue.get(queue_id)
-            if queue_row is not None:  # Else dropped, and not yet reclaimed.
+            if queue_row is not None:  # Else it was dropped, and is not reclaimed yet.
                 found.append(name_of(queue_row))
         if len(members) <= count:
             return found, b""
@@ -156,7 +158,7 @@ def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[byt
 
 
 class ListedBinding(NamedTuple):
-    """`end` 0: still bound. `head`: the key's next offset. `messages`: backlog."""
+    """One binding of a list. `end` 0: still bound. `head`: the key's next offset. `messages`: the backlog."""
 
     key: bytes
     start: int
@@ -167,9 +169,10 @@ class ListedBinding(NamedTuple):
 
 
 def list_bindings(state: State, name: bytes, after: bytes, limit: int) -> Page[ListedBinding]:
-    """A queue's live bindings, bucket by bucket, then ended ones that have a backlog.
+    """Lists a queue's live bindings, bucket by bucket, then ended ones that have a backlog.
 
-    Raises NoSuchQueue; Malformed for a bad `after`: u8 0 live or 1 ended | u32 bucket | key id, all up to it listed.
+    `after`: u8 0 live or 1 ended | u32 bucket | key id; all up to it is listed. Raises NoSuchQueue; Malformed for a bad
+    `after`.
     """
     queue: Queue | None = existing_queue(state, name)
     if after and len(after) != _POSITION_BYTES:
@@ -187,8 +190,8 @@ def list_bindings(state: State, name: bytes, after: bytes, limit: int) -> Page[L
 
 
 def _next_bindings(state: State, queue: Queue, after: bytes, limit: int) -> tuple[list[ListedBinding], bytes]:
-    """Of one bucket, or of the ended ones: those after `after`, and the position behind them; b"" at the end. At most
-    `limit`, and WALKED_RANGES_PER_STEP done ranges with those of one binding more."""
+    """Returns bindings after `after`, of one bucket or of the ended ones, and the position behind them; b"" at the end.
+    Returns at most `limit` bindings, with WALKED_RANGES_PER_STEP done ranges and those of one binding more."""
     if after[:1] == _ENDED:
         return _ended_bindings(state, queue, after[5:], limit)
     number = int.from_bytes(after[1:5], "big")

@@ -1,9 +1,9 @@
-"""Describe and peek: answers from the tables alone, in bounded steps. Depth is exact and costs O(bindings +
-done ranges): subtractions, and a log row or two for each binding that has a backlog; rows that its done ranges begin or
-end in are read once each, in order.
+"""Answers describe and peek from the tables alone, in bounded steps. Depth is exact and costs O(bindings + done
+ranges): subtractions, and a log row or two for each binding that has a backlog. The log rows in which its done ranges
+begin or end are read once each, in order.
 
-A queue of few bindings is read in one step, so its figures are of one moment; a larger one may change meanwhile, and
-what is told of each binding was true at some moment of the walk.
+A queue of few bindings is read in one step, so its figures are of one moment. A larger queue may change meanwhile; the
+figures of each binding were true at some moment of the walk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.turns import Work, finish
 
 AttachedTo = Callable[[bytes], int]
-"""Queue id -> how many sessions consume it."""
+"""Returns how many sessions consume a queue, by its id."""
 
 
 def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work[wire.Description]:
@@ -60,7 +60,7 @@ def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work
 
 
 def _check_cost(state: State, names: Iterable[bytes]) -> Work[None]:
-    """First what the queues' rows say, then what their done ranges add."""
+    """Checks the cost of a Describe: first by what the queues' rows say, then with what their done ranges add."""
     queues = [queue for name in names if (queue := state.load_queue(name)) is not None]
     cost = sum(queue.bindings + queue.details for queue in queues)
     _check_bindings(cost)
@@ -95,7 +95,7 @@ def describe_queue(state: State, name: bytes, attached_sessions: int, bindings_m
 
 
 def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_max: int) -> Work[wire.QueueDescription]:
-    """`bindings_max`: how many to list."""
+    """Describes one queue in steps. `bindings_max`: how many bindings to list."""
     queue = state.load_queue(name)
     if queue is None:
         return wire.QueueDescription(queue=name)
@@ -125,7 +125,8 @@ def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_ma
 def _add_backlog(
     state: State, key: KeyRow, binding: Binding, described: wire.QueueDescription, cost: int
 ) -> Work[tuple[int, int]]:
-    """Adds what a binding still has to get. Returns its messages, and what this step has cost: `cost` so far."""
+    """Adds what a binding still has to get. Returns the number of its messages, and what this step has cost. `cost`:
+    what the step cost before."""
     upper = binding.end or key.head
     messages = backlog_of(binding.cursor, upper, binding.done)
     if not messages:
@@ -155,7 +156,7 @@ def _listed(name: bytes, binding: Binding, messages: int) -> wire.BindingDescrip
 
 
 def describe_key(state: State, name: bytes) -> wire.KeyDescription:
-    """Raises InvalidName, NotOwner."""
+    """Describes one key. Raises InvalidName, NotOwner."""
     row = state.tables.key.get(state.full_name(name))
     if row is None:
         return wire.KeyDescription(key=name)
@@ -171,7 +172,7 @@ def describe_key(state: State, name: bytes) -> wire.KeyDescription:
 
 
 def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Work[list[wire.Delivery]]:
-    """The first messages of the backlog, taken by nothing, whatever has them out."""
+    """Returns the first messages of the backlog without taking them, even if they are out."""
     peeking = _Peeking(state, messages_max, bytes_max)
     for batch in walk_bindings(state, queue_id):
         for binding in batch:
@@ -188,7 +189,7 @@ def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Wo
 
 
 class _Peeking:
-    """`cost`: of this step, in the units of READ_ROWS_PER_STEP, about."""
+    """Collects a peek's messages. `cost`: about what this step has cost, in the units of READ_ROWS_PER_STEP."""
 
     def __init__(self, state: State, messages_max: int, bytes_max: int) -> None:
         self.deliveries: list[wire.Delivery] = []
@@ -202,8 +203,8 @@ class _Peeking:
         return self._messages_left <= 0 or self._bytes_left <= 0
 
     def take(self, binding: Binding, low: int) -> int:
-        """Takes what the binding still has to get from `low` on, as far as there is room and the step goes. Returns
-        from where on there may be more; 0: nowhere."""
+        """Collects what the binding still has to get from `low` on, until there is no room or the step ends. Returns
+        the offset from which there may be more; 0: there is no more."""
         self.cost += 1
         there = self._state.key_by_id(binding.key_id)
         if there is None:

@@ -1,1 +1,1 @@
-"""Row layouts: one module a table, its layout drawn on top. All integers big-endian, so that keys sort."""
+"""Encodes rows: one module for each table, with its layout drawn on top. All integers are big-endian, so keys sort."""

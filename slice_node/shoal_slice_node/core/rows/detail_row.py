@@ -1,4 +1,4 @@
-"""Table `detail`: queue id | key id -> what few bindings have: an end (unbound with backlog), done ranges.
+"""Encodes table `detail`: queue id | key id -> what only few bindings have: an end (unbound with backlog), done ranges.
 
 0   form u8: 1
 1   start u64 · 9 cursor u64 · 17 end u64 (0 while live: start and cursor stand in the queue's bucket)
@@ -15,7 +15,7 @@ from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.forms import check_form
 
 KEY_ID: Final = slice(8, None)
-"""Of the row's key."""
+"""The place of the key id in the row's key."""
 
 FORM: Final = 1
 _HEADER = Struct(">BQQQ")
@@ -23,7 +23,7 @@ _HEADER = Struct(">BQQQ")
 
 @dataclass(slots=True)
 class Detail:
-    """`end` 0: live."""
+    """One detail row. `end` 0: the binding is live."""
 
     start: int
     cursor: int
@@ -46,18 +46,18 @@ def encode_detail(detail: Detail) -> bytes:
 
 
 def count_done(row: bytes) -> int:
-    """How many done ranges a row has."""
+    """Returns how many done ranges a row has."""
     return (len(row) - _HEADER.size) // 16
 
 
 def count_done_offsets(row: bytes) -> int:
-    """How many offsets its done ranges hold: twice as fast as to make them."""
+    """Returns how many offsets a row's done ranges hold: twice as fast as decoding the ranges."""
     flat: tuple[int, ...] = unpack_from(f">{2 * count_done(row)}Q", row, _HEADER.size)
     return sum(flat[1::2]) - sum(flat[::2])
 
 
 def cursor_and_end(row: bytes) -> tuple[int, int]:
-    """What its header says, without a look at the done ranges. The end of a live binding is 0."""
+    """Returns a row's cursor and end, without a look at the done ranges. The end of a live binding is 0."""
     _, _, cursor, end = _HEADER.unpack_from(row)
     return cursor, end
 

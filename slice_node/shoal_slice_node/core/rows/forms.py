@@ -1,4 +1,5 @@
-"""The form byte of a row: which of its table's layouts it has. STORAGE.md says how layouts may change."""
+"""Checks the form byte of a row: it says which of its table's layouts a row has. STORAGE.md says how layouts
+may change."""
 
 from __future__ import annotations
 

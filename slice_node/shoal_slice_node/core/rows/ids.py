@@ -1,4 +1,4 @@
-"""Ids: 8 bytes, dense, never used again.
+"""Makes ids: 8 bytes, dense, never used again.
 
     key id     0  partition u16    2  number in its partition u48
     queue id   0  number u64
@@ -20,7 +20,7 @@ def partition_of_id(key: bytes) -> int:
 
 
 def number_of_id(key: bytes) -> int:
-    """A key's number in its partition."""
+    """Returns a key's number in its partition."""
     return int.from_bytes(key[2:], "big")
 
 
@@ -29,10 +29,10 @@ def queue_id(number: int) -> bytes:
 
 
 def next_id(some_id: bytes) -> bytes:
-    """The id above: where a scan that ended with `some_id` goes on. Of the last id there is, all ones: itself."""
+    """Returns the id above, where a scan that ended with `some_id` goes on. The last id, all ones, gives itself."""
     return min(int.from_bytes(some_id, "big") + 1, (1 << 8 * ID_BYTES) - 1).to_bytes(ID_BYTES, "big")
 
 
 def id_before(some_id: bytes) -> bytes:
-    """The id below: a member page that begins after it begins with `some_id`."""
+    """Returns the id below: a page of members after the id below begins with `some_id`."""
     return (int.from_bytes(some_id, "big") - 1).to_bytes(ID_BYTES, "big")

@@ -1,4 +1,4 @@
-"""Tables `key` and `key_name`.
+"""Encodes tables `key` and `key_name`.
 
     key        partition u16 | name       ->  one of three forms, told apart by length:
         8   id                            nothing was ever published: head = low = 1
@@ -18,17 +18,17 @@ from typing import Final, NamedTuple
 from shoal_contract.limits import FIRST_OFFSET
 
 ID: Final = slice(0, 8)
-"""Of a key's row, and of rows and row keys that begin with an id."""
+"""The place of the id in a key's row, and in rows and row keys that begin with an id."""
 
 NAME: Final = slice(2, None)
-"""Of a full name: the key's own, without its partition."""
+"""The place of the key's own name in a full name, after its partition."""
 
 _HEAD = Struct(">8sQ")
 _FULL = Struct(">8sQQQ")
 
 
 class KeyRow(NamedTuple):
-    """`head`: the next offset. `low`: the lowest kept, low <= head."""
+    """A key's row. `head`: the next offset. `low`: the lowest kept offset, low <= head."""
 
     id: bytes
     head: int
@@ -44,17 +44,17 @@ def decode_key(row: bytes) -> KeyRow:
 
 
 def is_kept(row: bytes) -> bool:
-    """Whether the key keeps messages."""
+    """Returns whether the key keeps messages."""
     return len(row) == _FULL.size
 
 
 def head_of(row: bytes) -> int:
-    """Only the head: what a bind needs."""
+    """Returns only the head: what a bind needs."""
     return FIRST_OFFSET if len(row) == 8 else int.from_bytes(row[8:16], "big")
 
 
 def grown(row: bytes, messages: int, body_bytes: int) -> tuple[int, int, bytes]:
-    """(first offset, body bytes before, the row after) of an append: the hot path of publishes."""
+    """Returns (first offset, body bytes before, the row after) for an append: the hot path of publishes."""
     if len(row) == 32:
         key_id, head, low, before = _FULL.unpack(row)
     else:

@@ -1,4 +1,4 @@
-"""Table `log`: key id | first offset u64 -> one chunk, as it came, behind what the broker needs to know of it.
+"""Encodes table `log`: key id | first offset u64 -> what the broker must know of a chunk, then the chunk as it came.
 
 0   form u8: 1
 1   messages u32

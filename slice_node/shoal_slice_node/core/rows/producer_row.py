@@ -1,4 +1,4 @@
-"""Table `producer`: who numbers frames, and the answers it may still ask for again.
+"""Encodes table `producer`: producers, which number frames, and the answers that they may still ask for again.
 
 producer 16             ->  form u8: 1 | last sequence u64 | time_ms u64 of its last frame | sequences kept u64 each,
                             ascending

@@ -1,6 +1,6 @@
-"""One cursor of a queue row, read or moved in place: what acks and trims need, without decoding every binding.
+"""Reads or moves one cursor of a queue row in place: what acks and trims need, without decoding every binding.
 
-Rows of more than one bucket or with detail rows are left to queues.Queue: both functions then answer None.
+Queues of more than one bucket or with detail rows are left to queues.Queue: both functions then return None.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from shoal_slice_node.core.rows.queue_row import CURSORS, HEADER
 
 
 def read_cursor(row: bytes, key_id: bytes) -> int | None:
-    """The cursor of a live binding; None: look by decoding."""
+    """Returns the cursor of a live binding; None: decode the row to look for it."""
     place = _place(row, key_id)
     return None if place is None else int.from_bytes(row[place[0] : sum(place)], "big")
 
 
 def move_cursor(row: bytes, key_id: bytes, first: int, to: int) -> bytes | None:
-    """The row after an ack of first <= offset < to; None: apply it by decoding."""
+    """Returns the row after an ack of first <= offset < to; None: decode the row to apply the ack."""
     place = _place(row, key_id)
     if place is None:
         return None
@@ -30,7 +30,7 @@ def move_cursor(row: bytes, key_id: bytes, first: int, to: int) -> bytes | None:
 
 
 def _place(row: bytes, key_id: bytes) -> tuple[int, int] | None:
-    """Where the cursor stands, and its bytes."""
+    """Returns the cursor's position in the row, and its number of bytes; None: decode the row."""
     form, name_bytes, count, extra_buckets, _, details, _, _ = HEADER.unpack_from(row)
     if extra_buckets or details or not form & CURSORS:
         return None

@@ -1,4 +1,4 @@
-"""Tables `queue_by_name`, `queue` and `membership`.
+"""Encodes tables `queue_by_name`, `queue` and `membership`.
 
     queue_by_name   name                    ->  queue id
     queue           queue id                ->  header | name | bucket 0
@@ -27,23 +27,23 @@ CURSORS = 0x80
 
 
 def name_of(row: bytes) -> bytes:
-    """The queue's name, from its row of table `queue`."""
+    """Returns the queue's name, from its row of table `queue`."""
     return row[HEADER.size : HEADER.size + row[1]]
 
 
 def streams_of(row: bytes) -> int:
-    """How many bindings and detail rows the queue has, from its row of table `queue`."""
+    """Returns how many bindings and detail rows the queue has in all, from its row of table `queue`."""
     return sum(bindings_and_details(row))
 
 
 def bindings_and_details(row: bytes) -> tuple[int, int]:
-    """How many of each, as `streams_of`."""
+    """Returns how many bindings and how many detail rows the queue has, from its row of table `queue`."""
     _, _, _, _, bindings, details, _, _ = HEADER.unpack_from(row)
     return bindings, details
 
 
 class Bucket:
-    """Live bindings. `starts`: key id -> start; `cursors`: key id -> cursor, only where it is not the start."""
+    """Holds live bindings. `starts`: key id -> start; `cursors`: key id -> cursor, only if it is not the start."""
 
     __slots__ = ("cursors", "starts")
 
@@ -52,7 +52,7 @@ class Bucket:
         self.cursors = cursors
 
     def cursor(self, key_id: bytes) -> int:
-        """KeyError if the key is not bound."""
+        """Returns a binding's cursor. Raises KeyError if the key is not bound."""
         cursor = self.cursors.get(key_id)
         return self.starts[key_id] if cursor is None else cursor
 
@@ -86,7 +86,7 @@ def decode_bucket(row: bytes, position: int, count: int, form: int) -> Bucket:
 
 
 def encode_bucket(bucket: Bucket) -> tuple[int, bytes]:
-    """Form and bytes."""
+    """Returns the form and the bytes."""
     starts = bucket.starts
     count = len(starts)
     if not starts:
@@ -119,7 +119,7 @@ def bucket_key(queue_id: bytes, number: int) -> bytes:
 
 
 def bucket_number(key_id: bytes, buckets: int) -> int:
-    """Which of `buckets` >= 1 an entry is in: linear hashing."""
+    """Returns which of `buckets` >= 1 an entry is in, by linear hashing."""
     if buckets == 1:
         return 0
     level = 1 << (buckets.bit_length() - 1)
@@ -129,5 +129,6 @@ def bucket_number(key_id: bytes, buckets: int) -> int:
 
 
 def split_source(buckets: int) -> int:
-    """The bucket whose entries divide when bucket number `buckets` is added; where they return when it goes."""
+    """Returns the bucket that gives entries to bucket number `buckets` when this one is added, and gets them back when
+    it is removed."""
     return buckets - (1 << (buckets.bit_length() - 1))

@@ -1,4 +1,4 @@
-"""Tables `partition`, `meta` and `reclaim`.
+"""Encodes tables `partition`, `meta` and `reclaim`.
 
 partition   u16                ->  form u8: 1 | next key number u64 | floor u64: the highest offset any vanished key had
 meta        by name, which is the form: another layout has another name
@@ -12,8 +12,9 @@ reclaim     by letter, which is the form
             "q" | queue id     ->  the row of a dropped queue whose bindings are not yet all gone
             "a" | LSN u64 | number u32  ->  queue id | key id | start u64: a bind that began below its key's head, the
                                    number-th of its record
-            "b" | key id       ->  LSN u64 | lowest u64, twice: the last bind of this key that needs messages below its
-                                   head, and the lowest that such binds need; older ones, newer ones (0 0: none)
+            "b" | key id       ->  LSN u64 | lowest u64, twice: for older binds, then for newer ones (0 0: none): the
+                                   last bind of this key that needs messages below its head, and the lowest offset
+                                   that such binds need
             "p" | producer | time_ms u64  ->  (never stored: in a RECLAIM record, a producer that is idle since then)
 """
 
@@ -52,7 +53,8 @@ class PartitionRow(NamedTuple):
 
 
 class AcksCut(NamedTuple):
-    """`binding`: queue id, key id. Its acks taken before `lsn` count below `start` only."""
+    """Notes a bind below the key's head. `binding`: queue id, key id. Its acks taken before `lsn` count only below
+    `start`."""
 
     lsn: int
     number: int
@@ -61,7 +63,7 @@ class AcksCut(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """Binds up to `lsn` need messages from `lowest` on. `lsn` 0: there are none."""
+    """Says that binds up to `lsn` need messages from `lowest` on. `lsn` 0: there are no such binds."""
 
     lsn: int
     lowest: int
@@ -101,7 +103,7 @@ def decode_kept(row: bytes) -> tuple[int, int]:
 
 
 def idle_producer(producer: bytes, time_ms: int) -> bytes:
-    """`time_ms`: of the record that was the last to be heard of it."""
+    """Returns the row key that names an idle producer. `time_ms`: the time of the last record heard from it."""
     return RECLAIM_PRODUCER + producer + time_ms.to_bytes(8, "big")
 
 
@@ -128,6 +130,6 @@ def encode_trims_held(older: Promise, newer: Promise) -> bytes:
 
 
 def decode_trims_held(row: bytes) -> tuple[Promise, Promise]:
-    """Returns the older and the newer."""
+    """Returns the older and the newer promise."""
     numbers = _TRIMS_HELD.unpack(row)
     return Promise(*numbers[:2]), Promise(*numbers[2:])

@@ -1,1 +1,1 @@
-"""What rows lie in: by protocol, in memory, and as changes over a checkpoint."""
+"""Keeps rows in tables: the interfaces, tables in memory, and tables of changes over a checkpoint."""

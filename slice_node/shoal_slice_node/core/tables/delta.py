@@ -1,10 +1,10 @@
-"""The delta: all tables over a base. Reads see the active delta, the frozen delta, the base, in that order.
+"""Keeps the delta: all tables over a base. Reads see the active delta, the frozen delta, the base, in that order.
 
-Life of a delta: active -> freeze() -> pieces() to whoever writes them into the base -> the base is renewed and
-drop_frozen() called in one step -> free() in turns until it says False.
+Life of a delta: active -> freeze() -> pieces(), to be written into the base -> the base is renewed and drop_frozen()
+called in one step -> free() in turns until it returns False.
 
 Belongs here: the set of tables and their common life. Not here: the shapes (delta_rows, delta_groups, delta_logs), when
-to freeze, who writes. Pure.
+to freeze, the writing. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DETAIL_PREFIX_BYTES = 8
 
 
 class Base(Protocol):
-    """The layers below, by table name."""
+    """Gives the layers below, by table name."""
 
     def rows(self, table: str) -> BaseRows: ...
 
@@ -57,21 +57,21 @@ class Delta:
 
     @property
     def rows_active(self) -> int:
-        """Rows, members and trims changed since the last freeze."""
+        """The number of rows, members and trims changed since the last freeze."""
         return sum(table.rows for _, table in self._all)
 
     @property
     def bytes_active(self) -> int:
-        """Memory of them, about."""
+        """The memory of these changes, about."""
         return sum(table.bytes_about for _, table in self._all)
 
     def freeze(self) -> None:
-        """O(1). The delta frozen before must have been dropped and freed."""
+        """Freezes the active delta. O(1). The delta frozen before must have been dropped and freed."""
         for _, table in self._all:
             table.freeze()
 
     def pieces(self) -> Iterator[Piece]:
-        """The frozen delta; each step takes under a millisecond. May be called again, from its start."""
+        """Yields the frozen delta; each step takes under a millisecond. May be called again, from the delta's start."""
         for name, table in self._all:
             if isinstance(table, DeltaLogs):
                 yield from table.pieces(name, PIECE_ROWS_MAX, PIECE_BYTES_MAX)
@@ -79,7 +79,7 @@ class Delta:
                 yield from table.pieces(name, PIECE_ROWS_MAX)
 
     def drop_frozen(self) -> None:
-        """O(1). The base now has it: call together with the base's renewal."""
+        """Drops the frozen delta, which the base now has: call together with the base's renewal. O(1)."""
         for _, table in self._all:
             table.drop_frozen()
 

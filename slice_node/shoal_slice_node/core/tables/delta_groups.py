@@ -1,14 +1,14 @@
-"""Groups over a base: members that came or went since the last checkpoint. Reads: base + frozen + active.
+"""Keeps groups over a base: members that came or went since the last checkpoint. Reads: base + frozen + active.
 
 A layer holds for each group it touches:
 
-    member (8 bytes)           one op: the layers below lack the member, here it is
-    member + b"-" (9 bytes)    one op: the layers below have the member, here it is gone
+    member (8 bytes)           one op: the layers below lack the member, it came here
+    member + b"-" (9 bytes)    one op: the layers below have the member, it went here
     _Ops                       two ops or more
 
-The caller knows what is there (tables.Groups), so an opposite op on the same member undoes the entry and leaves
-nothing: a binding dropped before it was checkpointed never reaches the disk. Most groups touched have one op, so most
-cost one dict slot and no object of their own.
+The caller knows which members are there (tables.Groups), so an opposite op on the same member undoes the entry and
+leaves nothing: a binding dropped before it was checkpointed never reaches the disk. Most groups touched have one op, so
+most cost one dict slot and no object of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal_slice_node.core.tables.delta_piece import ID_BYTES, OVERHEAD_BYTES, P
 
 
 class BaseGroups(Protocol):
-    """What a delta of groups needs below it."""
+    """Says what a delta of groups needs below it."""
 
     def count(self, group: bytes) -> int: ...
 
@@ -34,7 +34,7 @@ class BaseGroups(Protocol):
 
 
 class _Ops:
-    """Two ops or more on one group."""
+    """Holds two ops or more on one group."""
 
     __slots__ = ("net", "ordered", "present")
 
@@ -56,7 +56,7 @@ class DeltaGroups:
         self._active: dict[bytes, _Entry] = {}
         self._frozen: dict[bytes, _Entry] = {}
         self._garbage: dict[bytes, _Entry] = {}
-        # Members of the active layer that came, and that went; the same of the frozen one, came less went.
+        # How many members came, and how many went, in the active layer; came less went in the frozen layer.
         self._came = 0
         self._went = 0
         self._frozen_net = 0
@@ -95,7 +95,7 @@ class DeltaGroups:
         return self._note(group, entry, member, False)  # type: ignore[arg-type]
 
     def _note(self, group: bytes, ops: _Ops, member: bytes, came: bool) -> bool:
-        """One more op on a group of several. True: it undid one."""
+        """Notes one more op on a group with ops. Returns True if it undid one."""
         ops.net += 1 if came else -1
         ops.ordered = None
         before = ops.present.pop(member, None)
@@ -165,12 +165,12 @@ class DeltaGroups:
 
     @property
     def rows(self) -> int:
-        """Ops in the active layer."""
+        """The number of ops in the active layer."""
         return self._came + self._went
 
     @property
     def bytes_about(self) -> int:
-        """Memory of the active layer, about."""
+        """The memory of the active layer, about."""
         return self.rows * (2 * ID_BYTES + OVERHEAD_BYTES)
 
     def freeze(self) -> None:
@@ -180,7 +180,7 @@ class DeltaGroups:
         self._came = self._went = 0
 
     def pieces(self, table: str, rows_max: int) -> Iterator[Piece]:
-        """The frozen layer in pieces of about rows_max ops."""
+        """Yields the frozen layer in pieces of about rows_max ops."""
         ops: tuple[list[bytes], list[bytes]] = ([], [])  # went, came
         for group, entry in self._frozen.items():
             if isinstance(entry, bytes):
@@ -198,7 +198,8 @@ class DeltaGroups:
                 yield _piece(table, came, ops)
 
     def drop_frozen(self) -> None:
-        """The base now has it. Call together with the base's renewal, then `free` until False."""
+        """Drops the frozen layer, which the base now has. Call together with the base's renewal, then `free` until it
+        returns False."""
         self._garbage, self._frozen = self._frozen, {}
         self._frozen_net = 0
 
@@ -235,8 +236,8 @@ def _net(entry: _Entry | None) -> int:
 
 
 def _overlay(entry: _Entry | None, page: list[bytes], after: bytes, last: bytes | None, limit: int) -> list[bytes]:
-    """`page` (ascending members of the layers below) with the entry's ops in (after, last] applied; of those that came,
-    the first limit + 1 at most: more than `limit` in all means that there may be more still."""
+    """Returns `page` (ascending members of the layers below) with the entry's ops in (after, last] applied. Of the
+    members that came, it adds the first limit + 1 at most: more than `limit` in all means that there may be more."""
     if entry is None:
         return page
     if isinstance(entry, bytes):

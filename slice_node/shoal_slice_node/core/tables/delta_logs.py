@@ -1,10 +1,10 @@
-"""Logs over a base: rows appended and ranges trimmed since the last checkpoint.
+"""Keeps logs over a base: rows appended and ranges trimmed since the last checkpoint.
 
     _rows   key id -> (first, row)  or  [(first, row), ...]   offsets only grow, so base + frozen + active is the log
-    _trims  key id -> (low, new low)                          rows of the layers below in there are gone
+    _trims  key id -> (low, new low)                          rows of the layers below in this range are gone
 
 Rows trimmed before they were checkpointed leave nothing. A trim is noted only if a layer below may have a row in it.
-Reads need no trims: the caller says its low. A key that vanished comes back under a new id, so ids never meet again.
+Reads need no trims: the caller gives its low. A key that vanished comes back under a new id, so no id comes twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIRST = itemgetter(0)
 
 
 class BaseLogs(Protocol):
-    """What a delta of logs needs below it."""
+    """Says what a delta of logs needs below it."""
 
     def read(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]: ...
 
@@ -106,12 +106,12 @@ class DeltaLogs:
 
     @property
     def rows(self) -> int:
-        """Rows and trims in the active layer."""
+        """The number of rows and trims in the active layer."""
         return self._layer.count + len(self._layer.trims)
 
     @property
     def bytes_about(self) -> int:
-        """Memory of the active layer, about."""
+        """The memory of the active layer, about."""
         return self._layer.bytes_about + len(self._layer.trims) * OVERHEAD_BYTES
 
     def freeze(self) -> None:
@@ -119,7 +119,7 @@ class DeltaLogs:
         self._frozen, self._layer = self._layer, _Layer()
 
     def pieces(self, table: str, rows_max: int, bytes_max: int = 1 << 20) -> Iterator[Piece]:
-        """The frozen layer in pieces of up to rows_max rows and about bytes_max bytes."""
+        """Yields the frozen layer in pieces of up to rows_max rows and about bytes_max bytes."""
         trims = iter(self._frozen.trims.items())
         while batch := list(islice(trims, rows_max)):
             yield "trim", table, [field for key_id, (low, new_low) in batch for field in (key_id, low, new_low)]
@@ -136,7 +136,8 @@ class DeltaLogs:
             yield "append", table, flat
 
     def drop_frozen(self) -> None:
-        """The base now has it. Call together with the base's renewal, then `free` until False."""
+        """Drops the frozen layer, which the base now has. Call together with the base's renewal, then `free` until it
+        returns False."""
         self._garbage, self._frozen = self._frozen, _Layer()
 
     def free(self, rows_max: int) -> bool:

@@ -1,4 +1,4 @@
-"""Pieces: how a frozen delta leaves the broker, a bounded number of rows at a time.
+"""Defines pieces, in which a frozen delta leaves the broker, a bounded number of rows at a time.
 
     ("rows",   table, [key, value, key, value, ...])     value b"": delete
     ("add",    table, [group + member, ...])             16 bytes each; the base lacks it
@@ -6,8 +6,8 @@
     ("trim",   table, [key id, low, new low, ...])       delete rows with low <= first < new low; before its appends
     ("append", table, [key id, first, row, ...])         above every row of its key
 
-Plain lists of bytes and ints, so that `marshal` carries them. Pieces of one delta may be applied in any order, save
-that a trim comes before the appends (it does).
+Lists hold plain bytes and ints, so that `marshal` carries them. Pieces of one delta may be applied in any order, except
+that a trim must come before the appends (and it does).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Final, TypeAlias
 Piece: TypeAlias = tuple[str, str, list[Any]]
 
 OVERHEAD_BYTES: Final = 180
-"""What CPython keeps for a row beside its bytes: a dict slot (about 75 with spare room) and two bytes headers."""
+"""Bytes that CPython keeps for a row besides the row's own: a dict slot (about 75 with spare room), two bytes headers.
+"""
 
 ID_BYTES: Final = 8
 

@@ -1,4 +1,4 @@
-"""Rows over a base: what changed since the last checkpoint, in up to two layers. Reads: active, frozen, base.
+"""Keeps rows over a base: what changed since the last checkpoint, in up to two layers. Reads: active, frozen, base.
 
     _inserted  key -> value          the layers below lack the key: deleting it leaves no trace
     _changed   key -> value or b""   b"" is a tombstone: the layers below may have the key
@@ -19,10 +19,10 @@ from shoal_slice_node.core.tables.key_order import KeyOrder
 
 
 class BaseRows(Protocol):
-    """What a delta of rows needs below it."""
+    """Says what a delta of rows needs below it."""
 
     unfit_key_error: type[Exception]
-    """What `get` may raise for a key that no row can have: empty, or longer than ROW_KEY_BYTES_MAX."""
+    """The error that `get` may raise for a key that no row can have: empty, or longer than ROW_KEY_BYTES_MAX."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
@@ -31,18 +31,18 @@ class BaseRows(Protocol):
     def scan_beside(
         self, covered: Container[bytes], prefix: bytes, start: bytes
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        """As `scan`; the values of keys that are `covered` need not be read: None."""
+        """Scans as `scan` does. The values of keys that are `covered` need not be read: they may be None."""
         ...
 
     def entries(self) -> int: ...
 
 
 _FEW = 256
-"""Keys of one prefix that are sorted anew for each scan; more of them are kept in order."""
+"""The most keys of one prefix that are sorted anew for each scan; more keys are kept in order."""
 
 
 class _Many:
-    """The keys of one prefix, kept in order as they come and go."""
+    """Keeps the keys of one prefix in order as they come and go."""
 
     __slots__ = ("keys", "order")
 
@@ -59,7 +59,7 @@ class _Many:
 
 
 class _Layer:
-    """One delta. `index`: first bytes of a key -> its keys here, for tables that are scanned by such a prefix."""
+    """Holds one delta. `index`: prefix -> the keys here that begin with it, for tables that are scanned by prefix."""
 
     __slots__ = ("bytes_about", "changed", "index", "inserted", "order")
 
@@ -67,7 +67,7 @@ class _Layer:
         self.inserted: dict[bytes, bytes] = {}
         self.changed: dict[bytes, bytes] = {}
         self.index: dict[bytes, bytes | dict[bytes, None] | _Many] = {}
-        """One key, a few, or many."""
+        """A prefix has one key, a few, or many."""
         self.order: KeyOrder | None = None
         self.bytes_about = 0
 
@@ -83,7 +83,7 @@ class _Layer:
 
 
 class _Covered:
-    """What either of two layers has."""
+    """Contains the keys that either of two layers has."""
 
     __slots__ = ("_one", "_other")
 
@@ -96,8 +96,8 @@ class _Covered:
 
 
 class DeltaRows:
-    """See tables.Rows. `index_bytes`: the length of prefix that scans of this table begin with; 0: no such. `ordered`:
-    it is scanned all the time, so that its keys are kept in order from the beginning."""
+    """See tables.Rows. `index_bytes`: the length of the prefix that scans of this table begin with; 0: there is none.
+    `ordered`: the table is scanned all the time, so its keys are kept in order from the beginning."""
 
     def __init__(self, base: BaseRows, index_bytes: int = 0, ordered: bool = False) -> None:
         self._base = base
@@ -115,7 +115,7 @@ class DeltaRows:
         return layer
 
     def _bind(self) -> None:
-        """The dicts of the layers, one look-up nearer; and the base's `get`, which a renewal replaces."""
+        """Binds the layers' dicts, to save a look-up, and the base's `get`, which a renewal replaces."""
         self._base_get = self._base.get
         self._unfit_key_error = self._base.unfit_key_error
         self._inserted = self._layer.inserted
@@ -178,13 +178,13 @@ class DeltaRows:
                 del keys[key]
 
     def _note(self, key: bytes, value_bytes: int) -> None:
-        """A key is new in the active layer. Its bytes are those of its first value: about right, and cheap."""
+        """Notes a new key in the active layer. Its first value counts for its memory: about right, and cheap."""
         layer = self._layer
         if not 0 < len(key) <= ROW_KEY_BYTES_MAX:
             layer.inserted.pop(key, None)
             layer.changed.pop(key, None)
             if not value_bytes:
-                return  # A delete of what can't be there.
+                return  # A delete of a row that cannot be there.
             raise AssertionError(f"no row can have a key of {len(key)} bytes")
         layer.bytes_about += len(key) + value_bytes + OVERHEAD_BYTES
         if self._index_bytes:
@@ -212,7 +212,7 @@ class DeltaRows:
             base = self._base.scan_beside(_Covered(self._layer, self._frozen), prefix, start)
         older = _overlay(self._frozen, base, self._keys(self._frozen, prefix, start))
         for key, value in _overlay(self._layer, older, self._keys(self._layer, prefix, start)):
-            if value is None:  # It has come into the delta since the scan began.
+            if value is None:  # The key came into the delta after the scan began.
                 value = self.get(key)
             if value:
                 yield key, value
@@ -227,7 +227,7 @@ class DeltaRows:
         return self._base.scan(prefix, max(start, prefix))
 
     def _has(self, layer: _Layer, prefix: bytes) -> bool:
-        """Whether it may have keys of this prefix."""
+        """Returns whether the layer may have keys of this prefix."""
         width = self._index_bytes
         return prefix[:width] in layer.index if width and len(prefix) >= width else bool(layer)
 
@@ -249,12 +249,12 @@ class DeltaRows:
 
     @property
     def rows(self) -> int:
-        """Rows in the active layer."""
+        """The number of rows in the active layer."""
         return len(self._layer)
 
     @property
     def bytes_about(self) -> int:
-        """Memory of the active layer, about."""
+        """The memory of the active layer, about."""
         return self._layer.bytes_about
 
     def freeze(self) -> None:
@@ -263,14 +263,15 @@ class DeltaRows:
         self._bind()
 
     def pieces(self, table: str, rows_max: int) -> Iterator[Piece]:
-        """The frozen layer in pieces of up to rows_max rows. It does not change meanwhile."""
+        """Yields the frozen layer in pieces of up to rows_max rows. The layer does not change meanwhile."""
         frozen = self._frozen
         items = chain(frozen.inserted.items(), frozen.changed.items())
         while piece := list(chain.from_iterable(islice(items, rows_max))):
             yield rows_piece(table, piece)
 
     def drop_frozen(self) -> None:
-        """The base now has it. Call together with the base's renewal, then `free` until False."""
+        """Drops the frozen layer, which the base now has. Call together with the base's renewal, then `free` until it
+        returns False."""
         self._garbage, self._frozen = self._frozen, _Layer()
         self._bind()
 
@@ -291,14 +292,14 @@ def _both(layer: _Layer) -> Iterator[bytes]:
 
 
 def _came(layer: _Layer) -> int:
-    """Rows that came less those that went."""
+    """Returns the number of rows that came, less the number that went."""
     return len(layer.inserted) - list(layer.changed.values()).count(b"")
 
 
 def _overlay(
     layer: _Layer, below: Iterator[tuple[bytes, bytes | None]], keys: Iterator[bytes]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """`below` with the layer's rows on top; tombstones come as b""."""
+    """Yields `below` with the layer's rows on top; tombstones come as b""."""
     mine = next(keys, None)
     for key, value in below:
         while mine is not None and mine < key:

@@ -1,7 +1,7 @@
-"""The sorted keys of a changing dict: a few sorted runs, merged as they grow (a small log-structured merge in memory).
+"""Sorts the keys of a changing dict: a few sorted runs, merged as they grow (a small log-structured merge in memory).
 
-Belongs here: the order. Not here: values, layers (delta_rows). A run is at most RUN_KEYS_MAX long, so that neither a
-merge nor a free is ever a pause; a look-up bisects every run.
+Belongs here: the order. Not here: values, layers (delta_rows). A run has at most RUN_KEYS_MAX keys, so that neither a
+merge nor a free makes a pause; a look-up bisects every run.
 Method: O'Neil et al., The Log-Structured Merge-Tree, Acta Informatica 33 (1996), in its simplest form.
 """
 
@@ -16,18 +16,18 @@ from shoal_slice_node.core.limits import RECENT_KEYS_MAX, RUN_KEYS_MAX
 
 
 class KeyOrder:
-    """Keys may be noted twice and may have vanished since: `between` asks `live`."""
+    """Keeps keys in order. A key may be noted twice, and may have vanished since: `between` asks `live`."""
 
     __slots__ = ("_recent", "_runs", "noted")
 
     def __init__(self, keys: Iterable[bytes] = ()) -> None:
         self._runs: list[list[bytes]] = [sorted(keys)]
         self._recent: list[bytes] = []
-        """Not sorted yet."""
+        """Keys that are not sorted yet."""
         self.noted = len(self._runs[0])
 
     def note(self, key: bytes) -> None:
-        """A key came."""
+        """Notes a key that came."""
         self._recent.append(key)
         if len(self._recent) >= RECENT_KEYS_MAX:
             self._settle()
@@ -36,7 +36,7 @@ class KeyOrder:
         return self.noted + len(self._recent)
 
     def between(self, start: bytes, prefix: bytes, live: Container[bytes]) -> Iterator[bytes]:
-        """Keys >= start that begin with prefix and are in `live`, ascending, each once."""
+        """Yields the keys >= start that begin with prefix and are in `live`, ascending, each once."""
         self._settle()
         previous = None
         for key in merge(*(_slice(run, start, prefix) for run in self._runs)):

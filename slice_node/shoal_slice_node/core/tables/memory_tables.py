@@ -1,4 +1,4 @@
-"""Tables in memory: for tests, the embedded broker's transient mode and the simulator.
+"""Keeps tables in memory: for tests, the embedded broker's transient mode and the simulator.
 
 Belongs here: dicts, sorted when scanned. Not here: the delta (delta_*), anything on disk (adapters).
 """
