@@ -8,10 +8,11 @@ kernel (tcp(7), socket(7), linux/tcp.h). Not here: what is made of it (unread, h
 from __future__ import annotations
 
 import ctypes
+import resource
 import socket
 import struct
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -143,8 +144,19 @@ class _Kernel:
         return self.set(file, _SO_DETACH_FILTER, bytes(4))
 
 
+def _open_files() -> Sequence[int]:
+    """Returns the descriptors that this process has open. Where the list cannot be opened, because the process has as
+    many files as it may have, returns all that it may have. Elsewhere than on Linux returns none."""
+    try:
+        return [int(file.name) for file in _FILES.iterdir()]
+    except FileNotFoundError:
+        return ()
+    except OSError:
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
 class Connections:
-    """Of one thread at a time."""
+    """Finds the connections of this process. For use by one thread at a time."""
 
     def __init__(self) -> None:
         self._kernel = _Kernel()
@@ -153,18 +165,14 @@ class Connections:
 
     def look(self, ports: Collection[int] = (), known: Mapping[int, Address] | None = None) -> Iterator[Connection]:
         """Those that came to these ports of this process, or to any of its own: 7 us each that is `known`, by cookie
-        with its address, 13 us of others. Raises OSError where no further file can be opened: nothing is known then.
+        with its address, 13 us of others.
 
         Nothing is opened or closed but the list of files: a process that closes any descriptor of a file loses its
         locks on that file (fcntl(2)), and LMDB's are such."""
         kernel, known = self._kernel, known or {}
-        try:
-            files = [int(file.name) for file in _FILES.iterdir()]
-        except FileNotFoundError:
-            return  # No Linux.
         doors: dict[int, tuple[int, int]] = {}
         new: list[tuple[int, Connection]] = []
-        for number, file in enumerate(files):
+        for number, file in enumerate(_open_files()):
             if number % FILES_PER_STEP == FILES_PER_STEP - 1:
                 time.sleep(0)  # Lets go of Python's lock.
             cookie, info = kernel.cookie(file), kernel.info(file)
@@ -200,15 +208,15 @@ class Connections:
                 done = self._kernel.drop_syns(file, shut) or done
         return done
 
-    def bound_unsent(self, port: int, size_bytes: int) -> None:
-        """Connections that come to this port from now on hold so much in the kernel that their clients have not taken,
-        and as much again of its structures: they inherit it (socket(7), SO_SNDBUF). Without, tcp(7) lets 4 MiB lie
-        there."""
+    def bound_received(self, port: int, size_bytes: int) -> None:
+        """Bounds what the kernel holds of what comes on a connection, for connections that come to this port from now
+        on: they inherit it (socket(7), SO_RCVBUF). The kernel takes twice as much. Otherwise tcp(7) allows up to 32 MiB
+        for each."""
         for _ in self.look((port,)):
             pass
         for file, own_port in self._doors.values():
             if own_port == port:
-                self._kernel.set(file, socket.SO_SNDBUF, struct.pack("=i", size_bytes))
+                self._kernel.set(file, socket.SO_RCVBUF, struct.pack("=i", size_bytes))
 
     def shut_down(self, connection: Connection) -> None:
         """Both ways, unless it has ended: its file may be another's by then."""

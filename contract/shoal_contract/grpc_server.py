@@ -6,7 +6,6 @@ Belongs here: options and binding. Does not: services, TLS material (each `main.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -18,8 +17,8 @@ from shoal_contract.limits import (
     CALLS_WAITING_MAX,
     FRAME_BYTES_MAX,
     HANDSHAKE_MS_MAX,
+    RECEIVED_BYTES_MAX,
     REQUEST_BYTES_MAX,
-    UNSENT_BYTES_MAX,
 )
 
 Options = Sequence[tuple[str, Any]]
@@ -78,6 +77,5 @@ def listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCreden
         raise OSError(f"cannot listen on {address}: {error}") from None
     if port == 0:
         raise OSError(f"cannot listen on {address}")
-    with suppress(OSError):  # No further file can be opened: the kernel's own bound holds.
-        Connections().bound_unsent(port, UNSENT_BYTES_MAX)
+    Connections().bound_received(port, RECEIVED_BYTES_MAX)
     return f"{address.rpartition(':')[0]}:{port}"

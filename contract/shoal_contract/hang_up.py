@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from contextlib import suppress
 from urllib.parse import unquote
 
 from shoal_contract.connections import Address, Connections
@@ -34,13 +33,13 @@ def _hang_up_due() -> None:
             addresses.add(_due.popleft())
         if not addresses:
             return
-        with suppress(OSError):  # No further file can be opened.
-            for connection in _connections.look():
-                if connection.address in addresses:
-                    _connections.shut_down(connection)
+        for connection in _connections.look():
+            if connection.address in addresses:
+                _connections.shut_down(connection)
 
 
 def address_of(peer: str) -> Address:
-    """Address and port of a client, as gRPC names it; of another kind of peer: none that exists."""
+    """Returns address and port of a client as gRPC names it, without the scope of a link-local address, which the
+    kernel does not name; for another kind of peer an address that does not exist."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
-    return (host.strip("[]"), int(port)) if port.isdecimal() else ("", 0)
+    return (host.strip("[]").partition("%")[0], int(port)) if port.isdecimal() else ("", 0)

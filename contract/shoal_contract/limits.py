@@ -49,9 +49,9 @@ BLAMED_MAX: Final = 10_000
 SERVED_MAX: Final = 20_000
 """How many connections are remembered that used their places in time: as many as a process has, or so."""
 
-UNSENT_BYTES_MAX: Final = 128 << 10
-"""Of answers that a client has not taken, on one connection, in the kernel, which containers count as memory too; it
-takes twice as much, and by itself would go up to 4 MiB. A client 100 ms away gets 1.3 MB/s."""
+RECEIVED_BYTES_MAX: Final = 128 << 10
+"""The bytes that the kernel holds for one gRPC connection and the process has not read yet, which containers count as
+memory; the kernel takes twice as much. HTTP/2's windows are smaller, so honest clients do not notice."""
 
 UNREAD_LOOKS: Final = 3
 """What a connection has unread counts as far as it was there at so many looks: a frame that just comes is none."""
@@ -59,8 +59,8 @@ UNREAD_LOOKS: Final = 3
 UNREAD_LOOK_S: Final = 5.0
 BUDGET_LOOK_S: Final = 0.5
 MEMORY_LOOK_S: Final = 0.05
-"""Between two looks at what is unread: while there is memory, above the budget, and while it is short. In the last
-clients of one network send 50 MB."""
+"""The time between two looks at connections, in seconds: at most, while the process holds no more than its budget;
+above it; and while memory is short. In the last time the clients on one network can send 50 MB."""
 
 FILES_PER_STEP: Final = 256
 """Open files that are looked at in one go, about 2 ms: then others may have Python's lock."""
@@ -79,9 +79,24 @@ UNREAD_PARTS_MAX: Final = 64
 """What came on a connection counts until the calls have ended that were there so long after, as it may be theirs: calls
 wait in gRPC's line until their handlers begin. So many looks are told apart for that."""
 
-RESTING_ENDED_PER_LOOK: Final = 64
-"""Connections without calls that end in one look where memory is short and nothing is unread: those that brought most.
-gRPC keeps up to 265 KiB for each that once sent a large request."""
+BUFFERED_BYTES_MAX: Final = 256 << 10
+BUFFERED_BYTES_LEAST: Final = 64 << 10
+"""gRPC keeps buffers for a connection on which much came at once: as much as came between two looks, up to the first.
+Where less than the second came, it is not worth ending the connection."""
+
+BUFFERED_ENDED_PER_LOOK: Final = 16
+"""Such connections that end in one look where memory is short and nothing is unread or unsent: 320 a second."""
+
+FUTILE_PARTS: Final = 4
+"""No connection ends for memory if all of them hold less than what is too much, divided by this: something else holds
+it."""
+
+KERNEL_PARTS: Final = 8
+"""What the kernel holds for connections counts as the process's where it exceeds the budget divided by this: slow
+clients have something there at all times."""
+
+LOOK_SHARE: Final = 50
+"""Between two looks passes at least so many times what the last one took, so that looks take 2 % of a thread."""
 
 DOORS_S: Final = 1.0
 """How long no new connections come at a time, and then come again at least."""

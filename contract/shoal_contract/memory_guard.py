@@ -1,5 +1,5 @@
-"""Ends connections that hold what no handler has read, where a process holds too much: the last resort for what is in
-no account.
+"""Ends connections where a process holds too much memory: the last resort for memory that is in no account, because
+gRPC or the kernel holds it for a connection.
 
 In a thread of its own. What gRPC holds grows by its own threads, half a gigabyte a second, also while the event loop
 is busy for seconds; and what it frees, it frees by the loop.
@@ -7,48 +7,34 @@ is busy for seconds; and what it frees, it frees by the loop.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
-from heapq import nlargest
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
 
 from shoal_contract.limits import (
     BUDGET_LOOK_S,
+    BUFFERED_BYTES_LEAST,
+    BUFFERED_BYTES_MAX,
+    BUFFERED_ENDED_PER_LOOK,
     CONNECTIONS_ENDED_PER_LOOK,
     DOORS_S,
+    FUTILE_PARTS,
     GIVE_BACK_S,
+    KERNEL_PARTS,
+    LOOK_SHARE,
     MEMORY_LOOK_S,
-    RESTING_ENDED_PER_LOOK,
     UNREAD_ACCEPT_S,
     UNREAD_ENDED_AT_ONCE_BYTES,
     UNREAD_ENDED_BYTES_LEAST,
     UNREAD_ENDED_BYTES_MIN,
     UNREAD_LOOK_S,
 )
+from shoal_contract.process_memory import give_back, own_bytes
 from shoal_contract.rare_log import RareLog
 from shoal_contract.unread import Client, Unread
 
 _log = logging.getLogger(__name__)
-_STATUS = Path("/proc/self/status")
-
-
-def own_bytes() -> int:
-    """Memory that is this process's alone, without pages mapped from files; 0 where that cannot be known."""
-    try:
-        line = next((line for line in _STATUS.read_text().splitlines() if line.startswith("RssAnon")), "RssAnon: 0 kB")
-    except OSError:
-        return 0
-    return int(line.split()[1]) << 10
-
-
-def give_back() -> None:
-    """Returns what was freed to the kernel, where the C library can (malloc_trim(3)). Takes milliseconds."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 class MemoryGuard:
@@ -73,6 +59,8 @@ class MemoryGuard:
         self._doors_next_s = 0.0
         """When the doors may be opened, or shut again."""
         self._gave_back_s = 0.0
+        self._took_s = 0.0
+        """The time that the last look took."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory guard", daemon=True)
         self._complaints = RareLog(_log)
@@ -90,9 +78,11 @@ class MemoryGuard:
         looked_s = 0.0
         while not self._stopped.wait(MEMORY_LOOK_S):
             try:
-                if time.monotonic() - looked_s >= self._pause_s():
+                began_s = time.monotonic()
+                if began_s - looked_s >= self._pause_s():
                     self.look()
                     looked_s = time.monotonic()
+                    self._took_s = looked_s - began_s
             except Exception as error:
                 self._shut_doors(False)
                 looked_s = time.monotonic()
@@ -101,14 +91,15 @@ class MemoryGuard:
                 )
 
     def _pause_s(self) -> float:
-        """Between two looks."""
+        """Returns the time between two looks."""
         held_bytes = self._all_held_bytes()
         if held_bytes > self.short_bytes or self._shut:
             return 0.0
-        return BUDGET_LOOK_S if held_bytes > self._budget_bytes else UNREAD_LOOK_S
+        pause_s = max(BUDGET_LOOK_S, LOOK_SHARE * self._took_s)
+        return pause_s if held_bytes > self._budget_bytes else min(UNREAD_LOOK_S, pause_s)
 
     def _all_held_bytes(self) -> int:
-        return self._held_bytes() + self._unread.kernel_bytes
+        return self._held_bytes() + max(0, self._unread.kernel_bytes - self._budget_bytes // KERNEL_PARTS)
 
     def look(self) -> None:
         """Once. Called from one thread at a time."""
@@ -117,9 +108,9 @@ class MemoryGuard:
         self._unread.look()
         held_bytes = self._all_held_bytes()
         self._was_short = held_bytes > self.short_bytes
-        chosen = _largest(self._unread.clients.values(), held_bytes - self._budget_bytes) if self._was_short else []
-        if self._was_short and not chosen:
-            chosen = _resting(self._unread.clients.values(), time.monotonic())
+        chosen: Sequence[Client] = ()
+        if self._was_short:
+            chosen = _chosen(self._unread.clients.values(), held_bytes - self._budget_bytes, time.monotonic())
         self._shut_doors(bool(chosen))  # Before anyone is hung up on: to come back takes them a millisecond.
         for one in chosen:
             self._unread.hang_up(one)
@@ -127,8 +118,8 @@ class MemoryGuard:
         now_s = time.monotonic()
         if chosen:
             self._complaints.warning(
-                "memory is short, %d MiB are held: %d connections end whose clients sent what is not read, do not read"
-                " what is sent, or have no calls, and no new ones come for a second",
+                "memory is short, %d MiB are held: %d connections end, which hold most of it, and no new ones come for"
+                " a second",
                 held_bytes >> 20,
                 len(chosen),
             )
@@ -149,9 +140,17 @@ class MemoryGuard:
             self._doors_next_s = now_s + DOORS_S
 
 
+def _chosen(clients: Collection[Client], too_much_bytes: int, now_s: float) -> Sequence[Client]:
+    """Returns the clients that end now: those with most that is unread or not sent; where those are none, some for
+    which gRPC keeps buffers."""
+    if sum(_size_bytes(one) + _buffered_bytes(one) for one in clients) < too_much_bytes // FUTILE_PARTS:
+        return ()
+    return _largest(clients, too_much_bytes) or _buffered(clients, now_s)
+
+
 def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
-    """Those with most that is unread or not sent: all that have more than calls can, and as many as hold so much
-    together. Less is enough where many have a little each, and hold together what is too much."""
+    """Returns the clients with most that is unread or not sent: all that have more than calls can, and as many as hold
+    so much together. Less is enough where many have a little each, and hold together what is too much."""
     least_bytes = max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * len(clients))))
     sizes = ((_size_bytes(one), one.address, one) for one in clients)
     chosen: list[Client] = []
@@ -164,12 +163,19 @@ def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
     return chosen
 
 
-def _resting(clients: Collection[Client], now_s: float) -> list[Client]:
-    """Those without calls: gRPC keeps the buffers of what they once sent. To connect again with the next call costs
-    them a round trip."""
+def _buffered(clients: Collection[Client], now_s: float) -> list[Client]:
+    """Returns clients for which gRPC keeps buffers of what they once sent. Those without calls come first, to which a
+    new connection costs a round trip; then those for which nothing was read or written for longest."""
     until_s = now_s - UNREAD_ACCEPT_S
-    found = (one for one in clients if one.rests_since_s < until_s and one.taken >= UNREAD_ENDED_BYTES_LEAST)
-    return nlargest(RESTING_ENDED_PER_LOOK, found, key=lambda one: one.taken)
+    found = [one for one in clients if _buffered_bytes(one)]
+    resting = [one for one in found if one.rests_since_s < until_s]
+    if resting:
+        return sorted(resting, key=lambda one: one.burst, reverse=True)[:BUFFERED_ENDED_PER_LOOK]
+    return sorted(found, key=lambda one: one.heard_s)[:BUFFERED_ENDED_PER_LOOK]
+
+
+def _buffered_bytes(client: Client) -> int:
+    return min(client.burst, BUFFERED_BYTES_MAX) if client.burst >= BUFFERED_BYTES_LEAST else 0
 
 
 def _size_bytes(client: Client) -> int:

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal_contract.connections import Address, Connection, Connections
 from shoal_contract.hang_up import address_of
@@ -30,6 +30,7 @@ from shoal_contract.limits import (
     UNREAD_READ_BYTES,
     UNREAD_WROTE_BYTES,
 )
+from shoal_contract.seen_headers import Headers, SeenHeaders
 
 Serve = Callable[[Any, Any], Awaitable[Any]]
 """A handler of gRPC: of requests, and the call's context."""
@@ -39,12 +40,20 @@ _FRAME_HEAD_BYTES = 9
 """A message comes in DATA frames of so much, each with such a head (RFC 9113, 4.1 and 6.5.2)."""
 
 
+class _Begun(NamedTuple):
+    """When a call began, in seconds of time.monotonic, and what had been read of its client by then, in bytes."""
+
+    at_s: float
+    read: int
+
+
 @dataclass(slots=True)
 class Client:
     """One address and port of clients: nearly always one connection. `connections`: at the last look, by cookie.
     `read`: what was taken off by then. `unread`: bytes, at the last looks. `kernel`: bytes that the kernel held then.
-    `came`: what came and was not taken off, and by when, oldest first; what was taken off later is negative. `taken`:
-    bytes, in all. `rests_since_s`: when something came last, or a call was there, in seconds of time.monotonic."""
+    `came`: what came and was not taken off, and by when, oldest first; what was taken off later is negative. `burst`:
+    the most that came between two looks, in bytes. `heard_s`: when a handler last read or wrote something.
+    `rests_since_s`: the same, or when a call was last there. Both in seconds of time.monotonic."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -52,7 +61,8 @@ class Client:
     unread: deque[int] = field(default_factory=lambda: deque([0], UNREAD_LOOKS))
     kernel: deque[int] = field(default_factory=lambda: deque([0], UNREAD_LOOKS))
     came: deque[tuple[float, int]] = field(default_factory=deque)
-    taken: int = 0
+    burst: int = 0
+    heard_s: float = 0.0
     rests_since_s: float = 0.0
 
     def add(self, now_s: float, size_bytes: int, since_s: float) -> None:
@@ -91,8 +101,9 @@ class Unread:
         self.ports: Collection[int] = ()
         """Of gRPC: others count what they hold."""
         self._read: Counter[str] = Counter()
-        self._calls: dict[str, dict[object, float]] = {}
-        """By client: when each call began that has not ended, the first first."""
+        self._calls: dict[str, dict[object, _Begun]] = {}
+        """By client: the calls that have not ended, the first first."""
+        self._headers: dict[str, SeenHeaders] = {}
         self.clients: dict[Address, Client] = {}
         self.kernel_bytes = 0
         """What the kernel held for all of them at the last look."""
@@ -101,10 +112,11 @@ class Unread:
         self._looking = threading.Lock()
 
     @contextmanager
-    def calling(self, peer: str) -> Iterator[None]:
-        """While a handler has a call of this connection."""
+    def calling(self, peer: str, headers: Headers = ()) -> Iterator[None]:
+        """While a handler has a call of this connection, which came with these headers."""
         calls, call = self._calls.setdefault(peer, {}), object()
-        calls[call] = time.monotonic()
+        calls[call] = _Begun(time.monotonic(), self._read[peer])
+        self._read[peer] += self._headers.setdefault(peer, SeenHeaders()).new_bytes(headers)
         try:
             yield
         finally:
@@ -116,18 +128,19 @@ class Unread:
         """The same handler of a stream, told of."""
 
         async def calling(requests: Any, context: Any) -> Any:
-            with self.calling(context.peer()):
+            with self.calling(context.peer(), context.invocation_metadata() or ()):
                 return await serve(requests, context)
 
         return calling
 
-    def _since_s(self, peer: str, now_s: float) -> float:
-        """When the first call may have come that has not ended: a while before its handler began."""
+    def _first(self, peer: str, now_s: float) -> _Begun:
+        """Returns when the first call began that has not ended, and what was read by then; the present if there is
+        none."""
+        now = _Begun(now_s, self._read.get(peer, 0))
         try:
-            began_s = next(iter(self._calls.get(peer, {}).values()), now_s)
+            return next(iter(self._calls.get(peer, {}).values()), now)
         except RuntimeError:  # It changed just now.
-            began_s = 0.0
-        return began_s - UNREAD_ACCEPT_S
+            return _Begun(0.0, now.read)
 
     def read(self, peer: str, size_bytes: int, first: bool = False) -> None:
         """A handler has a message of this connection, named as gRPC names its client. `first`: of its call."""
@@ -154,30 +167,36 @@ class Unread:
                 read[found.address] = self._read.get(peers.get(found.address, ""), 0)
             clients: dict[Address, Client] = {}
             for address, ones in connections.items():
-                client = clients[address] = self._client(address, ones)
+                peer = peers.get(address, "")
+                first = self._first(peer, now_s)
+                client = clients[address] = self._client(address, ones, first, now_s)
                 came = client.read - read[address]
                 free = free_bytes
                 for cookie, one in ones.items():
                     before = client.connections.get(cookie)
                     came += one.taken_bytes - (before.taken_bytes if before else 0)
                     free += (one.acked_bytes - (before.acked_bytes if before else 0)) // UNREAD_FREE_SENT_BYTES
-                client.add(now_s, came - free, self._since_s(peers.get(address, ""), now_s))
+                client.add(now_s, came - free, first.at_s - UNREAD_ACCEPT_S)
+                client.burst = max(client.burst, came + read[address] - client.read)
                 client.kernel.append(sum(one.kernel_bytes for one in ones.values()))
-                taken = sum(one.taken_bytes for one in ones.values())
-                if taken != client.taken or peers.get(address) in self._calls:
-                    client.taken, client.rests_since_s = taken, now_s
+                if client.read != read[address]:
+                    client.heard_s = client.rests_since_s = now_s
+                if peer in self._calls:
+                    client.rests_since_s = now_s
                 client.connections, client.read = ones, read[address]
             self.clients = clients
             self.kernel_bytes = sum(client.kernel[-1] for client in clients.values())
             for address in peers.keys() - clients.keys():  # Their connections are gone.
                 self._read.pop(peers[address], None)
+                self._headers.pop(peers[address], None)
 
-    def _client(self, address: Address, connections: dict[int, Connection]) -> Client:
-        """Of the last look, or a new one: its port may have been another connection's."""
+    def _client(self, address: Address, connections: dict[int, Connection], first: _Begun, now_s: float) -> Client:
+        """Returns the client of the last look, or a new one. The port of a new one may have been another connection's,
+        also since the last look: only what was read since its first call began is surely its own."""
         before = self.clients.get(address)
         if before is not None and before.connections.keys() & connections.keys():
             return before
-        return Client(address, read=before.read if before else 0)
+        return Client(address, read=first.read, heard_s=now_s, rests_since_s=now_s)
 
     def standing(self, least_bytes: int) -> list[tuple[int, Address]]:
         """Clients of which at least so much was unread at each of the last looks, most first."""

@@ -18,6 +18,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.http.guard import guarded
 from shoal_contract.http.server import HttpServer
 from shoal_contract.memory_guard import MemoryGuard
+from shoal_contract.process_memory import map_large_blocks
 from shoal_contract.stopping import Stopping
 from shoal_contract.tasks import Tasks
 from shoal_contract.unread import Unread
@@ -48,6 +49,7 @@ class Settings:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code; argparse exits with 2 for bad arguments."""
     settings = _settings(arguments)
+    map_large_blocks(limits.MAPPED_BLOCK_BYTES)
     return server_process.run(lambda stop: serve(settings, stop), "redirector", settings.drain_s)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
 from shoal_contract.connections import Connection, Connections
-from shoal_contract.limits import UNSENT_BYTES_MAX
+from shoal_contract.limits import RECEIVED_BYTES_MAX
+from shoal_contract.process_memory import own_bytes
 
 
 def only(connections: Connections, ports: set[int]) -> list[Connection]:
@@ -60,29 +64,34 @@ def test_no_new_one_comes_while_the_doors_are_shut_and_those_there_go_on() -> No
         assert listening.accept()[0].getpeername()[0] == "127.0.0.1"
 
 
-def fill(server: socket.socket) -> int:
-    """Until the kernel takes no more for a client that does not read."""
-    server.setblocking(False)
+def fill(end: socket.socket) -> int:
+    """Sends until the kernel takes no more for the other end, which does not read."""
+    end.setblocking(False)
     sent = 0
     with suppress(BlockingIOError):
         while True:
-            sent += server.send(bytes(1 << 14))
+            sent += end.send(bytes(1 << 14))
     return sent
 
 
-def test_what_clients_do_not_take_is_bounded_and_told() -> None:
-    """4 MiB lay there for each of them, in nobody's account."""
+def test_what_is_not_read_on_either_side_is_told_and_what_came_is_bounded() -> None:
+    """What clients did not take was in no account, and of what they sent 32 MiB lay there for each."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         connections = Connections()
-        connections.bound_unsent(listening.getsockname()[1], UNSENT_BYTES_MAX)
+        connections.bound_received(listening.getsockname()[1], RECEIVED_BYTES_MAX)
         client = stack.enter_context(socket.create_connection(listening.getsockname()))
         server = stack.enter_context(listening.accept()[0])
-        (found,) = only(connections, {client.getsockname()[1]})
+        port = {client.getsockname()[1]}
+        (found,) = only(connections, port)
         assert found.kernel_bytes == 0
-        assert fill(server) > UNSENT_BYTES_MAX
-        (found,) = only(connections, {client.getsockname()[1]})
-        assert UNSENT_BYTES_MAX < found.kernel_bytes < 2.5 * UNSENT_BYTES_MAX
+        fill(client)
+        (found,) = only(connections, port)
+        received_bytes = found.kernel_bytes
+        assert RECEIVED_BYTES_MAX // 2 < received_bytes < 2.5 * RECEIVED_BYTES_MAX
+        sent_bytes = fill(server)
+        (found,) = only(connections, port)
+        assert sent_bytes / 3 < found.kernel_bytes - received_bytes < 1.1 * sent_bytes
 
 
 def test_what_was_not_sent_goes_with_the_connection_that_was_shut_down() -> None:
@@ -101,10 +110,21 @@ def test_what_was_not_sent_goes_with_the_connection_that_was_shut_down() -> None
                 pass
 
 
-def test_a_list_of_files_that_cannot_be_had_is_no_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: object) -> None:
-        raise OSError("too many open files")
-
-    monkeypatch.setattr("shoal_contract.connections.Path.iterdir", fails)
-    with pytest.raises(OSError, match="too many open files"):
-        list(Connections().look())
+def test_connections_are_found_where_no_further_file_can_be_opened() -> None:
+    """A process with as many files as it may have found none, and held what it liked."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        client = stack.enter_context(socket.create_connection(listening.getsockname()))
+        server = stack.enter_context(listening.accept()[0])
+        own_bytes()
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        highest = max(int(file.name) for file in Path("/proc/self/fd").iterdir())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, limits[1]))
+        with suppress(OSError):
+            while True:
+                stack.callback(os.close, os.dup(server.fileno()))
+        with pytest.raises(OSError, match="Too many open files"):
+            list(Path("/proc/self/fd").iterdir())
+        assert {one.address for one in Connections().look() if one.file == server.fileno()} == {client.getsockname()}
+        assert own_bytes() > 1 << 20

@@ -20,7 +20,7 @@ from shoal_contract import grpc_server
 from shoal_contract.connections import Connections
 from shoal_contract.errors import ResourceExhausted, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
-from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, CALLS_WAITING_MAX, UNSENT_BYTES_MAX
+from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, CALLS_WAITING_MAX, RECEIVED_BYTES_MAX
 from tests.contract.conftest import WAIT_S, until
 
 HALF = CALLS_PER_CONNECTION_MAX // 2
@@ -178,11 +178,11 @@ async def _taken(answer: Any) -> bool:
         return False
 
 
-async def test_what_clients_do_not_take_is_bounded_on_each_connection() -> None:
+async def test_what_the_kernel_takes_of_a_connection_is_bounded() -> None:
     """They inherit the bound of the socket that took them."""
     async with waiting() as served, served.connection():
         connections = list(Connections().look((int(served.address.rpartition(":")[2]),)))
         assert connections
         for connection in connections:
             with socket.socket(fileno=os.dup(connection.file)) as file:
-                assert file.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * UNSENT_BYTES_MAX
+                assert file.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * RECEIVED_BYTES_MAX

@@ -125,6 +125,7 @@ async def test_many_are_hung_up_on_together() -> None:
     [
         ("ipv4:127.0.0.1:5000", ("127.0.0.1", 5000)),
         ("ipv6:%5B::1%5D:5000", ("::1", 5000)),
+        ("ipv6:%5Bfe80::1%25eth0%5D:5000", ("fe80::1", 5000)),
         ("unix:", ("", 0)),
         ("", ("", 0)),
     ],
@@ -148,11 +149,3 @@ def locks() -> list[str]:
     """POSIX locks of this process."""
     lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     return [line for line in lines if "POSIX" in line and f" {os.getpid()} " in line]
-
-
-async def test_where_no_file_can_be_opened_nobody_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: object) -> None:
-        raise OSError("too many open files")
-
-    monkeypatch.setattr("shoal_contract.connections.Path.iterdir", fails)
-    await hang_up("ipv4:127.0.0.1:1")

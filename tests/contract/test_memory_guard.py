@@ -78,7 +78,7 @@ def test_while_some_end_no_new_ones_come_for_a_second_and_then_they_do(monkeypat
     held.now_s = 100.0
     shut = []
     for number in range(50):
-        held.come(number, 1, 1, 1)
+        held.come(number, 7, 7, 7)
         assert held.after(126) == [number]
         shut.append(held.shut)
         held.now_s += 0.1
@@ -91,18 +91,43 @@ def test_while_some_end_no_new_ones_come_for_a_second_and_then_they_do(monkeypat
     assert not held.shut
 
 
-def test_where_nothing_is_unread_those_end_that_rest_and_brought_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gRPC's buffers of 3,300 connections that had sent one large request each were 920 MiB, and nobody ended."""
-    monkeypatch.setattr("shoal_contract.memory_guard.RESTING_ENDED_PER_LOOK", 2)
+def buffered(held: Held, port: int, burst: int, rests_since_s: float, heard_s: float = 0.0) -> None:
+    """A client on which so much came at once."""
+    held.come(port, 0, 0, 0)
+    client = held.clients["c", port]
+    client.burst, client.rests_since_s, client.heard_s = burst, rests_since_s, heard_s
+
+
+def test_where_nothing_is_unread_those_end_on_which_much_came_first_those_that_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """gRPC's buffers of 3,300 connections that had sent one large request each were 920 MiB, and no connection ended;
+    nor later, where each had a call, or sent nine bytes every 3 s."""
+    monkeypatch.setattr("shoal_contract.memory_guard.BUFFERED_ENDED_PER_LOOK", 2)
+    monkeypatch.setattr("shoal_contract.memory_guard.FUTILE_PARTS", 1_000)
     held = Held(monkeypatch)
     held.now_s = 100.0
-    for port, taken_mib in enumerate((1, 3, 0, 2, 4)):
-        held.come(port, 0, 0, 0)
-        held.clients["c", port].taken = taken_mib * MIB
-        held.clients["c", port].rests_since_s = 100.0 if port == 4 else 90.0
+    for port, burst in enumerate((1 << 20, 3 << 20, 5_000, 2 << 20)):
+        buffered(held, port, burst, 90.0)
+    buffered(held, 4, 4 << 20, 100.0, 99.0)
+    buffered(held, 5, 4 << 20, 100.0, 98.0)
+    buffered(held, 6, 5_000, 100.0, 10.0)
     assert held.after(126) == [1, 3]
     assert held.after(126) == [0]
-    assert held.after(126) == [], "one has a call, or had it just now, and one holds nothing"
+    assert held.after(126) == [5, 4], "the one that was heard of last comes last"
+    assert held.after(126) == [], "these hold nothing"
+
+
+def test_where_something_else_holds_the_memory_no_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While 110 MiB could not be given back, clients that published 20 KB every 8 s were hung up on again and again."""
+    held = Held(monkeypatch)
+    held.now_s = 100.0
+    held.come(1, 1, 1, 1)
+    for port in range(2, 18):
+        buffered(held, port, 1 << 20, 90.0)
+    assert held.after(126) == [], "5 MiB of the 26 that are too much"
+    held.come(1, 5, 5, 5)
+    assert held.after(126) == [1]
 
 
 def test_what_the_kernel_holds_for_connections_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,14 +136,16 @@ def test_what_the_kernel_holds_for_connections_counts(monkeypatch: pytest.Monkey
         held.come(port, 0, 0, 0)
         held.clients["c", port].kernel.extend([kernel_mib * MIB] * UNREAD_LOOKS)
     held.clients["c", 3].kernel.append(0)
-    held.kernel_bytes = 36 * MIB
-    assert held.after(80) == []
-    assert held.after(95) == [2, 1], "the fourth has taken what was there"
+    held.kernel_bytes = 12 * MIB
+    assert held.after(125) == [], "slow clients have so much there at all times"
+    held.kernel_bytes = 46 * MIB
+    assert held.after(90) == []
+    assert held.after(97) == [2, 1], "the fourth has taken what was there"
 
 
 def test_where_much_cannot_be_given_back_more_is_let_be(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
-    held.come(1, 1, 1, 1)
+    held.come(1, 30, 30, 30)
     held.guard.short_bytes = 200 * MIB
     assert not held.after(199)
     assert held.after(201) == [1]

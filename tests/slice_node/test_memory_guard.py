@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from shoal_contract import memory_guard
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import UNREAD_ENDED_BYTES_MIN, UNREAD_READ_BYTES
-from shoal_contract.memory_guard import give_back, own_bytes
+from shoal_contract.process_memory import give_back, own_bytes
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import watchman, writers
@@ -124,6 +125,27 @@ async def test_memory_that_nobody_can_give_back_locks_nobody_out(
         await (await RawSession.open(stub)).attach([])
 
 
+async def test_memory_that_stays_is_let_be_though_connections_end_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each one that ended began the time anew: new sessions were refused for good. And what was let be is what was
+    there all the time, not what an attacker holds just then."""
+    held = Held()
+    budget_bytes = OPTIONS.memory.budget_bytes
+    async with guarded(tmp_path, held) as (broker, _):
+        began_ms = steady_ms()
+        for number in range(22):
+            monkeypatch.setattr(watchman, "steady_ms", lambda number=number: began_ms + 1_000 * number)
+            held.bytes = (3 if number % 2 else 2) * budget_bytes
+            broker.watch.guard.ended += 1
+            broker.watch.guard_memory()
+        broker.watch.guard_memory()
+        assert broker.watch.memory_short is not None and broker.watch.guard.short_bytes < 2.2 * budget_bytes
+        held.bytes = 2 * budget_bytes
+        broker.watch.guard_memory()
+        assert broker.watch.memory_short is None
+
+
 async def test_what_is_held_for_long_does_not_become_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,8 +188,11 @@ def test_memory_of_its_own_is_known_and_what_was_freed_is_given_back() -> None:
     give_back()
 
 
-async def test_far_above_its_budget_connections_end_that_hold_what_nobody_reads(tmp_path: Path) -> None:
+async def test_far_above_its_budget_connections_end_that_hold_what_nobody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the transport holds of calls that wait to be read is in no account."""
+    monkeypatch.setattr(memory_guard, "FUTILE_PARTS", 1_000)
     held = Held()
     options = replace(OPTIONS, own_bytes=lambda: held.bytes)
     async with (

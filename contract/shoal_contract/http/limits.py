@@ -23,6 +23,10 @@ ANSWERS_BYTES_MAX: Final = 64 << 20
 """Answers that their readers have not taken yet, over all connections. Above it readers that do not get on are cut
 off, and what makes large answers should wait (`HttpServer.has_room`)."""
 
+SEND_BUFFER_BYTES: Final = 128 << 10
+"""The bytes of an answer that the kernel holds for its reader, which containers count as memory too; the kernel takes
+twice as much. By itself it would go up to 4 MiB a connection."""
+
 BODIES_BYTES_MAX: Final = 64 << 20
 """Bodies of requests under way, from their head to their answer. In memory each is there up to three times: as it came,
 as message, on its way to the slice."""

@@ -16,9 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from shoal_contract.http.connections import Connections
-from shoal_contract.http.limits import ANSWERS_BYTES_MAX, OPEN_FILES_SHARE, HttpLimits
+from shoal_contract.http.limits import ANSWERS_BYTES_MAX, OPEN_FILES_SHARE, SEND_BUFFER_BYTES, HttpLimits
 from shoal_contract.http.protocol import Config, Protocol
-from shoal_contract.limits import UNSENT_BYTES_MAX
 from shoal_contract.open_files import raise_open_files
 
 _log = logging.getLogger(__name__)
@@ -97,7 +96,7 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
     both = host == "::" and socket.has_dualstack_ipv6()
     listening = socket.create_server((host, port), family=family, backlog=backlog, dualstack_ipv6=both)
     # Connections inherit it.
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES_MAX)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     return listening
 
 

@@ -58,13 +58,14 @@ class Watchman:
         self._memory_bytes = memory_bytes
         self._own_bytes = own_bytes
         self._short_since_ms = steady_ms()
+        self._least_bytes = 0
+        """The least that was held since then."""
         self._let_be_bytes = 0
-        """The bytes up to which new sessions are taken although they are above the budget: so much was held for so long
-        that no session can be the cause."""
+        """The bytes up to which new sessions are taken although they are above the budget: so much was held all the
+        time, whatever ended, that no client can be the cause."""
         self.memory_short: ShoalError | None = None
         self.unread = Unread()
         self.guard = MemoryGuard(self.unread, memory_bytes, int(MEMORY_HIGH * memory_bytes), own_bytes)
-        self._ended_connections = 0
         self._between_records = between_records
         self._position = 0
         self.silent = 0
@@ -107,8 +108,8 @@ class Watchman:
     def guard_memory(self) -> None:
         """Ends silent sessions while the process holds more than its budget. This is the last resort, for memory that
         no share counts: frames that clients began to send and do not finish. The more is held, the shorter the silence
-        that ends a session. If no session is left that could end, the bound is raised to what is held: memory that the
-        C library cannot give back must not lock out all clients."""
+        that ends a session. The bound is raised to what was held all the time, whatever ended: memory that the C
+        library cannot give back must not lock out all clients."""
         held_bytes, now_ms = self._own_bytes(), steady_ms()
         ended = 0
         if held_bytes > self._memory_bytes:
@@ -116,17 +117,17 @@ class Watchman:
             ended = self._end_silent(held_bytes, error)
         self._let_be_bytes = min(self._let_be_bytes, held_bytes + MEMORY_SLACK_BYTES)
         self.guard.short_bytes = max(int(MEMORY_HIGH * self._memory_bytes), self._let_be_bytes)
-        if self.guard.ended != self._ended_connections:
-            self._ended_connections, self._short_since_ms = self.guard.ended, now_ms
         if held_bytes <= self.guard.short_bytes:
             self.memory_short = None
-            self._short_since_ms = now_ms
+            self._short_since_ms, self._least_bytes = now_ms, held_bytes
             return
+        self._least_bytes = min(self._least_bytes, held_bytes) if self.memory_short else held_bytes
         if ended or self.memory_short is None:
             _log.warning("%s; %d sessions end now", error, ended)
         self.memory_short = error
-        if not ended and now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
-            self._let_be_bytes = held_bytes + MEMORY_SLACK_BYTES
+        if now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
+            self._let_be_bytes = self._least_bytes + MEMORY_SLACK_BYTES
+            self._short_since_ms, self._least_bytes = now_ms, held_bytes
 
     def _short(self, held_bytes: int) -> ResourceExhausted:
         return ResourceExhausted(
