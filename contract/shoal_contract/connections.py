@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shoal_contract.limits import FILES_PER_STEP
+from shoal_contract.limits import FILES_PER_STEP, STEP_PAUSE_S
 
 Address = tuple[str, int]
 """Address and port of a connection's other end."""
@@ -174,7 +174,7 @@ class Connections:
         new: list[tuple[int, Connection]] = []
         for number, file in enumerate(_open_files()):
             if number % FILES_PER_STEP == FILES_PER_STEP - 1:
-                time.sleep(0)  # Lets go of Python's lock.
+                time.sleep(STEP_PAUSE_S)
             cookie, info = kernel.cookie(file), kernel.info(file)
             if not info or not cookie:
                 continue

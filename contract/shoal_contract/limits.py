@@ -62,8 +62,10 @@ MEMORY_LOOK_S: Final = 0.05
 """The time between two looks at connections, in seconds: at most, while the process holds no more than its budget;
 above it; and while memory is short. In the last time the clients on one network can send 50 MB."""
 
-FILES_PER_STEP: Final = 256
-"""Open files that are looked at in one go, about 2 ms: then others may have Python's lock."""
+FILES_PER_STEP: Final = 128
+STEP_PAUSE_S: Final = 0.0005
+"""Open files that are looked at in one go, about 1 ms, and the pause after them: other threads have Python's lock then.
+They would not get it in a pause of no length."""
 
 CONNECTIONS_ENDED_PER_LOOK: Final = 4_096
 UNREAD_ENDED_BYTES_MIN: Final = 256 << 10
@@ -95,8 +97,8 @@ KERNEL_PARTS: Final = 8
 """What the kernel holds for connections counts as the process's where it exceeds the budget divided by this: slow
 clients have something there at all times."""
 
-LOOK_SHARE: Final = 50
-"""Between two looks passes at least so many times what the last one took, so that looks take 2 % of a thread."""
+LOOK_SHARE: Final = 100
+"""Between two looks passes at least so many times what the last one took, so that looks take 1 % of a thread."""
 
 DOORS_S: Final = 1.0
 """How long no new connections come at a time, and then come again at least."""
