@@ -71,12 +71,12 @@ class Client:
     """One session as its stream sees it. `lazy`: reads only at the end of the run. `awake`: it was told that there is
     something to send. `writing`: memory of what its transport has not taken yet."""
 
-    def __init__(self, session: Session, lazy: bool) -> None:
+    def __init__(self, session: Session, lazy: bool, epoch: int) -> None:
         self.session = session
         self.lazy = lazy
         self.awake = False
         self.writing = 0
-        self.producer = b"p%015d" % session.number
+        self.producer = b"p%05d%010d" % (epoch, session.number)
         self.sequence = 0
         self.frames: list[tuple[int, bytes]] = []
 
@@ -335,7 +335,7 @@ class Node:
 
     def open(self, window_bytes: int, lazy: bool) -> Client:
         session = self.node.new_session(window_bytes)
-        client = self.clients[session.number] = Client(session, lazy)
+        client = self.clients[session.number] = Client(session, lazy, self.epoch)
         return client
 
     def close(self, client: Client) -> None:

@@ -69,11 +69,13 @@ def attempt(found: Plan, only: Sequence[int] | None = None) -> Failure | None:
                 world.say(f"[{number} {step.__name__}]")
                 step(world, Random(seed))
                 world.node.wake()
+                world.check_answers()
                 world.checks.gave()
                 world.checks.sound()
             where = "the end"
             world.say("[end]")
             finish(world, found.stays)
+            world.check_answers()
     except Exception as error:
         return Failure(where, error, str if world is None else world.told)
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz.runs import attempt, plan, report
+from tests.fuzz.world import World
 
 RUNS = 2_000
 RUNS_PER_TEST = 200
@@ -16,3 +17,14 @@ def test_no_step_breaks_a_promise(first: int) -> None:
         found = plan(seed)
         if attempt(found) is not None:
             pytest.fail(report(seed, found))
+
+
+def test_what_is_wrong_with_an_answer_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node swallows what its callbacks raise: two checks of the fuzzer could not fail."""
+
+    def never(*_: object) -> None:
+        raise AssertionError("not so")
+
+    monkeypatch.setattr(World, "_check_live", staticmethod(never))
+    failure = attempt(plan(0))
+    assert failure is not None and str(failure.error) == "not so"

@@ -35,6 +35,8 @@ class World:
         self.runs = 0
         self.chunks: dict[bytes, int] = {}
         self.said: list[tuple[object, ...]] = []
+        self.failed: list[Exception] = []
+        """What looked at answers and found something wrong. The node swallows what its callbacks raise."""
         self.own(b"\x01" * PARTITIONS)
         self.settle()
 
@@ -54,6 +56,11 @@ class World:
             node.apply(1 << 20)
             node.work(20)
             node.turn(1)  # A read may wait for it.
+
+    def check_answers(self) -> None:
+        """Raises what was wrong with an answer."""
+        if self.failed:
+            raise self.failed[0]
 
     def own(self, owned: bytes) -> None:
         payload = encode_ownership(self.node.state.map_version + 1, owned)
@@ -76,8 +83,11 @@ class World:
         def answered(answer: wire.Answer) -> None:
             if not answer.HasField("error"):
                 outcome = wire.Outcome.FromString(answer.outcome)
-                self._check_live(outcome, list(answer.live))
-                then(outcome)
+                try:
+                    self._check_live(outcome, list(answer.live))
+                    then(outcome)
+                except Exception as error:
+                    self.failed.append(error)
 
         self.say(head.sequence, wire.Change.FromString(data))
         requests.submit_change(self.node, UNARY, head, data, parse_change(data), answered)  # type: ignore[arg-type]

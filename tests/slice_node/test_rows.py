@@ -18,11 +18,23 @@ from shoal_slice_node.core.apply.records import (
     encode_trims,
 )
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, encode_detail
+from shoal_slice_node.core.rows.detail_row import (
+    Detail,
+    count_done_offsets,
+    cursor_and_end,
+    decode_detail,
+    encode_detail,
+)
 from shoal_slice_node.core.rows.ids import key_id, partition_of_id, queue_id
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key, head_of
 from shoal_slice_node.core.rows.log_row import LogRow, chunk_of, decode_log, encode_log
-from shoal_slice_node.core.rows.producer_row import ProducerRow, decode_producer, encode_producer
+from shoal_slice_node.core.rows.producer_row import (
+    ProducerRow,
+    decode_answer,
+    decode_producer,
+    encode_answer,
+    encode_producer,
+)
 from shoal_slice_node.core.rows.queue_row import (
     Bucket,
     bucket_number,
@@ -120,7 +132,11 @@ def test_rows_are_read_as_they_were_written() -> None:
     ("decode", "row"),
     [
         (decode_log, encode_log(2, 5, 6, 7, b"c")),
+        (chunk_of, encode_log(2, 5, 6, 7, b"c")),
         (decode_detail, encode_detail(Detail(2, 3))),
+        (cursor_and_end, encode_detail(Detail(2, 3))),
+        (count_done_offsets, encode_detail(Detail(2, 3))),
+        (decode_answer, encode_answer(b"outcome")),
         (decode_producer, encode_producer(ProducerRow(4, 5, (3, 4)))),
         (decode_partition, encode_partition(PartitionRow(8, 20))),
     ],
@@ -128,6 +144,8 @@ def test_rows_are_read_as_they_were_written() -> None:
 def test_a_form_that_is_not_known_is_refused_by_name(decode: Callable[[bytes], object], row: bytes) -> None:
     with pytest.raises(ValueError, match="has form 9; this version reads form 1"):
         decode(b"\x09" + row[1:])
+    with pytest.raises(ValueError, match="has 0 bytes; form 1 has at least"):
+        decode(b"")
 
 
 def test_linear_hashing_moves_entries_only_between_a_bucket_and_its_split() -> None:

@@ -1,10 +1,11 @@
-"""Checks the form byte of a row: it says which of its table's layouts a row has. STORAGE.md says how layouts
-may change."""
+"""The form byte of a row: which of its table's layouts it has. STORAGE.md says how layouts may change."""
 
 from __future__ import annotations
 
 
-def check_form(table: str, form: int, known: int) -> None:
-    """Raises ValueError for a layout that this version does not know."""
-    if form != known:
-        raise ValueError(f"a row of table {table} has form {form}; this version reads form {known}")
+def check_form(table: str, row: bytes, known: int, least_bytes: int) -> None:
+    """Raises ValueError for a row with a layout that this version does not know, or without all of its header."""
+    if len(row) < least_bytes:
+        raise ValueError(f"a row of table {table} has {len(row)} bytes; form {known} has at least {least_bytes}")
+    if row[0] != known:
+        raise ValueError(f"a row of table {table} has form {row[0]}; this version reads form {known}")

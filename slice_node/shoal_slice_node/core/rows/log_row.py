@@ -31,10 +31,11 @@ def encode_log(messages: int, body_bytes: int, time_ms: int, body_bytes_before: 
 
 
 def decode_log(row: bytes) -> LogRow:
-    form, *values = _HEADER.unpack_from(row)
-    check_form("log", form, FORM)
+    check_form("log", row, FORM, _HEADER.size)
+    _, *values = _HEADER.unpack_from(row)
     return LogRow._make(values)
 
 
 def chunk_of(row: bytes) -> bytes:
+    check_form("log", row, FORM, _HEADER.size)
     return row[_HEADER.size :]

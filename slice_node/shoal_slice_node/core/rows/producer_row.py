@@ -28,8 +28,8 @@ def encode_producer(row: ProducerRow) -> bytes:
 
 
 def decode_producer(row: bytes) -> ProducerRow:
-    form, last, time_ms = _HEADER.unpack_from(row)
-    check_form("producer", form, FORM)
+    check_form("producer", row, FORM, _HEADER.size)
+    _, last, time_ms = _HEADER.unpack_from(row)
     return ProducerRow(last, time_ms, Struct(f">{len(row) // 8 - 2}Q").unpack_from(row, _HEADER.size))
 
 
@@ -42,4 +42,5 @@ def encode_answer(outcome: bytes) -> bytes:
 
 
 def decode_answer(row: bytes) -> bytes:
+    check_form("producer", row, FORM, 1)
     return row[1:]

@@ -80,8 +80,8 @@ def encode_partition(row: PartitionRow) -> bytes:
 def decode_partition(row: bytes | None) -> PartitionRow:
     if row is None:
         return NEW_PARTITION
-    form, next_number, floor = _PARTITION.unpack(row)
-    check_form("partition", form, PARTITION_FORM)
+    check_form("partition", row, PARTITION_FORM, _PARTITION.size)
+    _, next_number, floor = _PARTITION.unpack(row)
     return PartitionRow(next_number, floor)
 
 
