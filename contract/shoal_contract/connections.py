@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shoal_contract.limits import FILES_PER_STEP, STEP_PAUSE_S
+from shoal_contract.limits import FILES_MAX, FILES_PER_STEP, STEP_PAUSE_S
 
 Address = tuple[str, int]
 """Address and port of a connection's other end."""
@@ -152,7 +152,8 @@ def _open_files() -> Sequence[int]:
     except FileNotFoundError:
         return ()
     except OSError:
-        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return range(FILES_MAX if files_max == resource.RLIM_INFINITY else files_max)
 
 
 class Connections:

@@ -59,12 +59,15 @@ UNREAD_LOOKS: Final = 3
 UNREAD_LOOK_S: Final = 5.0
 BUDGET_LOOK_S: Final = 0.5
 MEMORY_LOOK_S: Final = 0.05
-"""The time between two looks at connections, in seconds: at most, while the process holds no more than its budget;
-above it; and while memory is short. In the last time the clients on one network can send 50 MB."""
+"""The time between two looks at connections, in seconds: at most and at least while there is memory, and while it is
+short. In the last time the clients on one network can send 50 MB."""
 
-FILES_PER_STEP: Final = 128
+FILES_MAX: Final = 1 << 20
+"""The open files that are looked for where there is no limit and they cannot be listed."""
+
+FILES_PER_STEP: Final = 256
 STEP_PAUSE_S: Final = 0.0005
-"""Open files that are looked at in one go, about 1 ms, and the pause after them: other threads have Python's lock then.
+"""Open files that are looked at in one go, about 2 ms, and the pause after them: other threads have Python's lock then.
 They would not get it in a pause of no length."""
 
 CONNECTIONS_ENDED_PER_LOOK: Final = 4_096
@@ -82,7 +85,7 @@ UNREAD_PARTS_MAX: Final = 64
 wait in gRPC's line until their handlers begin. So many looks are told apart for that."""
 
 BUFFERED_BYTES_MAX: Final = 256 << 10
-BUFFERED_BYTES_LEAST: Final = 64 << 10
+BUFFERED_BYTES_LEAST: Final = 32 << 10
 """gRPC keeps buffers for a connection on which much came at once: as much as came between two looks, up to the first.
 Where less than the second came, it is not worth ending the connection."""
 
@@ -98,7 +101,9 @@ KERNEL_PARTS: Final = 8
 clients have something there at all times."""
 
 LOOK_SHARE: Final = 100
-"""Between two looks passes at least so many times what the last one took, so that looks take 1 % of a thread."""
+LOOK_SHARE_HURRIED: Final = 10
+"""Between two looks passes at least so many times the processor time of the last one: looks take 1 % of it, and 10 %
+while memory may be short."""
 
 DOORS_S: Final = 1.0
 """How long no new connections come at a time, and then come again at least."""

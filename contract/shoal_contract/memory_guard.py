@@ -23,6 +23,7 @@ from shoal_contract.limits import (
     GIVE_BACK_S,
     KERNEL_PARTS,
     LOOK_SHARE,
+    LOOK_SHARE_HURRIED,
     MEMORY_LOOK_S,
     UNREAD_ACCEPT_S,
     UNREAD_ENDED_AT_ONCE_BYTES,
@@ -38,12 +39,12 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryGuard:
-    """`budget_bytes`: what the process should hold; above it the guard looks often. Above `short_bytes`, which its
-    owner may change, the connections with most that is unread end, until what is left is the budget. No new ones come
-    to the ports of `unread` for a moment when it is crossed, and when some end: else who was hung up on would be back
-    sooner than what it held is free. What the kernel holds for connections counts too, as it does for a container's
-    limit. What is counted need not be what is held, so each look goes by what is held
-    then, and not by what should be free soon."""
+    """Looks at the process's memory, and ends connections while it is short. `budget_bytes`: what the process should
+    hold. `short_bytes`: above it memory is short; its owner raises it for memory that stays. The connections that hold
+    most end then, until what is left is the budget. New connections do not reach the ports of `unread` for a moment: a
+    client comes back sooner than its memory is free. What the kernel holds for connections counts too, beyond what slow
+    clients have there at all times, as it does for a container's limit. What is counted need not be what is held, so
+    each look goes by what is held then. Where all connections together hold little of what is too much, none ends."""
 
     def __init__(
         self, unread: Unread, budget_bytes: int, short_bytes: int, held_bytes: Callable[[], int] = own_bytes
@@ -53,6 +54,7 @@ class MemoryGuard:
         """Connections, since the start."""
         self._unread = unread
         self._budget_bytes = budget_bytes
+        self._short_at_first_bytes = short_bytes
         self._held_bytes = held_bytes
         self._was_short = False
         self._shut = False
@@ -60,7 +62,7 @@ class MemoryGuard:
         """When the doors may be opened, or shut again."""
         self._gave_back_s = 0.0
         self._took_s = 0.0
-        """The time that the last look took."""
+        """The processor time that the last look took."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory guard", daemon=True)
         self._complaints = RareLog(_log)
@@ -78,11 +80,10 @@ class MemoryGuard:
         looked_s = 0.0
         while not self._stopped.wait(MEMORY_LOOK_S):
             try:
-                began_s = time.monotonic()
-                if began_s - looked_s >= self._pause_s():
+                if time.monotonic() - looked_s >= self._pause_s():
+                    began_s = time.thread_time()
                     self.look()
-                    looked_s = time.monotonic()
-                    self._took_s = looked_s - began_s
+                    looked_s, self._took_s = time.monotonic(), time.thread_time() - began_s
             except Exception as error:
                 self._shut_doors(False)
                 looked_s = time.monotonic()
@@ -91,15 +92,17 @@ class MemoryGuard:
                 )
 
     def _pause_s(self) -> float:
-        """Returns the time between two looks."""
-        held_bytes = self._all_held_bytes()
-        if held_bytes > self.short_bytes or self._shut:
+        """Returns the time between two looks. It does not go by what the kernel held at the last look alone: what was
+        sent since then may all be there."""
+        if self._all_held_bytes() > self.short_bytes or self._shut:
             return 0.0
-        pause_s = max(BUDGET_LOOK_S, LOOK_SHARE * self._took_s)
-        return pause_s if held_bytes > self._budget_bytes else min(UNREAD_LOOK_S, pause_s)
+        if self._all_held_bytes(self._unread.sent_bytes) > self.short_bytes:
+            return LOOK_SHARE_HURRIED * self._took_s
+        return min(UNREAD_LOOK_S, max(BUDGET_LOOK_S, LOOK_SHARE * self._took_s))
 
-    def _all_held_bytes(self) -> int:
-        return self._held_bytes() + max(0, self._unread.kernel_bytes - self._budget_bytes // KERNEL_PARTS)
+    def _all_held_bytes(self, sent_bytes: int = 0) -> int:
+        kernel_bytes = self._unread.kernel_bytes + sent_bytes
+        return self._held_bytes() + max(0, kernel_bytes - self._budget_bytes // KERNEL_PARTS)
 
     def look(self) -> None:
         """Once. Called from one thread at a time."""
@@ -110,7 +113,9 @@ class MemoryGuard:
         self._was_short = held_bytes > self.short_bytes
         chosen: Sequence[Client] = ()
         if self._was_short:
-            chosen = _chosen(self._unread.clients.values(), held_bytes - self._budget_bytes, time.monotonic())
+            stays_bytes = max(0, self.short_bytes - self._short_at_first_bytes)
+            too_much_bytes = held_bytes - stays_bytes - self._budget_bytes
+            chosen = _chosen(self._unread.clients.values(), too_much_bytes, time.monotonic())
         self._shut_doors(bool(chosen))  # Before anyone is hung up on: to come back takes them a millisecond.
         for one in chosen:
             self._unread.hang_up(one)

@@ -16,13 +16,14 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from shoal_contract.connections import Address, Connection, Connections
 from shoal_contract.hang_up import address_of
 from shoal_contract.limits import (
     UNREAD_ACCEPT_S,
     UNREAD_CALL_BYTES,
+    UNREAD_ENDED_BYTES_LEAST,
     UNREAD_FREE_BYTES_PER_S,
     UNREAD_FREE_SENT_BYTES,
     UNREAD_LOOKS,
@@ -30,7 +31,6 @@ from shoal_contract.limits import (
     UNREAD_READ_BYTES,
     UNREAD_WROTE_BYTES,
 )
-from shoal_contract.seen_headers import Headers, SeenHeaders
 
 Serve = Callable[[Any, Any], Awaitable[Any]]
 """A handler of gRPC: of requests, and the call's context."""
@@ -38,13 +38,6 @@ Serve = Callable[[Any, Any], Awaitable[Any]]
 _FRAME_BYTES = 1 << 14
 _FRAME_HEAD_BYTES = 9
 """A message comes in DATA frames of so much, each with such a head (RFC 9113, 4.1 and 6.5.2)."""
-
-
-class _Begun(NamedTuple):
-    """When a call began, in seconds of time.monotonic, and what had been read of its client by then, in bytes."""
-
-    at_s: float
-    read: int
 
 
 @dataclass(slots=True)
@@ -101,22 +94,22 @@ class Unread:
         self.ports: Collection[int] = ()
         """Of gRPC: others count what they hold."""
         self._read: Counter[str] = Counter()
-        self._calls: dict[str, dict[object, _Begun]] = {}
-        """By client: the calls that have not ended, the first first."""
-        self._headers: dict[str, SeenHeaders] = {}
+        self._calls: dict[str, dict[object, float]] = {}
+        """By client: when each call began that has not ended, the first first."""
         self.clients: dict[Address, Client] = {}
         self.kernel_bytes = 0
         """What the kernel held for all of them at the last look."""
+        self.sent_bytes = 0
+        """What was sent to all of them since then."""
         self._connections = Connections()
         self._looked_s = time.monotonic()
         self._looking = threading.Lock()
 
     @contextmanager
-    def calling(self, peer: str, headers: Headers = ()) -> Iterator[None]:
-        """While a handler has a call of this connection, which came with these headers."""
+    def calling(self, peer: str) -> Iterator[None]:
+        """Notes that a handler has a call of this connection, until the context ends."""
         calls, call = self._calls.setdefault(peer, {}), object()
-        calls[call] = _Begun(time.monotonic(), self._read[peer])
-        self._read[peer] += self._headers.setdefault(peer, SeenHeaders()).new_bytes(headers)
+        calls[call] = time.monotonic()
         try:
             yield
         finally:
@@ -128,33 +121,43 @@ class Unread:
         """The same handler of a stream, told of."""
 
         async def calling(requests: Any, context: Any) -> Any:
-            with self.calling(context.peer(), context.invocation_metadata() or ()):
+            with self.calling(context.peer()):
                 return await serve(requests, context)
 
         return calling
 
-    def _first(self, peer: str, now_s: float) -> _Begun:
-        """Returns when the first call began that has not ended, and what was read by then; the present if there is
-        none."""
-        now = _Begun(now_s, self._read.get(peer, 0))
+    def _since_s(self, peer: str, now_s: float) -> float:
+        """Returns when the first call may have come that has not ended: a while before its handler began."""
         try:
-            return next(iter(self._calls.get(peer, {}).values()), now)
+            began_s = next(iter(self._calls.get(peer, {}).values()), now_s)
         except RuntimeError:  # It changed just now.
-            return _Begun(0.0, now.read)
+            began_s = 0.0
+        return began_s - UNREAD_ACCEPT_S
 
     def read(self, peer: str, size_bytes: int, first: bool = False) -> None:
         """A handler has a message of this connection, named as gRPC names its client. `first`: of its call."""
         came = size_bytes + UNREAD_READ_BYTES + size_bytes // _FRAME_BYTES * _FRAME_HEAD_BYTES
         self._read[peer] += came + UNREAD_CALL_BYTES if first else came
 
-    def wrote(self, peer: str) -> None:
-        """A handler has given the connection a message: its client answers that it has room again."""
+    def wrote(self, peer: str, size_bytes: int) -> None:
+        """Notes that a handler has given the connection a message: its client answers that it has room again."""
         self._read[peer] += UNREAD_WROTE_BYTES
+        self.sent_bytes += size_bytes
+
+    def answered(self, size_bytes: int) -> None:
+        """Notes the answer of a call, which then ends."""
+        self.sent_bytes += size_bytes
+
+    def holds(self, peer: str) -> bool:
+        """Whether something of this connection was unread at each of the last looks, more than headers and the like."""
+        client = self.clients.get(address_of(peer))
+        return client is not None and client.standing >= UNREAD_ENDED_BYTES_LEAST
 
     def look(self) -> None:
         """10 us for each open file of the process."""
         with self._looking:
             now_s = time.monotonic()
+            self.sent_bytes = 0  # What is sent from now on may not be found.
             free_bytes = int((now_s - self._looked_s) * UNREAD_FREE_BYTES_PER_S)
             self._looked_s = now_s
             peers = {address_of(peer): peer for peer in (*list(self._read), *list(self._calls))}
@@ -168,16 +171,18 @@ class Unread:
             clients: dict[Address, Client] = {}
             for address, ones in connections.items():
                 peer = peers.get(address, "")
-                first = self._first(peer, now_s)
-                client = clients[address] = self._client(address, ones, first, now_s)
+                before_it = self.clients.get(address)
+                client = clients[address] = self._client(before_it, address, ones, now_s)
                 came = client.read - read[address]
                 free = free_bytes
                 for cookie, one in ones.items():
                     before = client.connections.get(cookie)
                     came += one.taken_bytes - (before.taken_bytes if before else 0)
                     free += (one.acked_bytes - (before.acked_bytes if before else 0)) // UNREAD_FREE_SENT_BYTES
-                client.add(now_s, came - free, first.at_s - UNREAD_ACCEPT_S)
                 client.burst = max(client.burst, came + read[address] - client.read)
+                if client is not before_it:
+                    came = max(0, came)
+                client.add(now_s, came - free, self._since_s(peer, now_s))
                 client.kernel.append(sum(one.kernel_bytes for one in ones.values()))
                 if client.read != read[address]:
                     client.heard_s = client.rests_since_s = now_s
@@ -188,15 +193,14 @@ class Unread:
             self.kernel_bytes = sum(client.kernel[-1] for client in clients.values())
             for address in peers.keys() - clients.keys():  # Their connections are gone.
                 self._read.pop(peers[address], None)
-                self._headers.pop(peers[address], None)
 
-    def _client(self, address: Address, connections: dict[int, Connection], first: _Begun, now_s: float) -> Client:
+    @staticmethod
+    def _client(before: Client | None, address: Address, connections: dict[int, Connection], now_s: float) -> Client:
         """Returns the client of the last look, or a new one. The port of a new one may have been another connection's,
-        also since the last look: only what was read since its first call began is surely its own."""
-        before = self.clients.get(address)
+        also since the last look: what was read of that one may hide what came on the new one by now, and no more."""
         if before is not None and before.connections.keys() & connections.keys():
             return before
-        return Client(address, read=first.read, heard_s=now_s, rests_since_s=now_s)
+        return Client(address, read=before.read if before else 0, heard_s=now_s, rests_since_s=now_s)
 
     def standing(self, least_bytes: int) -> list[tuple[int, Address]]:
         """Clients of which at least so much was unread at each of the last looks, most first."""

@@ -23,7 +23,7 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import watchman, writers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
-from shoal_slice_node.adapters.limits import MEMORY_HIGH
+from shoal_slice_node.adapters.limits import MEMORY_HIGH, MEMORY_SLACK_BYTES
 from shoal_slice_node.storage import mapped_memory
 from tests.contract.passed_over import FILLER, send_until_ended
 from tests.contract.resets import connect
@@ -164,7 +164,18 @@ async def test_what_is_held_for_long_does_not_become_the_budget(
         await session.attach([])
         monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + 60_000)
         broker.watch.guard_memory()
-        assert await ended_for_memory(session), "that new ones are taken protects nobody"
+        open_now = broker.writers.sessions.values()
+        assert len(open_now) == 1, "silent ones ended a second after they had opened, for ever"
+        assert not any(one.ended_by for one in open_now)
+        monkeypatch.setattr(broker.watch.unread, "holds", lambda peer: True)
+        broker.watch.guard_memory()
+        assert await ended_for_memory(session), "but one ends that may hold some of it"
+        other = await RawSession.open(stub)
+        await other.attach([])
+        monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + 62_000)
+        held.bytes += 2 * MEMORY_SLACK_BYTES
+        broker.watch.guard_memory()
+        assert await ended_for_memory(other), "and all silent ones where more is held"
 
 
 async def test_who_opened_last_ends_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,9 @@ class RedirectorService:
                 while True:
                     directory = await self._board.after(sent)
                     self._tally.map_responses += 1
-                    await context.write(self._steps.encoded(sent, directory, self._board.age_ms))
-                    self._unread.wrote(context.peer())
+                    encoded = self._steps.encoded(sent, directory, self._board.age_ms)
+                    await context.write(encoded)
+                    self._unread.wrote(context.peer(), len(encoded))
                     sent = directory
         except ShoalError as error:
             await abort(context, error, limits.REFUSED_S)

@@ -19,6 +19,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.places import Places, PlacesLimits
 from shoal_contract.tasks import Tasks
+from shoal_contract.unread import Unread
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
@@ -69,7 +70,9 @@ class BulkService:
                 Tasks("verify") as tasks,
             ):
                 sending = tasks.start("send", self._send_all(context, snapshot, turn), awaited=True)
-                forwarding = tasks.start("forward", _forward(snapshot, context, turn), awaited=True)
+                forwarding = tasks.start(
+                    "forward", _forward(snapshot, context, turn, self._broker.watch.unread), awaited=True
+                )
                 done, _ = await asyncio.wait((sending, forwarding), return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     task.result()
@@ -83,7 +86,7 @@ class BulkService:
             async with self._snapshot("export", self._exports, context) as (snapshot, turn):
                 async with turn.waiting("sent"):
                     await context.read()
-                await _forward(snapshot, context, turn)
+                await _forward(snapshot, context, turn, self._broker.watch.unread)
         except ShoalError as error:
             await abort(context, error)
 
@@ -116,7 +119,7 @@ class BulkService:
         await snapshot.no_more()
 
 
-async def _forward(snapshot: Snapshot, context: Context, turn: Turn) -> None:
+async def _forward(snapshot: Snapshot, context: Context, turn: Turn, unread: Unread) -> None:
     """Passes the snapshot's messages on to the client. Raises DeadlineExceeded if the client stops reading,
     ResourceExhausted where others wait for its place: the time is bounded because a snapshot holds pages of the
     store."""
@@ -126,6 +129,7 @@ async def _forward(snapshot: Snapshot, context: Context, turn: Turn) -> None:
         turn.check()
         async with turn.waiting("read"):
             await context.write(message)
+            unread.answered(len(message))
 
 
 def _patience(what: str, call: str, limits: PlacesLimits) -> ClientPatience:

@@ -196,7 +196,7 @@ class SessionStream:
                 broker.steps.done(began)
                 broker.writers.began(session, self._answers.held_bytes)
                 await context.write(data)
-                broker.watch.unread.wrote(context.peer())
+                broker.watch.unread.wrote(context.peer(), len(data))
                 broker.writers.ended(session)
                 self._answers.written()
                 if cost_bytes:

@@ -113,6 +113,7 @@ async def _write(data: bytes, context: Context, admission: Admission) -> None:
         async with _patience(lambda: admission.crowded_by_answers):
             await send_headers(context)
             await context.write(data)
+        admission.unread_requests.answered(len(data))
     except DeadlineExceeded as error:
         admission.places.blame(context.peer())
         await abort(context, error, UNARY_ABORT_S)

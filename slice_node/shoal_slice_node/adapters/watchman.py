@@ -56,6 +56,7 @@ class Watchman:
         self._writers = writers
         self._answers = answers
         self._memory_bytes = memory_bytes
+        self._short_bytes = int(MEMORY_HIGH * memory_bytes)
         self._own_bytes = own_bytes
         self._short_since_ms = steady_ms()
         self._least_bytes = 0
@@ -65,7 +66,7 @@ class Watchman:
         time, whatever ended, that no client can be the cause."""
         self.memory_short: ShoalError | None = None
         self.unread = Unread()
-        self.guard = MemoryGuard(self.unread, memory_bytes, int(MEMORY_HIGH * memory_bytes), own_bytes)
+        self.guard = MemoryGuard(self.unread, memory_bytes, self._short_bytes, own_bytes)
         self._between_records = between_records
         self._position = 0
         self.silent = 0
@@ -111,19 +112,18 @@ class Watchman:
         that ends a session. The bound is raised to what was held all the time, whatever ended: memory that the C
         library cannot give back must not lock out all clients."""
         held_bytes, now_ms = self._own_bytes(), steady_ms()
-        ended = 0
-        if held_bytes > self._memory_bytes:
-            error = self._short(held_bytes)
-            ended = self._end_silent(held_bytes, error)
         self._let_be_bytes = min(self._let_be_bytes, held_bytes + MEMORY_SLACK_BYTES)
-        self.guard.short_bytes = max(int(MEMORY_HIGH * self._memory_bytes), self._let_be_bytes)
-        if held_bytes <= self.guard.short_bytes:
+        self.guard.short_bytes = max(self._short_bytes, self._let_be_bytes)
+        short = held_bytes > self.guard.short_bytes
+        error = self._short(held_bytes)
+        ended = self._end_silent(held_bytes, error) if held_bytes > self._memory_bytes else 0
+        if ended or (short and self.memory_short is None):
+            _log.warning("%s; %d sessions end now", error, ended)
+        if not short:
             self.memory_short = None
             self._short_since_ms, self._least_bytes = now_ms, held_bytes
             return
         self._least_bytes = min(self._least_bytes, held_bytes) if self.memory_short else held_bytes
-        if ended or self.memory_short is None:
-            _log.warning("%s; %d sessions end now", error, ended)
         self.memory_short = error
         if now_ms - self._short_since_ms > 2 * STALLED_SESSION_MS:
             self._let_be_bytes = self._least_bytes + MEMORY_SLACK_BYTES
@@ -139,9 +139,13 @@ class Watchman:
         )
 
     def _end_silent(self, held_bytes: int, error: ShoalError) -> int:
-        """Ends silent sessions with `error`. Returns how many it ended."""
+        """Ends silent sessions with `error`. Returns how many it ended. Where memory stays and no more is held, only
+        those end of whose connection something is unread: the others cannot be the cause."""
         count = SESSIONS_ENDED_PER_LOOK + (held_bytes - self._memory_bytes) // REQUEST_BYTES_MAX
-        over = held_bytes / self._memory_bytes
+        stays_bytes = max(0, self._let_be_bytes - self._short_bytes)
+        if stays_bytes and held_bytes <= self._let_be_bytes:
+            return self._writers.end_silent(count, error, STALLED_SESSION_MS, True, self.unread.holds)
+        over = (held_bytes - stays_bytes) / self._memory_bytes
         for_ms = STALLED_SESSION_MS if over <= MEMORY_HIGH else SILENT_SESSION_MS
         ended = self._writers.end_silent(count, error, for_ms, consumers=False)
         if over > MEMORY_HIGH and not ended:

@@ -32,7 +32,7 @@ class Writers:
         self.sessions: dict[int, Session] = {}
         self._wakers: dict[int, Callable[[], None]] = {}
         self._enders: dict[int, Callable[[], None]] = {}
-        self._connections: dict[int, Hashable] = {}
+        self._connections: dict[int, str] = {}
         self._heard: OrderedDict[Session, int] = OrderedDict()
         """Maps a session to the time (steady_ms) of its last whole frame; the oldest first."""
         self._writing: dict[Session, int] = {}
@@ -44,7 +44,7 @@ class Writers:
         """Returns the number of open streams."""
         return len(self._wakers)
 
-    def open(self, session: Session, connection: Hashable, wake: Callable[[], None], end: Callable[[], None]) -> None:
+    def open(self, session: Session, connection: str, wake: Callable[[], None], end: Callable[[], None]) -> None:
         """Adds a session's stream. `connection`: the client's, which other sessions may share. `wake` is called when
         there is something to send. `end` is called when the session has an `ended_by`."""
         self.sessions[session.number] = session
@@ -74,14 +74,22 @@ class Writers:
         self._heard[session] = steady_ms()
         self._heard.move_to_end(session)
 
-    def end_silent(self, count: int, error: ShoalError, for_ms: int, consumers: bool) -> int:
+    def end_silent(
+        self,
+        count: int,
+        error: ShoalError,
+        for_ms: int,
+        consumers: bool,
+        may_end: Callable[[str], bool] = lambda connection: True,
+    ) -> int:
         """Ends up to `count` sessions that sent no whole frame for `for_ms`. Those that opened last end first, since
         sessions that were there before the trouble did not cause it. Returns how many it ended. `consumers`: ends also
-        sessions that have a queue attached."""
+        sessions that have a queue attached. `may_end`: tells whether those of a connection may end."""
         until_ms = steady_ms() - for_ms
         silent = takewhile(lambda one: self._heard[one] <= until_ms, self._heard)
-        may_end = (one for one in silent if one.ended_by is None and (consumers or not one.attachments))
-        chosen = nlargest(count, may_end, key=attrgetter("number"))
+        found = (one for one in silent if one.ended_by is None and (consumers or not one.attachments))
+        found = (one for one in found if may_end(self._connections[one.number]))
+        chosen = nlargest(count, found, key=attrgetter("number"))
         for session in chosen:
             session.ended_by = error
             self._enders[session.number]()
