@@ -31,7 +31,7 @@ demo: setup  ## a local cluster replays real chat and churn, loses a node, and e
 
 WORKERS ?= 2
 test: setup  ## every test but the longest, WORKERS files at a time; that of the page skips where there is no Chromium
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long'
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12 --durations-min 8 -m 'not long'
 
 test-long: setup  ## the longest tests: jobs of Spark as users start them, a bulk load as a benchmark
 	$(BIN)/pytest -m long
