@@ -23,7 +23,7 @@ NOTICE = "Generated from contract/{source} by `make proto`; do not edit."
 
 @dataclass(frozen=True)
 class Protos:
-    """One tree of .proto files in one folder, and the Python package that this folder becomes."""
+    """Names a tree of .proto files, which lie in one folder, and the Python package that this folder becomes."""
 
     tree: Path
     folder: str

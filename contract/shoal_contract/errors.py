@@ -135,7 +135,7 @@ class NoSuchQueue(BadCall):
 
 
 class Conflict(BadCall):
-    """What exists already differs from what was asked for, or something else holds it."""
+    """The thing exists already and differs from what was asked for, or something else holds it."""
 
     code = wire.ERROR_CODE_CONFLICT
 

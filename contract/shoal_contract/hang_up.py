@@ -40,7 +40,7 @@ def _hang_up_due() -> None:
 
 
 def address_of(peer: str) -> Address:
-    """Returns address and port of a client that gRPC names so, without the scope of a link-local address, which the
-    kernel does not give. For another kind of peer, returns an address that does not exist."""
+    """Returns the address and port in gRPC's name of a client. The scope of a link-local address is left out, because
+    the kernel does not give it. For another kind of peer, returns an address that does not exist."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return (host.strip("[]").partition("%")[0], int(port)) if port.isdecimal() else ("", 0)

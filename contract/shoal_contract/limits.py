@@ -26,8 +26,8 @@ REQUEST_BYTES_MAX: Final = CHUNK_BYTES_MAX + (256 << 10)
 which the transport holds before the server can count it."""
 
 HANDSHAKE_MS_MAX: Final = 5_000
-"""How long a new connection to a gRPC server may take for TLS and HTTP/2 settings: some round trips of a slow
-network."""
+"""The time that a new connection to a gRPC server may take for TLS and HTTP/2 settings, in milliseconds: some round
+trips of a slow network."""
 
 CALLS_PER_CONNECTION_MAX: Final = 128
 """The number of calls and streams at a time on one connection to a gRPC server; further calls of a client wait in its
@@ -45,11 +45,11 @@ read in a few turns of the loop."""
 
 BLAME_S: Final = 120.0
 BLAMED_MAX: Final = 10_000
-"""How long a connection that held up others comes after them, in seconds, and how many such connections are
+"""The seconds for which a connection that held up others comes after them, and the number of such connections that are
 remembered."""
 
 SERVED_MAX: Final = 20_000
-"""How many connections that used their places in time are remembered: about as many as a process has."""
+"""The number of connections that used their places in time and are remembered: about as many as a process has."""
 
 RECEIVED_BYTES_MAX: Final = 128 << 10
 """The bytes that the kernel holds for one gRPC connection until the process reads them. Containers count them as
@@ -77,7 +77,7 @@ CONNECTIONS_ENDED_PER_LOOK: Final = 4_096
 UNREAD_ENDED_BYTES_MIN: Final = 256 << 10
 UNREAD_ENDED_BYTES_LEAST: Final = 16 << 10
 UNREAD_ENDED_AT_ONCE_BYTES: Final = 32 << 20
-"""How many connections are shut down in one look where a process holds far too much: those with most unread bytes.
+"""The most connections that are shut down in one look where a process holds far too much: those with most unread bytes.
 Each has at least UNREAD_ENDED_BYTES_MIN: a few calls have less under way. Where thousands of connections hold less each
 but too much together, UNREAD_ENDED_BYTES_LEAST is enough. UNREAD_ENDED_AT_ONCE_BYTES count at their first look: calls
 that wait hold less, and so do dozens of sessions that are in the middle of a frame."""
@@ -94,7 +94,7 @@ BUFFERED_BYTES_LEAST: Final = 32 << 10
 BUFFERED_BYTES_MAX. A connection on which less than BUFFERED_BYTES_LEAST came is not worth ending."""
 
 BUFFERED_ENDED_PER_LOOK: Final = 16
-"""How many such connections end in one look where memory is short and nothing is unread or unsent: 320 a second."""
+"""The most such connections that end in a look where memory is short and nothing is unread or unsent: 320 a second."""
 
 FUTILE_PARTS: Final = 4
 """No connection ends for memory if all of them together hold less than the excess divided by this: something else holds
@@ -110,7 +110,7 @@ LOOK_SHARE_HURRIED: Final = 10
 processor, and 10 % while memory may be short."""
 
 DOORS_S: Final = 1.0
-"""How long new connections are kept out at a time, in seconds, and for how long at least they are let in again then."""
+"""The seconds for which new connections are kept out at a time, and then let in again at least."""
 
 GIVE_BACK_S: Final = 1.0
 """The seconds between two requests to the C library to return free memory, while memory is short."""
@@ -125,7 +125,7 @@ each call (headers: 44 bytes measured), with each message that is sent to the cl
 so many bytes that are sent (window updates of large messages), and each second (pings)."""
 
 ABORT_S: Final = 5.0
-"""How long the client of a call that a server ends may take to read what was written before, in seconds. Then its
+"""The seconds that the client of a call that a server ends may take to read what was written before. Then its
 connection is shut down."""
 
 FRAME_OPERATIONS_MAX: Final = 1_000
@@ -167,11 +167,11 @@ WINDOW_BYTES_MAX: Final = 64 << 20
 """The same bound in bytes of bodies."""
 
 PULL_LEASE_MS_MAX: Final = 3_600_000
-"""How long a pull may keep its messages from others, in milliseconds: an hour. For longer work, ack first, or attach
-instead. A lease ends only when its time is over, so a dead consumer holds its messages for all of that time."""
+"""The time that a pull may keep its messages from others, in milliseconds: an hour. For longer work, ack first, or
+attach instead. A lease ends only when its time is over, so a dead consumer holds its messages for all of that time."""
 
 DEADLINE_S_MAX: Final = 604_800
-"""How long a call may wait, in seconds: a week. No outage should last that long, and every timer can hold it."""
+"""The time that a call may wait, in seconds: a week. No outage should last that long, and every timer can hold it."""
 
 NAMES_PER_CALL_MAX: Final = 1_000_000
 """The number of names in one call of a library: it bounds what one wrong argument (an endless iterator) can take."""

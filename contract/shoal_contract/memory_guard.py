@@ -61,7 +61,7 @@ class MemoryGuard:
         self._was_short = False
         self._shut = False
         self._doors_next_s = 0.0
-        """When the ports may be opened, or shut again, in seconds of time.monotonic."""
+        """The time when the ports may be opened, or shut again, in seconds of time.monotonic."""
         self._gave_back_s = 0.0
         self._took_s = 0.0
         """The processor time that the last look took, in seconds."""

@@ -44,7 +44,7 @@ class Blamed:
 
     def __init__(self) -> None:
         self._until_s: OrderedDict[str, float] = OrderedDict()
-        """Until when each is blamed, in seconds of time.monotonic."""
+        """The time until which each is blamed, in seconds of time.monotonic."""
 
     def __contains__(self, peer: object) -> bool:
         return isinstance(peer, str) and self._until_s.get(peer, 0) > time.monotonic()

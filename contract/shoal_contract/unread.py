@@ -98,7 +98,7 @@ class Unread:
         """The ports of gRPC. Other servers count what they hold."""
         self._read: Counter[str] = Counter()
         self._calls: dict[str, dict[object, float]] = {}
-        """When each call that has not ended began, by client; the oldest first."""
+        """The times when calls began that have not ended, by client; the oldest first."""
         self.clients: dict[Address, Client] = {}
         self.kernel_bytes = 0
         """The bytes that the kernel held for all clients at the last look."""

@@ -20,7 +20,7 @@ Shape: TypeAlias = "Mapping[int, Shape | None]"
 """Tells which fields of a message are messages themselves: field number -> their shape; None: packed numbers."""
 
 _PACKED_BYTES = 10
-"""How many bytes of packed numbers count as one field: they cost a parser less than a field does."""
+"""The number of bytes of packed numbers that count as one field: they cost a parser less than a field does."""
 
 
 def count_fields(data: bytes, shape: Shape, fields_max: int) -> int:

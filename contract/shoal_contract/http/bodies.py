@@ -18,7 +18,7 @@ from shoal_contract.http.problem import Refused
 
 
 class Body:
-    """One request's body. Give `receive` to the application, and `close` it after the answer."""
+    """Bounds one request's body. Give `receive` to the application, and `close` it after the answer."""
 
     def __init__(self, bodies: Bodies, receive: Receive, place_bytes: int) -> None:
         self._bodies = bodies
@@ -29,7 +29,7 @@ class Body:
         """The most JSON objects that it may hold: a brace in a text counts too."""
         self.received_bytes = 0
         self.since = asyncio.get_running_loop().time()
-        """When the last STEP_BYTES were complete, in seconds of the loop's clock."""
+        """The time when the last STEP_BYTES were complete, in seconds of the loop's clock."""
         self._since_bytes = 0
         """The value of `received_bytes` at that time."""
         self._ended = ""

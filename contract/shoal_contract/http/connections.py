@@ -32,7 +32,7 @@ class Waits(Enum):
 @dataclass(slots=True)
 class _Wait:
     since: float
-    """When the wait began; for READER, when a step of the answer was last taken."""
+    """The time when the wait began; for READER, when a step of the answer was last taken."""
     unread: int = 0
     """The bytes that were not taken at that time. READER only."""
     held: int = 0
