@@ -1,4 +1,4 @@
-"""Generates what other languages and the wheel take from the contract: `make proto`. A test fails when it is stale.
+"""Generates the files that other languages and the wheel take from the contract: `make proto`. A test finds stale ones.
 
 Belongs here: the wire packages from the .proto files (ours, and the part of etcd's that we call), and the partition
 hash's published vectors. Not here: what is compared for compatibility (published.binpb; `make publish-contract`).
@@ -23,11 +23,11 @@ NOTICE = "Generated from contract/{source} by `make proto`; do not edit."
 
 @dataclass(frozen=True)
 class Protos:
-    """One tree of .proto files, and the Python package that its one folder of them becomes."""
+    """Names a tree of .proto files, which lie in one folder, and the Python package that this folder becomes."""
 
     tree: Path
     folder: str
-    """Where the files lie in `tree`; protoc would make it the package's name."""
+    """The folder of the files in `tree`; protoc would make it the package's name."""
     package: str
 
     @property
@@ -38,7 +38,7 @@ class Protos:
 SHOAL = Protos(HERE / "proto", "shoal/v1", "shoal_contract.wire")
 ETCD = Protos(HERE / "proto_etcd", "etcd/v3", "shoal_coordination.wire")
 
-# Beside this Python, so that no environment needs to be active.
+# The plugins lie beside this Python, so that no environment needs to be active.
 PLUGINS = [f"--plugin={Path(sys.executable).parent / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")]
 
 VECTORS = HERE / "shoal_contract" / "partition_vectors.json"

@@ -1,1 +1,1 @@
-"""What all sides share: wire, names, limits, errors, partition map, hash, journal record. See ../DESIGN.md."""
+"""Holds what all sides share: wire, names, limits, errors, partition map, hash, journal record. See ../DESIGN.md."""

@@ -1,4 +1,4 @@
-"""Addresses of redirectors as people write them: `host`, `host:port`, `[::1]:port`."""
+"""Reads the addresses of redirectors as people write them: `host`, `host:port`, `[::1]:port`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ REDIRECTOR_PORT: Final = 7400
 
 
 def redirector_addresses(text: str) -> tuple[str, ...]:
-    """Returns the redirectors that `text` names with commas between them, each as host:port. Raises Malformed."""
+    """Returns the redirectors that `text` names, separated by commas, each as host:port. Raises Malformed."""
     found = tuple(redirector_address(part) for part in text.split(",") if part.strip())
     return found or (redirector_address(text),)
 

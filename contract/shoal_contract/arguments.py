@@ -1,4 +1,4 @@
-"""What calls take: one table of arguments with their types and bounds, for client, HTTP gateway and command line alike.
+"""Checks the arguments of calls: one table of types and bounds, for client, HTTP gateway and command line alike.
 
 Belongs here: checks that need no slice, made where the call is made, so that a wrong argument harms its own call only.
 Each raises TypeError for a wrong type; OutOfRange for a number, TooLarge for a size or a count, InvalidName for a name
@@ -31,19 +31,20 @@ from shoal_contract.limits import (
 from shoal_contract.names import Name, encode_name
 
 Body = bytes | bytearray | memoryview
-"""What is taken for bytes; what is not bytes yet is copied."""
+"""The types that are taken for a body. Those other than bytes are copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole number, `low` to `high`. Whatever counts as an index of a list does; True and False do not."""
+    """An argument that is a whole number, `low` to `high`. Any value that may index a list is taken, but not True and
+    False."""
 
     name: str
     low: int
     high: int
 
     def check(self, value: object) -> int:
-        """Returns it as an int. Raises TypeError, OutOfRange."""
+        """Returns the value as an int. Raises TypeError, OutOfRange."""
         try:
             number = operator.index(value)  # type: ignore[arg-type]  # that is the question
         except TypeError:
@@ -65,23 +66,23 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """A time above 0, up to `high`; whole or not."""
+    """An argument that is a time in seconds, above 0 and up to `high`; whole or not."""
 
     name: str
     high: float
 
     def check(self, value: object) -> float:
-        """Returns it as a float. Raises TypeError, OutOfRange (for NaN and infinity too)."""
+        """Returns the value as a float. Raises TypeError, OutOfRange (for NaN and infinity too)."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"{self.name} must be a number of seconds, not {_kind(value)}")
-        if not 0 < value <= self.high:  # NaN is neither.
+        if not 0 < value <= self.high:  # NaN fails both comparisons.
             shown = value if isinstance(value, float) or abs(value) < 1 << 64 else "a number beyond all bounds"
             problem = f"{self.name} is {shown}; it needs more than 0, up to {self.high} seconds"
             raise OutOfRange(problem, subject=self.name, limit=int(self.high))
         return float(value)
 
 
-# The table. 0 means: durable, or the slice's default, or no lease.
+# The table of arguments. 0 means: durable, or the slice's default, or no lease.
 EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, U32_MAX)
 WINDOW_MESSAGES: Final = Whole("window_messages", 0, WINDOW_MESSAGES_MAX)
 WINDOW_BYTES: Final = Whole("window_bytes", 0, WINDOW_BYTES_MAX)
@@ -115,9 +116,9 @@ def check_text(name: str, value: object) -> str:
 
 
 def check_names(what: str, value: object) -> dict[bytes, Name]:
-    """Returns the bytes of one name or of each of an iterable's, once, with the name as it was given.
+    """Returns a dict from each name's bytes to the name as it was given. `value` is one name, or an iterable of names.
 
-    `what` ("key", "queue"): one of them. Raises TypeError, InvalidName, TooLarge.
+    `what` ("key", "queue") says what one name is of. Raises TypeError, InvalidName, TooLarge.
     """
     if isinstance(value, str | bytes):
         return {encode_name(value, what): value}
@@ -134,7 +135,7 @@ def check_names(what: str, value: object) -> dict[bytes, Name]:
 
 
 def check_prefix(value: object) -> bytes:
-    """Returns the bytes that names begin with; may be empty. Raises TypeError, InvalidName, Malformed."""
+    """Returns the bytes of a prefix of names; may be empty. Raises TypeError, InvalidName, Malformed."""
     if not isinstance(value, str | bytes):
         raise TypeError(f"prefix must be str or bytes, not {_kind(value)}")
     data = value if isinstance(value, bytes) else check_text("prefix", value).encode()
@@ -145,7 +146,7 @@ def check_prefix(value: object) -> bytes:
 
 
 def check_body(value: object, name: str = "body") -> bytes:
-    """Returns a body as bytes; what is not bytes yet is copied. Raises TypeError, TooLarge."""
+    """Returns a body as bytes; other types are copied. Raises TypeError, TooLarge."""
     if type(value) is bytes:
         size = len(value)
     elif isinstance(value, bytes | bytearray | memoryview):
@@ -174,7 +175,7 @@ def check_bodies(value: object) -> list[bytes]:
 
 
 def check_headers(value: object) -> dict[str, bytes] | None:
-    """Returns one message's headers, None where there are none. Raises TypeError, Malformed, TooLarge."""
+    """Returns one message's headers, or None if there are none. Raises TypeError, Malformed, TooLarge."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -185,7 +186,7 @@ def check_headers(value: object) -> dict[str, bytes] | None:
 
 
 def check_headers_of_each(value: object, bodies: int) -> list[dict[str, bytes] | None]:
-    """Returns headers of a chunk: none, or one (or None) for each body. Raises TypeError, Malformed."""
+    """Returns a chunk's headers: an empty list, or one item (or None) for each body. Raises TypeError, Malformed."""
     if isinstance(value, Mapping | str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"headers must be an iterable with one mapping (or None) for each body, not {_kind(value)}")
     found = []
@@ -217,7 +218,7 @@ def _kind(value: object) -> str:
 
 
 def _not_bytes(value: object) -> str:
-    """Returns the type, and what to do about the usual slip."""
+    """Returns the type of a wrong value, and for str, the usual mistake, what to do."""
     return "str: encode it first" if isinstance(value, str) else _kind(value)
 
 

@@ -1,4 +1,4 @@
-"""`shoal_build_info`: which version of the program a process runs, as a metric. Only servers import this."""
+"""Provides `shoal_build_info`, a metric: the version of the program that a process runs. Only servers import this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Chunks: what one publisher sends to one key in one go (`shoal.v1.Chunk`). Stored and delivered as they came."""
+"""Makes and checks chunks: the messages that one publisher sends to one key at once (`shoal.v1.Chunk`). They are stored
+and delivered as they came."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from shoal_contract.wire_count import Shape, count_fields
 
 _SHAPE: Shape = {2: {1: {}}}
 _FIELDS_MAX = 2 * CHUNK_MESSAGES_MAX + 3 * CHUNK_HEADERS_MAX
-"""Bodies, headers, and each header field with its name and value."""
+"""The number of fields on the wire: bodies, headers, and each header field with its name and value."""
 
 
 def encode_chunk(bodies: Sequence[bytes], headers: Sequence[Mapping[str, bytes] | None] = ()) -> bytes:
-    """Serialized chunk. `headers`: empty, or one (or None) for each body. Raises TooLarge, Malformed."""
+    """Returns a serialized chunk. `headers`: empty, or one (or None) for each body. Raises TooLarge, Malformed."""
     chunk = Chunk(bodies=bodies)
     if any(headers):
         chunk.headers.extend(Headers(fields=dict(fields or {})) for fields in headers)
@@ -33,24 +34,26 @@ def encode_chunk(bodies: Sequence[bytes], headers: Sequence[Mapping[str, bytes] 
 
 
 def parse_chunk(data: bytes) -> Chunk:
-    """Raises Malformed if `data` is not a chunk, TooLarge if it breaks a limit."""
+    """Returns the chunk. Raises Malformed if `data` is not a chunk, TooLarge if it breaks a limit."""
     chunk = _read(data)
     check_chunk(chunk, len(data))
     return chunk
 
 
 def read_stored_chunk(data: bytes) -> Chunk:
-    """The message of a chunk that was checked when it came: without a look at limits, in a tenth of the time."""
+    """Returns the message of a chunk that was checked when it came. It checks no limits, and takes a tenth of the
+    time."""
     return Chunk.FromString(data)
 
 
 def cut_chunk(chunk: Chunk, begin: int, end: int) -> bytes:
-    """Serialized chunk of the messages begin <= index < end of another. O(what it holds)."""
+    """Returns a serialized chunk of the messages begin <= index < end of another. O(the messages it holds)."""
     return Chunk(bodies=chunk.bodies[begin:end], headers=chunk.headers[begin:end]).SerializeToString()
 
 
 def measure_chunk(data: bytes) -> tuple[int, int]:
-    """(messages, body bytes) of a serialized chunk: `parse_chunk` where it is only stored. Raises the same."""
+    """Returns (messages, body bytes) of a serialized chunk. It replaces `parse_chunk` where the chunk is only stored,
+    and raises the same errors."""
     chunk = _read(data)
     bodies = chunk.bodies
     if len(bodies) != 1 or chunk.headers or len(data) > BODY_BYTES_MAX:
@@ -60,7 +63,7 @@ def measure_chunk(data: bytes) -> tuple[int, int]:
 
 
 def _read(data: bytes) -> Chunk:
-    """The message, in bounded time whatever the bytes are."""
+    """Returns the message, in bounded time for any bytes."""
     size = len(data)
     if size > CHUNK_PARSED_AT_ONCE_BYTES_MAX:
         check_at_most("chunk bytes", size, CHUNK_BYTES_MAX)
@@ -73,7 +76,7 @@ def _read(data: bytes) -> Chunk:
 
 
 def check_chunk(chunk: Chunk, chunk_bytes: int) -> None:
-    """Raises TooLarge or Malformed; names the limit."""
+    """Raises TooLarge or Malformed for a bad chunk. The error names the limit."""
     count = len(chunk.bodies)
     if count == 0:
         raise Malformed("chunk has no messages; it needs at least 1", subject="chunk")

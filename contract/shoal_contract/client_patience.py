@@ -1,4 +1,4 @@
-"""How long a call that has one of few places waits for its client: long at best, and short while others wait for it.
+"""Bounds how long a call that has a place waits for its client: long at best, and short while others wait for places.
 
 Belongs here: the bound and its error. Not here: who has a place (places), how long it is (each service's limits).
 """
@@ -17,8 +17,9 @@ from shoal_contract.places import Places
 
 @dataclass(frozen=True, slots=True)
 class ClientPatience:
-    """`call`: what ends where a client keeps it waiting, as its error names it. `most_s`: how long it waits at best,
-    `crowded_s`: while others wait. `retry`: what the client does then."""
+    """Bounds the waits for clients of one kind of call. `call`: the name in the error of what ends where a client keeps
+    it waiting. `most_s`: the seconds that a call waits at best; `crowded_s`: while others wait. `retry`: what the
+    client should do then."""
 
     places: Places
     call: str
@@ -28,9 +29,9 @@ class ClientPatience:
 
     @asynccontextmanager
     async def waiting(self, peer: str, does: str, spent_s: float = 0.0) -> AsyncIterator[None]:
-        """Bounds what happens within. `does`: what the client does not do, as "sent". `spent_s`: what it has had of
-        `crowded_s` already. Raises DeadlineExceeded after `most_s`, ResourceExhausted where others wait after
-        `crowded_s`; its connection comes after others then."""
+        """Bounds the code within the context. `does`: what the client did too little of, as "sent". `spent_s`: the part
+        of `crowded_s` that is used up already. Raises DeadlineExceeded after `most_s`; where others wait,
+        ResourceExhausted after `crowded_s`. The connection comes after others then."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
@@ -50,8 +51,8 @@ class ClientPatience:
 
 
 class Turn:
-    """One call that has a place. While others wait it has `turn_s` in all, and its client may take `each_s` for each
-    message on average, besides `crowded_s` once."""
+    """Bounds one call that has a place. While others wait, the call has `turn_s` in all, and its client may take
+    `each_s` for each message on average, besides `crowded_s` once."""
 
     def __init__(self, patience: ClientPatience, peer: str, turn_s: float = inf, each_s: float = inf) -> None:
         self._patience = patience
@@ -63,18 +64,18 @@ class Turn:
 
     @asynccontextmanager
     async def waiting(self, does: str) -> AsyncIterator[None]:
-        """As ClientPatience.waiting, for the next message."""
+        """Does as ClientPatience.waiting, for the next message."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         crowded = self._patience.places.crowded
         async with self._patience.waiting(self._peer, does, self._spent_s):
             yield
-        if crowded and self._patience.places.crowded:  # Alone it may take its time.
+        if crowded and self._patience.places.crowded:  # If no other waits, the client may take its time.
             self._spent_s = max(0.0, self._spent_s + loop.time() - began_s - self._each_s)
 
     def check(self) -> None:
-        """Raises ResourceExhausted where the turn is over and others wait. Its connection is not blamed: an honest
-        client may have that much to send, and one that is not comes by a new connection."""
+        """Raises ResourceExhausted where the turn is over and others wait. The connection is not blamed: an honest
+        client may have that much to send, and a dishonest one comes back with a new connection."""
         held_s = asyncio.get_running_loop().time() - self._began_s
         places = self._patience.places
         if held_s > self._turn_s and places.crowded:

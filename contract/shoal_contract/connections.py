@@ -1,8 +1,8 @@
-"""The connections that clients have to this process, as the kernel knows them: gRPC and HTTP tell nothing of them.
+"""Finds the connections that clients have to this process, as the kernel knows them: gRPC and HTTP do not tell them.
 
-Asked by calls that keep Python's lock. Each of those that socket objects make lets go of it, and waits to get it back
-for as long as a busy loop holds it: looking at 12,000 connections took seconds then. Belongs here: what is asked of the
-kernel (tcp(7), socket(7), linux/tcp.h). Not here: what is made of it (unread, hang_up).
+The kernel is asked by calls that keep Python's lock. Calls of socket objects release the lock, and must wait to get it
+back for as long as a busy loop holds it: looking at 12,000 connections took seconds then. Belongs here: what is asked
+of the kernel (tcp(7), socket(7), linux/tcp.h). Not here: what is done with its answers (unread, hang_up).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import Final, NamedTuple
 from shoal_contract.limits import FILES_MAX, FILES_PER_STEP, STEP_PAUSE_S
 
 Address = tuple[str, int]
-"""Address and port of a connection's other end."""
+"""The address and port of a connection's other end."""
 
 _FILES: Final = Path("/proc/self/fd")
 _MAPPED: Final = "::ffff:"
-"""An IPv4 address as a socket that takes both kinds tells it (RFC 4291, 2.5.5.2); gRPC names it without."""
+"""The prefix of an IPv4 address where a socket takes both kinds (RFC 4291, 2.5.5.2); gRPC names it without."""
 
 _SO_MEMINFO: Final = 55
 _MEMINFO_BYTES: Final = 36
 _READ_AND_WRITE: Final = 0, 5
-"""Of its nine u32: SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_WMEM_QUEUED (linux/sock_diag.h)."""
+"""The indexes of SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_WMEM_QUEUED among its nine u32 (linux/sock_diag.h)."""
 _SO_COOKIE: Final = 57
 _FIONREAD: Final = 0x541B
 _TCP_INFO_BYTES: Final = 136
 _ACKED_AND_RECEIVED: Final = 120
-"""Offset of tcpi_bytes_acked, then tcpi_bytes_received: u64 of this machine's byte order."""
+"""The offset of tcpi_bytes_acked and then tcpi_bytes_received: u64 in this machine's byte order."""
 _LISTENS: Final = 10
-"""tcpi_state, the first byte, of a socket that takes connections."""
+"""The tcpi_state, which is the first byte, of a socket that takes connections."""
 _NAME_BYTES: Final = 28
-"""Of sockaddr_in6, the longest that TCP has."""
+"""The size of sockaddr_in6, the longest address that TCP has."""
 _SO_ATTACH_FILTER: Final = 26
 _SO_DETACH_FILTER: Final = 27
 _DROP_SYNS: Final = b"".join(
@@ -49,13 +49,14 @@ _DROP_SYNS: Final = b"".join(
         (0x06, 0, 0, 0xFFFFFFFF),  # return all of it
     )
 )
-"""A socket filter (linux/filter.h). Connections that are accepted inherit it, and get no SYN ever."""
+"""A socket filter that drops attempts to connect (linux/filter.h). Accepted connections inherit it, but never get a
+SYN."""
 
 
 class Connection(NamedTuple):
-    """`cookie`: its socket's, which no other one ever has. `taken_bytes`: what this process took of what came.
-    `acked_bytes`: what the client acknowledged of what was sent. `kernel_bytes`: memory that the kernel holds for it,
-    of both ways; 0 where it does not tell."""
+    """A client's connection. `cookie`: that of its socket, which no other socket ever has. `taken_bytes`: the received
+    bytes that this process took. `acked_bytes`: the sent bytes that the client acknowledged. `kernel_bytes`: the memory
+    that the kernel holds for both directions; 0 where it does not tell."""
 
     file: int
     cookie: int
@@ -66,7 +67,7 @@ class Connection(NamedTuple):
 
 
 class _Kernel:
-    """Not for two threads at once: what is told lies in these buffers."""
+    """Asks the kernel about sockets. Not for two threads at once: its answers lie in these buffers."""
 
     def __init__(self) -> None:
         self._library = ctypes.PyDLL(None)
@@ -77,13 +78,13 @@ class _Kernel:
         self._size = ctypes.c_uint32()
 
     def _option(self, file: int, level: int, name: int, value: object, size_bytes: int) -> bool:
-        """Whether it was told, and whole."""
+        """Reads a socket option into `value`. Returns whether the kernel gave it, and in full size."""
         self._size.value = size_bytes
         told = self._library.getsockopt(file, level, name, value, ctypes.byref(self._size))
         return told == 0 and self._size.value == size_bytes
 
     def info(self, file: int) -> bytes:
-        """b"": it is no TCP socket."""
+        """Returns the socket's TCP_INFO; b"" if it is no TCP socket."""
         if not self._option(file, socket.IPPROTO_TCP, socket.TCP_INFO, self._info, _TCP_INFO_BYTES):
             return b""
         return self._info.raw
@@ -93,13 +94,13 @@ class _Kernel:
         return self._number.value if known else 0
 
     def waiting_bytes(self, file: int) -> int:
-        """What came and this process has not taken yet."""
+        """Returns the number of received bytes that this process has not taken yet."""
         waiting = ctypes.c_int()
         self._library.ioctl(file, ctypes.c_ulong(_FIONREAD), ctypes.byref(waiting))
         return waiting.value
 
     def memory_bytes(self, file: int) -> int:
-        """That the kernel holds for what came and what is to be sent, with its own structures around it."""
+        """Returns the memory that the kernel holds for received and unsent bytes, with its own structures."""
         if not self._option(file, socket.SOL_SOCKET, _SO_MEMINFO, self._memory, _MEMINFO_BYTES):
             return 0
         return sum(self._memory[number] for number in _READ_AND_WRITE)
@@ -111,7 +112,7 @@ class _Kernel:
         return self._told(self._library.getpeername, file)
 
     def _told(self, call: object, file: int) -> Address:
-        """("", 0): it is not connected any more."""
+        """Returns the address that `call` gives; ("", 0) if the socket is not connected any more."""
         self._size.value = _NAME_BYTES
         if call(file, self._name, ctypes.byref(self._size)) != 0:  # type: ignore[operator]
             return "", 0
@@ -125,18 +126,18 @@ class _Kernel:
         return "", 0
 
     def set(self, file: int, name: int, value: bytes) -> bool:
-        """Whether the socket took this option."""
+        """Sets a socket option. Returns whether the socket took it."""
         done = self._library.setsockopt(file, socket.SOL_SOCKET, name, value, ctypes.c_uint32(len(value)))
         return bool(done == 0)
 
     def shut_down(self, file: int) -> None:
-        """Both ways; the descriptor stays with whose it is, and what is not sent goes when it closes that: else the
-        kernel holds it for minutes, for a client that does not read."""
+        """Shuts a connection down in both directions. The descriptor stays with its owner. Unsent bytes are dropped
+        when the owner closes it: otherwise the kernel holds them for minutes, for a client that does not read."""
         self.set(file, socket.SO_LINGER, struct.pack("=ii", 1, 0))
         self._library.shutdown(file, socket.SHUT_RDWR)
 
     def drop_syns(self, file: int, drop: bool) -> bool:
-        """Whether the socket does so from now on, or not any more."""
+        """Makes a socket drop attempts to connect, or stops that. Returns whether the socket took it."""
         if drop:
             program = ctypes.create_string_buffer(_DROP_SYNS, len(_DROP_SYNS))
             given = struct.pack("@HP", len(_DROP_SYNS) // 8, ctypes.addressof(program))
@@ -145,8 +146,8 @@ class _Kernel:
 
 
 def _open_files() -> Sequence[int]:
-    """Returns the descriptors that this process has open. Where the list cannot be opened, because the process has as
-    many files as it may have, returns all that it may have. Elsewhere than on Linux returns none."""
+    """Returns the descriptors that this process has open. Where the list cannot be opened, because the process already
+    has as many files as it may have, returns all possible descriptors. On systems other than Linux returns none."""
     try:
         return [int(file.name) for file in _FILES.iterdir()]
     except FileNotFoundError:
@@ -162,14 +163,14 @@ class Connections:
     def __init__(self) -> None:
         self._kernel = _Kernel()
         self._doors: dict[int, tuple[int, int]] = {}
-        """Cookies of the sockets that take connections, at the last look, with their files and ports."""
+        """The files and ports of the sockets that took connections at the last look, by cookie."""
 
     def look(self, ports: Collection[int] = (), known: Mapping[int, Address] | None = None) -> Iterator[Connection]:
-        """Those that came to these ports of this process, or to any of its own: 7 us each that is `known`, by cookie
-        with its address, 13 us of others.
+        """Yields the connections that came to these ports of this process, or by default to any of its ports. It takes
+        7 us for each connection that is `known` (address by cookie), 13 us for each other one.
 
-        Nothing is opened or closed but the list of files: a process that closes any descriptor of a file loses its
-        locks on that file (fcntl(2)), and LMDB's are such."""
+        It opens and closes only the list of files: a process that closes any descriptor of a file loses its locks on
+        that file (fcntl(2)), and LMDB has such locks."""
         kernel, known = self._kernel, known or {}
         doors: dict[int, tuple[int, int]] = {}
         new: list[tuple[int, Connection]] = []
@@ -189,7 +190,7 @@ class Connections:
             port = 0 if address else kernel.own_port(file)
             address = address or kernel.other_end(file)
             if not address[0] or kernel.cookie(file) != cookie:
-                continue  # It ended meanwhile.
+                continue  # The connection ended meanwhile.
             found = Connection(file, cookie, address, taken, acked, memory)
             if port:
                 new.append((port, found))
@@ -200,9 +201,9 @@ class Connections:
         yield from (found for port, found in new if port in own and (not ports or port in ports))
 
     def shut_doors(self, shut: bool, ports: Collection[int]) -> bool:
-        """Lets no new connection come to these ports, or lets them come again: a client's attempt is not answered
-        meanwhile, and its kernel tries again after a second. Returns whether it is so: there was a look, and the kernel
-        can do it."""
+        """Keeps new connections from these ports, or lets them come again. While shut, a client's attempt is not
+        answered, and its kernel tries again after a second. Returns whether it worked: a look was made before, and the
+        kernel can do it."""
         done = False
         for cookie, (file, port) in self._doors.items():
             if port in ports and self._kernel.cookie(file) == cookie:
@@ -210,9 +211,9 @@ class Connections:
         return done
 
     def bound_received(self, port: int, size_bytes: int) -> None:
-        """Bounds what the kernel holds of what comes on a connection, for connections that come to this port from now
-        on: they inherit it (socket(7), SO_RCVBUF). The kernel takes twice as much. Otherwise tcp(7) allows up to 32 MiB
-        for each."""
+        """Bounds the received bytes that the kernel holds for a connection. Connections that come to this port from now
+        on inherit the bound (socket(7), SO_RCVBUF). The kernel takes twice as much. Otherwise tcp(7) allows up to 32
+        MiB for each."""
         for _ in self.look((port,)):
             pass
         for file, own_port in self._doors.values():
@@ -220,6 +221,6 @@ class Connections:
                 self._kernel.set(file, socket.SO_RCVBUF, struct.pack("=i", size_bytes))
 
     def shut_down(self, connection: Connection) -> None:
-        """Both ways, unless it has ended: its file may be another's by then."""
+        """Shuts a connection down in both directions, unless it has ended: its descriptor may be another's by then."""
         if self._kernel.cookie(connection.file) == connection.cookie:
             self._kernel.shut_down(connection.file)

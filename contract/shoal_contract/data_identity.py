@@ -1,7 +1,7 @@
-"""Whose data a folder holds: a slice node's store and each segment of its journal name it, and etcd's record knows it.
+"""Identifies the owner of a folder's data. A slice node's store, each segment of its journal and etcd's record have it.
 
-A folder that is empty, foreign, or another life's is so noticed before anything of it is served. Stored as JSON, in
-which fields that a newer version adds are ignored.
+So a folder that is empty, foreign, or of another life is noticed before any of its data is served. The identity is
+stored as JSON; fields that a newer version adds are ignored.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from shoal_contract.errors import Malformed
 
 @dataclass(frozen=True, slots=True)
 class DataIdentity:
-    """`cluster_id`: of the cluster, "" for a node that runs alone. `incarnation`: which life of the slice's data, 32
-    hex digits; another one begins wherever data begins empty."""
+    """The identity of data. `cluster_id`: the cluster's, "" for a node that runs alone. `incarnation`: the life of the
+    slice's data, 32 hex digits; a new one begins wherever data begins empty."""
 
     cluster_id: str
     slice: str
@@ -27,7 +27,7 @@ class DataIdentity:
 
     @staticmethod
     def decode(data: bytes) -> DataIdentity:
-        """Raises Malformed."""
+        """Returns the identity that `data` encodes. Raises Malformed."""
         try:
             found = json.loads(data)
             return DataIdentity(*(str(found[name]) for name in ("cluster_id", "slice", "node", "incarnation")))

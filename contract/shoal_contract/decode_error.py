@@ -1,4 +1,5 @@
-"""What parsing raises on bytes that are no message: protobuf's own error, for those that know messages only."""
+"""Names the error that parsing raises on bytes that are no message: protobuf's own, for modules that know only our
+messages."""
 
 from google.protobuf.message import DecodeError
 

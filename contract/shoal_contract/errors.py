@@ -1,4 +1,4 @@
-"""Typed errors, grouped by what the caller should do (docs/concepts.md), and their wire form.
+"""Defines the typed errors, grouped by what the caller should do (docs/concepts.md), and their wire form.
 
 Every error names the thing and the limit. The wire form is `shoal.v1.Error`: inline in sessions, in the trailing
 metadata `shoal-error-bin` of unary calls. Servers and the client raise and catch only these.
@@ -15,7 +15,8 @@ METADATA_KEY = "shoal-error-bin"
 
 
 class ShoalError(Exception):
-    """Base of all. `subject`: the key, queue, limit or file it is about. Fields as in `shoal.v1.Error`."""
+    """The base class of all errors. `subject`: the key, queue, limit or file that the error is about. The fields are
+    those of `shoal.v1.Error`."""
 
     code: ClassVar[wire.ErrorCode.ValueType] = wire.ERROR_CODE_UNSPECIFIED
 
@@ -42,8 +43,8 @@ class ShoalError(Exception):
         self.position = position
 
     def to_wire(self) -> wire.Error:
-        """The wire form. Its texts are cut at ERROR_TEXT_BYTES_MAX, and its figures where 64 bits end: they may be what
-        a client sent, and one more."""
+        """Returns the wire form. Its texts are cut at ERROR_TEXT_BYTES_MAX bytes, and its figures at the largest 64-bit
+        number: a figure may be a number that a client sent, plus one."""
         found = wire.Error()
         self.write(found)
         return found
@@ -62,7 +63,7 @@ class ShoalError(Exception):
 
 
 class MapOrLeaderChanged(ShoalError):
-    """Refresh the map or the leader and repeat; the library does."""
+    """The caller should refresh the map or the leader and repeat; the library does so."""
 
 
 class NotOwner(MapOrLeaderChanged):
@@ -78,11 +79,11 @@ class NotLeader(MapOrLeaderChanged):
 
 
 class OutcomeUnknown(ShoalError):
-    """Repeat with the same producer number; the library does."""
+    """The caller should repeat with the same producer number; the library does so."""
 
 
 class Unavailable(OutcomeUnknown):
-    """No answer, or none to be had now: the request may have been done."""
+    """There is no answer, or none can be given now: the request may have been done."""
 
     code = wire.ERROR_CODE_UNAVAILABLE
 
@@ -94,23 +95,23 @@ class Fenced(OutcomeUnknown):
 
 
 class DeadlineExceeded(OutcomeUnknown, TimeoutError):
-    """Also a TimeoutError, so that `except TimeoutError` meets it as it meets asyncio's own."""
+    """A time limit is over. This is also a TimeoutError, so that `except TimeoutError` catches it, as asyncio's own."""
 
     code = wire.ERROR_CODE_DEADLINE_EXCEEDED
 
 
 class ResourceExhausted(ShoalError):
-    """Slow down; `subject` is the limit's name, `limit` and `value` its figures."""
+    """The caller should slow down. `subject` is the limit's name, `limit` and `value` are its figures."""
 
     code = wire.ERROR_CODE_RESOURCE_EXHAUSTED
 
 
 class BadCall(ShoalError):
-    """Fix the call."""
+    """The caller should fix the call."""
 
 
 class InvalidName(BadCall):
-    """A name is empty, too long, reserved, or no text."""
+    """A name is empty, too long, reserved, or not text."""
 
     code = wire.ERROR_CODE_INVALID_NAME
 
@@ -134,13 +135,13 @@ class NoSuchQueue(BadCall):
 
 
 class Conflict(BadCall):
-    """What is there already differs from what was asked for, or something else has it."""
+    """The thing exists already and differs from what was asked for, or something else holds it."""
 
     code = wire.ERROR_CODE_CONFLICT
 
 
 class CrossSlice(BadCall):
-    """What must be done in one step lies on several slices."""
+    """The keys or queues of one atomic step lie on several slices."""
 
     code = wire.ERROR_CODE_CROSS_SLICE
 
@@ -152,17 +153,17 @@ class OutOfRange(BadCall):
 
 
 class Malformed(BadCall):
-    """Not a frame, chunk or file of this form."""
+    """The input is not a frame, chunk or file of the expected form."""
 
     code = wire.ERROR_CODE_MALFORMED
 
 
 class NoRights(ShoalError):
-    """Get rights."""
+    """The caller should get rights."""
 
 
 class Unauthenticated(NoRights):
-    """No login, or a wrong one."""
+    """The login is missing or wrong."""
 
     code = wire.ERROR_CODE_UNAUTHENTICATED
 
@@ -174,7 +175,7 @@ class PermissionDenied(NoRights):
 
 
 class Corrupt(ShoalError):
-    """Call an operator. `subject` is the file, `position` the byte in it."""
+    """Data is damaged: the caller should call an operator. `subject` is the file, `position` the byte in it."""
 
     code = wire.ERROR_CODE_CORRUPT
 
@@ -186,12 +187,12 @@ def check_at_most(what: str, value: int, limit: int) -> None:
 
 
 def exhausted(what: str, limit: int, value: int) -> ResourceExhausted:
-    """Returns the refusal of what would go beyond a limit now, with its name and both figures."""
+    """Returns the error for something that would now exceed a limit, with the limit's name and both figures."""
     return ResourceExhausted(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
 
 
 def cut_text(text: str, bytes_max: int) -> str:
-    """The beginning of a text that fits `bytes_max` bytes of UTF-8; what cannot be encoded is replaced."""
+    """Returns the beginning of a text that fits `bytes_max` bytes of UTF-8. What cannot be encoded is replaced."""
     if len(text) * 4 <= bytes_max and text.isascii():
         return text
     return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
@@ -206,7 +207,7 @@ _BY_CODE = {cls.code: cls for cls in _leaves(ShoalError)}
 
 
 def from_wire(error: wire.Error) -> ShoalError:
-    """The typed error of a wire error. An unknown code (a newer server) becomes a plain ShoalError."""
+    """Returns the typed error of a wire error. An unknown code (a newer server) becomes a plain ShoalError."""
     cls: type[ShoalError] = _BY_CODE.get(error.code, ShoalError)
     return cls(
         error.message or f"{cls.__name__} without a text: a slice leaves them out where it refuses very much at once",
@@ -221,5 +222,5 @@ def from_wire(error: wire.Error) -> ShoalError:
 
 
 def from_wire_bytes(data: bytes) -> ShoalError:
-    """As `from_wire`, from serialized bytes (the metadata form)."""
+    """Does as `from_wire`, from serialized bytes (the metadata form)."""
     return from_wire(wire.Error.FromString(data))

@@ -1,4 +1,4 @@
-"""Typed errors across gRPC: a unary call's or stream's failure carries `shoal.v1.Error` in its trailing metadata.
+"""Carries typed errors across gRPC: a failed unary call or stream has `shoal.v1.Error` in its trailing metadata.
 
 Belongs here: ShoalError <-> gRPC status. Does not: errors inside session frames (errors.py), other services' errors
 (the adapter that met them).
@@ -40,7 +40,7 @@ _STATUS: Final[dict[wire.ErrorCode.ValueType, grpc.StatusCode]] = {
     wire.ERROR_CODE_CORRUPT: grpc.StatusCode.DATA_LOSS,
 }
 
-# Where a status comes without our metadata: from gRPC itself, or from something between client and server.
+# For a status that comes without our metadata: from gRPC itself, or from something between client and server.
 _FALLBACK: Final[dict[grpc.StatusCode, type[ShoalError]]] = {
     grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
     grpc.StatusCode.CANCELLED: errors.Unavailable,
@@ -59,15 +59,15 @@ _FALLBACK: Final[dict[grpc.StatusCode, type[ShoalError]]] = {
 
 
 def status_of(error: ShoalError) -> grpc.StatusCode:
-    """The gRPC status that goes with an error; UNKNOWN for the bare base class."""
+    """Returns the gRPC status that goes with an error; UNKNOWN for the bare base class."""
     return _STATUS.get(error.code, grpc.StatusCode.UNKNOWN)
 
 
 async def send_headers(context: grpc.aio.ServicerContext[Any, Any]) -> None:
-    """To be called first where a call may be aborted while a response is being written.
+    """Sends the headers of a call. Call it first where a call may be aborted while a response is being written.
 
-    gRPC sends the headers with the first response, and knows that it did only when that is written. An abort before
-    tries to send them again, which fails: the client would never hear of it.
+    gRPC sends the headers with the first response, and knows this only when that response is written. An abort before
+    that tries to send them again, which fails: the client would never hear of the abort.
     """
     await context.send_initial_metadata(())
 
@@ -75,11 +75,12 @@ async def send_headers(context: grpc.aio.ServicerContext[Any, Any]) -> None:
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, within_s: float = ABORT_S) -> NoReturn:
     """Ends the call with the error's status and metadata. Raises grpc's own AbortError, which must not be caught.
 
-    The client hears of it after what was written before: one that does not read that `within_s` is hung up on, with all
-    its calls; so only time counts in which this process ran. Its call is cancelled then: raises CancelledError."""
-    # gRPC drops a call whose trailers exceed 8 KiB, and with it the error: its texts are cut, here and in `to_wire`.
-    # A traceback leads to frames that hold the request, and through a task back to the error: such a circle keeps MiBs
-    # until the collector comes, which is seldom.
+    The client gets the error after what was written before. If it does not read that within `within_s` seconds, its
+    connection is shut down, which ends all its calls; so only time in which this process ran counts. The call is then
+    cancelled: raises CancelledError."""
+    # gRPC drops a call with trailers above 8 KiB, and the error with it: its texts are cut, here and in `to_wire`.
+    # A traceback refers to frames that hold the request, and through a task back to the error: such a cycle keeps MiBs
+    # until the garbage collector runs, which is seldom.
     error.__traceback__ = error.__context__ = None
     sent = error.to_wire()
     text = cut_text(sent.message, STATUS_TEXT_BYTES_MAX)
@@ -89,13 +90,14 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, 
     except TimeoutError:
         await hang_up(context.peer())
         raise asyncio.CancelledError("the client did not read: it was hung up on") from None
-    except grpc.aio.UsageError:  # It was aborted before, and its client was hung up on meanwhile.
+    except grpc.aio.UsageError:  # The call was aborted before, and its connection was shut down meanwhile.
         raise asyncio.CancelledError("the call has been aborted already") from None
     raise AssertionError("abort returned")
 
 
 def from_rpc_error(error: grpc.RpcError) -> ShoalError:
-    """The typed error of a failed call, sync or aio. Without our metadata, by status; the status is in the message."""
+    """Returns the typed error of a failed call, sync or aio. Without our metadata it goes by the status, and names the
+    status in the message."""
     for key, value in _trailing_metadata(error):
         if key == METADATA_KEY and isinstance(value, bytes):
             try:
@@ -121,7 +123,7 @@ def _details(error: grpc.RpcError) -> str:
 
 
 _SPEAKS_HTTP: Final = re.compile(r"ipv[46]:(\S+): Failed parsing HTTP/2.*(?:frame type 80|http1)")
-"""gRPC's words for a peer that begins its answer with "HTTP/1": type 80 is that P."""
+"""Matches gRPC's message for a peer that begins its answer with "HTTP/1": type 80 is the letter P."""
 _HTTP_PORT: Final = (
     "that is an HTTP port; clients connect to the redirector's gRPC port, 7400 unless it was told otherwise"
 )

@@ -1,6 +1,6 @@
-"""Requests that are no messages: Malformed, with `shoal.v1.Error` in the trailer, as for every other bad request.
+"""Answers requests that cannot be decoded with Malformed, and `shoal.v1.Error` in the trailer, as other bad requests.
 
-gRPC itself answers UNKNOWN with the name of an exception of ours, and writes a traceback into the log for each.
+gRPC itself answers UNKNOWN with the name of one of our exceptions, and logs a traceback for each such request.
 Belongs here: decoding as a server does it. Not here: what a message must hold (each service).
 """
 
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 
 class _Undecodable(Exception):
-    """What arrived is no message of the type that the call takes. No ShoalError: only `DecodingChecked` may meet it."""
+    """The bytes that arrived are not a message of the type that the call takes. It is no ShoalError, because only
+    `DecodingChecked` may catch it."""
 
 
 def decode(decoder: Callable[[bytes], Request], data: bytes) -> Request:
-    """For services that read bytes. Raises Malformed."""
+    """Decodes a request, for services that read bytes. Raises Malformed."""
     try:
         return decoder(data)
     except DecodeError as error:
@@ -41,12 +42,12 @@ def decode(decoder: Callable[[bytes], Request], data: bytes) -> Request:
 
 
 class DecodingChecked(grpc.aio.ServerInterceptor):
-    """Makes every handler of a server answer Malformed for what it cannot decode. One for a server."""
+    """Makes every handler of a server answer Malformed for what it cannot decode. Each server has one."""
 
     def __init__(self) -> None:
         self._bad = RareLog(_log)
         self._checked: dict[str, Handler] = {}
-        """By method. Only methods that exist get here, so it is bounded."""
+        """The checked handlers, by method. Only existing methods get here, so their number is bounded."""
 
     async def intercept_service(
         self,
@@ -78,7 +79,7 @@ class DecodingChecked(grpc.aio.ServerInterceptor):
         return checked
 
     def _guarded(self, behaviour: Any, method: str) -> Any:
-        """The same kind of function as gRPC tells them apart: a generator, or one that is awaited."""
+        """Returns the same kind of function, since gRPC distinguishes them: a generator, or one that is awaited."""
         if inspect.isasyncgenfunction(behaviour):
 
             async def generating(request: Any, context: Context) -> AsyncIterator[Any]:
@@ -112,7 +113,8 @@ def _raise_if_undecodable(request: Any) -> None:
 
 
 def _returning(decoder: Decode) -> Decode:
-    """For one request: gRPC decodes it before the handler, which must be the one to answer."""
+    """Returns a decoder for one request, which returns the error instead of raising it: gRPC decodes the request before
+    it calls the handler, and only the handler can answer."""
 
     raising = _raising(decoder)
 
@@ -126,7 +128,7 @@ def _returning(decoder: Decode) -> Decode:
 
 
 def _raising(decoder: Decode) -> Decode:
-    """For a stream: gRPC decodes a request where the handler reads it."""
+    """Returns a decoder for a stream, which raises the error: gRPC decodes a request where the handler reads it."""
 
     def decoding(data: bytes) -> Any:
         try:

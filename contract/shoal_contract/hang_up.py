@@ -1,8 +1,9 @@
-"""Closing a client's connection from the server's side.
+"""Closes a client's connection from the server's side.
 
-gRPC's aio server can end a call only once its client has taken what is being written, and keeps that in memory until
-then; it has no way to cancel a call. Where a client does not read, its connection is shut down beneath gRPC
-(shutdown(2)), which then ends every call of it and frees what they hold. Linux only; elsewhere nothing happens.
+gRPC's aio server cannot cancel a call. It can end a call only once the client has taken what is being written, and
+keeps that in memory until then. So the connection of a client that does not read is shut down beneath gRPC
+(shutdown(2)). gRPC then ends every call of the connection and frees what they hold. Linux only; elsewhere nothing
+happens.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _due: deque[Address] = deque()
 
 
 async def hang_up(peer: str) -> None:
-    """Shuts the connection down whose client is `peer`, as gRPC names it: `ipv4:127.0.0.1:5000`, `ipv6:[::1]:5000`.
-    An unknown one changes nothing. Many at once are looked for together."""
+    """Shuts down the connection of the client `peer`, as gRPC names it: `ipv4:127.0.0.1:5000`, `ipv6:[::1]:5000`.
+    An unknown peer changes nothing. Many peers at once are looked for together."""
     _due.append(address_of(peer))
     await asyncio.to_thread(_hang_up_due)
 
@@ -39,7 +40,7 @@ def _hang_up_due() -> None:
 
 
 def address_of(peer: str) -> Address:
-    """Returns address and port of a client as gRPC names it, without the scope of a link-local address, which the
-    kernel does not name; for another kind of peer an address that does not exist."""
+    """Returns the address and port in gRPC's name of a client. The scope of a link-local address is left out, because
+    the kernel does not give it. For another kind of peer, returns an address that does not exist."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return (host.strip("[]").partition("%")[0], int(port)) if port.isdecimal() else ("", 0)

@@ -1,9 +1,9 @@
-"""The journal record, also the outbox's: one framed, checksummed, length-prefixed entry.
+"""Encodes and decodes the record of the journal and of the outbox: one framed, checksummed, length-prefixed entry.
 
     offset  size  field
     0       1     STX 0x02: where to re-synchronise
     1       1     kind
-    2       2     flags: bit 0 SET_ASIDE, an operator decided that it is not applied; others 0
+    2       2     flags: bit 0 SET_ASIDE, an operator decided that the record is not applied; others 0
     4       4     payload length, bytes
     8       8     lsn
     16      4     epoch
@@ -11,7 +11,7 @@
     28      4     crc32c (Castagnoli, RFC 3720) of bytes 0-27 and the payload
     32      n     payload
 
-All little-endian. Pure: bytes in, records out; who owns a file decides what a bad record means.
+All fields are little-endian. Pure: bytes in, records out. The owner of a file decides what a bad record means.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Record(NamedTuple):
 
 
 def encode_record(kind: int, lsn: int, epoch: int, time_ms: int, payload: bytes, flags: int = 0) -> bytes:
-    """One record. `payload` at most PAYLOAD_BYTES_MAX."""
+    """Returns one record's bytes. `payload` has at most PAYLOAD_BYTES_MAX bytes."""
     assert len(payload) <= PAYLOAD_BYTES_MAX, f"record of {len(payload)} bytes; the limit is {PAYLOAD_BYTES_MAX}"
     head = _UNSIGNED.pack(STX, kind, flags, len(payload), lsn, epoch, time_ms)
     crc = google_crc32c.extend(google_crc32c.value(head), payload)
@@ -49,7 +49,7 @@ def encode_record(kind: int, lsn: int, epoch: int, time_ms: int, payload: bytes,
 
 
 def decode_record(data: bytes | memoryview, position: int) -> tuple[Record, int] | None:
-    """The record at `position` and where the next begins; None if there is no whole, sound record there."""
+    """Returns the record at `position` and where the next one begins; None if there is no whole, sound record."""
     if len(data) - position < HEADER.size:
         return None
     stx, kind, flags, length, lsn, epoch, time_ms, crc = HEADER.unpack_from(data, position)

@@ -1,10 +1,10 @@
-"""The event loop of Shoal's processes: uvloop, which hears of all that gRPC has ready at once.
+"""Provides the event loop of Shoal's processes: a uvloop that hears at once of all events that gRPC has ready.
 
-gRPC's poller writes a byte into a socket for each event, and its handler takes one byte a turn, though it sees to every
-event there is. Where a turn of the loop brings more than one, bytes pile up; with some 280 of them the socket is full
-and the poller waits: from then on the loop hears of one event a turn, and every call waits for hundreds of turns.
-(`PollerCompletionQueue` in gRPC's `_cython/_cygrpc/aio/completion_queue.pyx.pxi`.) Here all bytes but one are taken
-before the handler is called.
+gRPC's poller writes a byte into a socket for each event. Its handler takes one byte a turn, though it handles every
+event that is ready. Where a turn of the loop brings more than one event, bytes pile up. With some 280 bytes the socket
+is full and the poller waits: from then on the loop hears of one event a turn, and every call waits for hundreds of
+turns. (`PollerCompletionQueue` in gRPC's `_cython/_cygrpc/aio/completion_queue.pyx.pxi`.) Here all bytes but one are
+taken before the handler is called.
 
 Belongs here: the loop. Not here: what runs in it (server_process).
 """

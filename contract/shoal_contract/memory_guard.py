@@ -1,8 +1,8 @@
-"""Ends connections where a process holds too much memory: the last resort for memory that is in no account, because
+"""Ends connections where a process holds too much memory: the last resort for memory that no account covers, because
 gRPC or the kernel holds it for a connection.
 
-In a thread of its own. What gRPC holds grows by its own threads, half a gigabyte a second, also while the event loop
-is busy for seconds; and what it frees, it frees by the loop.
+It runs in its own thread. gRPC's threads can add half a gigabyte a second, also while the event loop is busy for
+seconds; but gRPC frees memory only through the loop.
 """
 
 from __future__ import annotations
@@ -40,18 +40,20 @@ _log = logging.getLogger(__name__)
 
 class MemoryGuard:
     """Looks at the process's memory, and ends connections while it is short. `budget_bytes`: what the process should
-    hold. `short_bytes`: above it memory is short; its owner raises it for memory that stays. The connections that hold
-    most end then, until what is left is the budget. New connections do not reach the ports of `unread` for a moment: a
-    client comes back sooner than its memory is free. What the kernel holds for connections counts too, beyond what slow
-    clients have there at all times, as it does for a container's limit. What is counted need not be what is held, so
-    each look goes by what is held then. Where all connections together hold little of what is too much, none ends."""
+    hold. `short_bytes`: above this, memory is short; the guard's owner raises it for memory that stays.
+
+    While memory is short, the connections that hold most end, until the process is back at its budget. New connections
+    are kept from the ports of `unread` for a moment, because a client comes back sooner than its memory is free. What
+    the kernel holds for connections counts too, as it does for a container's limit, but only beyond what slow clients
+    have there at all times. The counted sizes may differ from the memory really held, so each look starts from what is
+    held at that time. Where all connections together hold little of the excess, none ends."""
 
     def __init__(
         self, unread: Unread, budget_bytes: int, short_bytes: int, held_bytes: Callable[[], int] = own_bytes
     ) -> None:
         self.short_bytes = short_bytes
         self.ended = 0
-        """Connections, since the start."""
+        """The number of connections ended since the start."""
         self._unread = unread
         self._budget_bytes = budget_bytes
         self._short_at_first_bytes = short_bytes
@@ -59,10 +61,10 @@ class MemoryGuard:
         self._was_short = False
         self._shut = False
         self._doors_next_s = 0.0
-        """When the doors may be opened, or shut again."""
+        """The time when the ports may be opened, or shut again, in seconds of time.monotonic."""
         self._gave_back_s = 0.0
         self._took_s = 0.0
-        """The processor time that the last look took."""
+        """The processor time that the last look took, in seconds."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory guard", daemon=True)
         self._complaints = RareLog(_log)
@@ -92,8 +94,8 @@ class MemoryGuard:
                 )
 
     def _pause_s(self) -> float:
-        """Returns the time between two looks. It does not go by what the kernel held at the last look alone: what was
-        sent since then may all be there."""
+        """Returns the time between two looks, in seconds. Beside what the kernel held at the last look, it considers
+        all that was sent since: the kernel may still hold it."""
         if self._all_held_bytes() > self.short_bytes or self._shut:
             return 0.0
         if self._all_held_bytes(self._unread.sent_bytes) > self.short_bytes:
@@ -105,9 +107,9 @@ class MemoryGuard:
         return self._held_bytes() + max(0, kernel_bytes - self._budget_bytes // KERNEL_PARTS)
 
     def look(self) -> None:
-        """Once. Called from one thread at a time."""
+        """Looks once, and ends connections if memory is short. To be called from one thread at a time."""
         if not self._was_short and self._all_held_bytes() > self.short_bytes:
-            self._shut_doors(True)  # Before the first look: that takes long.
+            self._shut_doors(True)  # Before the first look, which takes long.
         self._unread.look()
         held_bytes = self._all_held_bytes()
         self._was_short = held_bytes > self.short_bytes
@@ -116,7 +118,7 @@ class MemoryGuard:
             stays_bytes = max(0, self.short_bytes - self._short_at_first_bytes)
             too_much_bytes = held_bytes - stays_bytes - self._budget_bytes
             chosen = _chosen(self._unread.clients.values(), too_much_bytes, time.monotonic())
-        self._shut_doors(bool(chosen))  # Before anyone is hung up on: to come back takes them a millisecond.
+        self._shut_doors(bool(chosen))  # Before connections end: a client comes back within a millisecond.
         for one in chosen:
             self._unread.hang_up(one)
         self.ended += len(chosen)
@@ -133,8 +135,9 @@ class MemoryGuard:
             give_back()
 
     def _shut_doors(self, shut: bool) -> None:
-        """For DOORS_S at a time, and open for as long: a client's kernel tries again a second after its first attempt,
-        so that a newcomer waits that second and no more, whatever goes on."""
+        """Keeps new connections out, or lets them in again. The ports are shut for DOORS_S at a time, and then open for
+        as long. A client's kernel tries again a second after its first attempt, so a newcomer waits for that second
+        and no longer, whatever goes on."""
         now_s = time.monotonic()
         if now_s < self._doors_next_s:
             return
@@ -146,16 +149,17 @@ class MemoryGuard:
 
 
 def _chosen(clients: Collection[Client], too_much_bytes: int, now_s: float) -> Sequence[Client]:
-    """Returns the clients that end now: those with most that is unread or not sent; where those are none, some for
-    which gRPC keeps buffers."""
+    """Returns the clients whose connections end now: those with most unread or unsent bytes; where there are none, some
+    for which gRPC keeps buffers."""
     if sum(_size_bytes(one) + _buffered_bytes(one) for one in clients) < too_much_bytes // FUTILE_PARTS:
         return ()
     return _largest(clients, too_much_bytes) or _buffered(clients, now_s)
 
 
 def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
-    """Returns the clients with most that is unread or not sent: all that have more than calls can, and as many as hold
-    so much together. Less is enough where many have a little each, and hold together what is too much."""
+    """Returns the clients with most unread or unsent bytes: all that have more than calls can have, and as many as hold
+    `too_much_bytes` together. Where many clients hold little each but too much together, a client with fewer bytes is
+    chosen too."""
     least_bytes = max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * len(clients))))
     sizes = ((_size_bytes(one), one.address, one) for one in clients)
     chosen: list[Client] = []
@@ -169,8 +173,8 @@ def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
 
 
 def _buffered(clients: Collection[Client], now_s: float) -> list[Client]:
-    """Returns clients for which gRPC keeps buffers of what they once sent. Those without calls come first, to which a
-    new connection costs a round trip; then those for which nothing was read or written for longest."""
+    """Returns clients for which gRPC keeps buffers of what they once sent. Clients without calls come first: a new
+    connection costs them a round trip. Then come those for which nothing was read or written for the longest time."""
     until_s = now_s - UNREAD_ACCEPT_S
     found = [one for one in clients if _buffered_bytes(one)]
     resting = [one for one in found if one.rests_since_s < until_s]

@@ -1,4 +1,4 @@
-"""Names of keys and queues: 1-255 bytes, `str` is UTF-8. Keys beginning with `@` are direct keys."""
+"""Checks and shows names of keys and queues: 1-255 bytes, `str` is UTF-8. Keys beginning with `@` are direct keys."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ def text(name: bytes) -> str:
 
 
 def show(name: bytes) -> str:
-    """Returns a name as a person may safely read it on a terminal or in a log.
+    """Returns a name in a form that a person may safely read on a terminal or in a log.
 
-    What is not printable (control characters, line separators, direction marks) and the backslash itself are escaped,
-    so that no two names look alike for it: `\\x1b` is a character, `\\xff` a byte that is not UTF-8; `\\u202e`, `\\\\`.
+    Characters that are not printable (control characters, line separators, direction marks) and the backslash itself
+    are escaped, so that escaping makes no two names alike: `\\x1b` is a character, `\\xff` a byte that is not UTF-8;
+    `\\u202e`, `\\\\`.
     """
     return printable(name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace"))
 
 
 def printable(sentence: str) -> str:
-    """Returns text with what is not printable escaped as in `show`. Backslashes stay as they are."""
+    """Returns text with the characters that are not printable escaped as in `show`. Backslashes stay as they are."""
     if sentence.isprintable():
         return sentence
     sentence = sentence.translate(_ESCAPES)
@@ -34,18 +35,19 @@ def printable(sentence: str) -> str:
 
 
 def _escaped(code: int) -> str:
-    # \x80 to \xff stand for bytes that are not UTF-8, so characters from there on have four digits.
+    # \x80 to \xff stand for bytes that are not UTF-8, so characters from \x80 on have four digits.
     if code < 0x80:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 _ESCAPES = {code: _escaped(code) if not chr(code).isprintable() else chr(code) for code in range(256)}
-"""Of the usual ones. Those that stay are named too: a look-up that fails costs more."""
+"""The escapes of the first 256 characters. Characters that stay unchanged are listed too: a failed look-up costs
+more."""
 
 
 def encode_name(name: Name, what: str) -> bytes:
-    """The bytes of a name. `what` ("key", "queue") is for the message. Raises InvalidName, TypeError."""
+    """Returns the bytes of a name. `what` ("key", "queue") is for the message. Raises InvalidName, TypeError."""
     if isinstance(name, str):
         try:
             data = name.encode()
@@ -85,14 +87,14 @@ def check_bindable_key(data: bytes) -> None:
 
 
 def name_problem(data: bytes, what: str) -> str:
-    """The sentence for a bad name."""
+    """Returns the message for a bad name."""
     if not data:
         return f"{what} name is empty; it needs 1 to {NAME_BYTES_MAX} bytes"
     return f"{what} name is {len(data)} bytes; the limit is {NAME_BYTES_MAX}"
 
 
 def direct_key(queue: bytes) -> bytes:
-    """The key that `send(queue)` publishes to. Its slice is the queue's home.
+    """Returns the key that `send(queue)` publishes to. Its slice is the queue's home.
 
     A queue name of 255 bytes has no room for the prefix: its direct key may be 256 bytes, one more than other keys.
     """

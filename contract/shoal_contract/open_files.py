@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open."""
+"""Sets how many files and connections this process may have open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 
 
 def raise_open_files() -> int:
-    """Raises the soft limit to the hard one, as servers may, and returns what it is then.
+    """Raises the soft limit to the hard one, as servers may, and returns the limit after that.
 
     The soft limit is often 1,024 only because old programs cannot count further (select).
     """

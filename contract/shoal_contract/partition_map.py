@@ -1,4 +1,4 @@
-"""The partition map: a versioned table partition -> slice. Immutable; every side of the contract holds one.
+"""Defines the partition map: a versioned table partition -> slice. Immutable; every side of the contract holds one.
 
 Stored form (JSON, one etcd value): {"version", "slices": [names], "runs": [[slice index, how many partitions], ...]}.
 """
@@ -17,7 +17,7 @@ from shoal_contract.partition_hash import partition_of
 
 @dataclass(frozen=True, slots=True)
 class PartitionMap:
-    """`owners[p]` is an index into `slices`. `version` grows by one with each change."""
+    """Maps partitions to slices. `owners[p]` is an index into `slices`. `version` grows by one with each change."""
 
     version: int
     slices: tuple[str, ...]
@@ -34,18 +34,18 @@ class PartitionMap:
         return len(self.owners)
 
     def owner_of(self, key: bytes) -> str:
-        """Name of the slice that owns `key`."""
+        """Returns the name of the slice that owns `key`."""
         return self.slices[self.owners[partition_of(key, len(self.owners))]]
 
     def partitions_of(self, slice_name: str) -> list[int]:
-        """Partitions that a slice owns, ascending."""
+        """Returns the partitions that a slice owns, ascending."""
         if slice_name not in self.slices:
             return []
         index = self.slices.index(slice_name)
         return [partition for partition, owner in enumerate(self.owners) if owner == index]
 
     def moved(self, changes: Mapping[int, str]) -> PartitionMap:
-        """The next version, with these partitions given to these slices (new slices are added)."""
+        """Returns the next version, with these partitions given to these slices (new slices are added)."""
         slices = self.slices + tuple(sorted(set(changes.values()) - set(self.slices)))
         owners = list(self.owners)
         for partition, slice_name in changes.items():
@@ -58,7 +58,7 @@ class PartitionMap:
 
     @staticmethod
     def decode(data: bytes) -> PartitionMap:
-        """Raises Malformed."""
+        """Returns the map that `data` encodes. Raises Malformed."""
         try:
             value = json.loads(data)
             runs = [(int(owner), int(count)) for owner, count in value["runs"]]
@@ -71,7 +71,7 @@ class PartitionMap:
 
     @staticmethod
     def even(slices: Iterable[str], partitions: int) -> PartitionMap:
-        """Version 1: each slice gets a contiguous run of about the same length."""
+        """Returns version 1 of a map: each slice gets a contiguous run of about the same length."""
         names = tuple(slices)
         owners = tuple(partition * len(names) // partitions for partition in range(partitions))
         return PartitionMap(1, names, owners)

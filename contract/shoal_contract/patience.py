@@ -1,7 +1,7 @@
-"""A bound in time on what others do, which this process's own slowness does not use up.
+"""Bounds the time that peers may take. This process's own slowness does not use up that time.
 
-asyncio.timeout ends what came in time, too, where the loop was busy meanwhile: it looks at clocks before it looks at
-what arrived. Here the loop has several turns after the time is over, in which what came is taken.
+Where the loop was busy, asyncio.timeout also ends a wait for something that came in time: the loop looks at the clock
+before it looks at what arrived. Here the loop has several more turns after the time is over, to take what came.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Final
 
 _TURNS: Final = 5
 _TURN_S: Final = 0.002
-"""Turns of the loop after the time is over: in each other threads, as gRPC's, may run and tell what came."""
+"""The turns of the loop after the time is over, and the seconds between them. In each turn other threads, such as
+gRPC's, may run and report what came."""
 
 
 class Patience:
-    """As asyncio.Timeout; made by `patience_until`."""
+    """Does as asyncio.Timeout. `patience_until` makes it."""
 
     def __init__(self, timeout: asyncio.Timeout, due_s: float) -> None:
         self._timeout = timeout
@@ -26,17 +27,17 @@ class Patience:
         self._next = self._loop.call_at(due_s, self._turn, _TURNS)
 
     def when(self) -> float:
-        """In seconds of the loop's clock."""
+        """Returns when the time is over, in seconds of the loop's clock."""
         return self._due_s
 
     def reschedule(self, due_s: float) -> None:
-        """To another time, also while the time is over and it has not ended yet."""
+        """Sets another time. This also works when the time is over but the wait has not ended yet."""
         self.stop()
         self._due_s = due_s
         self._next = self._loop.call_at(due_s, self._turn, _TURNS)
 
     def stop(self) -> None:
-        """It ends no more."""
+        """Removes the bound."""
         self._next.cancel()
 
     def _turn(self, left: int) -> None:
@@ -48,7 +49,7 @@ class Patience:
 
 @asynccontextmanager
 async def patience_until(due_s: float) -> AsyncIterator[Patience]:
-    """Bounds what happens within. Raises TimeoutError after `due_s`, a time of the loop's clock."""
+    """Bounds the code within the context. Raises TimeoutError after `due_s`, a time of the loop's clock."""
     async with asyncio.timeout(None) as timeout:
         patience = Patience(timeout, due_s)
         try:
@@ -59,6 +60,6 @@ async def patience_until(due_s: float) -> AsyncIterator[Patience]:
 
 @asynccontextmanager
 async def patience_for(within_s: float) -> AsyncIterator[Patience]:
-    """The same, from now on."""
+    """Bounds the code within the context. Raises TimeoutError `within_s` seconds from now."""
     async with patience_until(asyncio.get_running_loop().time() + within_s) as patience:
         yield patience

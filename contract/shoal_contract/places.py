@@ -1,9 +1,9 @@
-"""Places that many connections want: so many at a time, connections in turn, and no connection may have all of them.
+"""Shares a bounded number of places among connections: in turn, and so that no connection may have all of them.
 
-Where the line is full, the connection with most in it gives way, not the newcomer. One that has a place has less time
-where others wait for it; a service may then blame its connection, which comes after all others for a while. Connections
-that were served have every other turn: those of which nobody has heard yet do not hold them up. Not here: what a place
-is for (each service).
+Where the line is full, the connection with most calls in it gives way, not the newcomer. A call that has a place has
+less time where others wait for it; a service may then blame its connection, which comes after all others for a while.
+Connections that were served have every other turn, so that unknown ones do not hold them up. Not here: what a place is
+for (each service).
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from shoal_contract.patience import Patience, patience_until
 
 @dataclass(frozen=True, slots=True)
 class PlacesLimits:
-    """`each`: of one connection. `line_s`: a connection that waits should have its turn within so long: with many in
-    line each place has less time. `served_times`: one that was served has so many times as long as others."""
+    """The limits of places. `each`: for one connection. `line_s`: the seconds within which a waiting connection should
+    have its turn; with many in line each place has less time. `served_times`: a connection that was served has so many
+    times as long as others."""
 
     places_max: int
     places_each_max: int
@@ -39,11 +40,11 @@ class PlacesLimits:
 
 
 class Blamed:
-    """Connections that held up others: they come last, for BLAME_S; so many are remembered, the latest."""
+    """Keeps the connections that held up others. They come last, for BLAME_S. The latest BLAMED_MAX are kept."""
 
     def __init__(self) -> None:
         self._until_s: OrderedDict[str, float] = OrderedDict()
-        """In seconds of time.monotonic."""
+        """The time until which each is blamed, in seconds of time.monotonic."""
 
     def __contains__(self, peer: object) -> bool:
         return isinstance(peer, str) and self._until_s.get(peer, 0) > time.monotonic()
@@ -53,7 +54,7 @@ class Blamed:
         self._until_s.move_to_end(peer)
 
     def over(self) -> Iterator[str]:
-        """Those that are not blamed any more, each told once."""
+        """Yields the connections that are not blamed any more, each once."""
         while self._until_s:
             peer, until_s = next(iter(self._until_s.items()))
             if len(self._until_s) <= BLAMED_MAX and until_s > time.monotonic():
@@ -64,12 +65,12 @@ class Blamed:
 
 _Line = deque[asyncio.Future[None]]
 _Lines = OrderedDict[str, _Line]
-"""By connection: the first line has the next turn. None is empty."""
+"""The lines by connection: the first line has the next turn. No line is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """One that has a place. When the patience with it ends, in seconds of the loop's clock."""
+    """A call that has a place, and when the patience with it ends. Times are in seconds of the loop's clock."""
 
     blamed: bool
     served: bool
@@ -78,46 +79,49 @@ class _Holder:
     most_at_s: float
 
     def crowded_at(self, turns_s: Mapping[bool, float]) -> float:
-        """If others wait for it, and so many that those that were served, and those that were not, have no longer."""
+        """Returns when its time ends if others wait for its place. `turns_s`: the most seconds that connections that
+        were served (True), and those that were not, may have then."""
         return self.began_s + min(self.crowded_s, turns_s[self.served])
 
 
 class Places:
-    """`what`: the subject of refusals. A connection is named as gRPC names its client (`context.peer()`)."""
+    """Gives places to calls. `what`: the subject of refusals. A connection is named as gRPC names its client
+    (`context.peer()`)."""
 
     def __init__(self, what: str, limits: PlacesLimits, may_have: Callable[[str], bool] = lambda _: True) -> None:
-        """`may_have`: a further bound of a connection; `give` is to be called when it may have changed."""
+        """`may_have` is a further bound of a connection; call `give` when its answer may have changed."""
         self.what = what
         self._limits = limits
         self._may_have = may_have
         self._free = limits.places_max
         self._held: Counter[str] = Counter()
-        """By connection; only those that have some."""
+        """The number of places by connection; only connections that have some."""
         self._lines: _Lines = OrderedDict()
         self._served_lines: _Lines = OrderedDict()
         self._last: _Lines = OrderedDict()
-        """Those that wait. The first two in turn; `_last`: of those that were blamed, after all others."""
+        """The calls that wait. The first two have turns alternately; `_last` holds blamed connections, after all
+        others."""
         self._served_next = True
         self._blamed = Blamed()
         self._served: OrderedDict[str, bool] = OrderedDict()
-        """The latest that kept nobody waiting."""
+        """The latest connections that used their places in time."""
         self._holders: dict[Patience, _Holder] = {}
         self._hurried = False
         self.waiting = 0
 
     @property
     def crowded(self) -> bool:
-        """Whether a connection waits only for places that others have."""
+        """Tells whether a connection waits only for places that others have."""
         return not self._free and self._next() is not None
 
     def held(self, peer: str) -> int:
-        """Places that a connection has."""
+        """Returns the number of places that a connection has."""
         return self._held[peer]
 
     @asynccontextmanager
     async def place(self, peer: str) -> AsyncIterator[Callable[[], None]]:
-        """Waits for a place; gives what gives it back sooner. Raises ResourceExhausted where too many wait, also while
-        it waits."""
+        """Waits for a place, and holds it within the context. Yields a function that gives it back sooner. Raises
+        ResourceExhausted where too many wait, also during the wait."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lines = self._lines_for(peer)
         if not self._free or self._held[peer] >= self._limits.places_each_max or not self._may_have(peer):
@@ -145,8 +149,8 @@ class Places:
 
     @asynccontextmanager
     async def patience(self, peer: str, most_s: float, crowded_s: float) -> AsyncIterator[None]:
-        """Bounds what one that has a place waits for. Raises TimeoutError after `most_s`, or where others wait after
-        `crowded_s`, sooner where very many do: see `blame`."""
+        """Bounds how long a call that has a place waits. Raises TimeoutError after `most_s` seconds; where others wait
+        for places, after `crowded_s`, and sooner where very many wait. See `blame`."""
         now_s = asyncio.get_running_loop().time()
         async with patience_until(now_s + most_s) as patience:
             served = peer in self._served
@@ -160,8 +164,8 @@ class Places:
                 self._hurry()
 
     def blame(self, peer: str, in_full: bool = True) -> None:
-        """It let its time pass. One that was served before is from now on as one of which nobody has heard; one that
-        had all its time (`in_full`) comes last."""
+        """Notes that a connection let its time pass. If it was served before, it now counts as unknown. Otherwise, if
+        it had all its time (`in_full`), it comes last."""
         if self._served.pop(peer, False):
             self._move(peer, self._served_lines, self._lines)
         elif in_full:
@@ -169,7 +173,7 @@ class Places:
             self._move(peer, self._lines, self._last)
 
     def praise(self, peer: str) -> None:
-        """It used its place in time."""
+        """Notes that a connection used its place in time."""
         if peer in self._blamed:
             return
         self._served[peer] = True
@@ -181,12 +185,12 @@ class Places:
 
     @staticmethod
     def _move(peer: str, lines: _Lines, to: _Lines) -> None:
-        """At the end, if it waits."""
+        """Moves a connection to the end of other lines, if it waits."""
         if peer in lines:
             to[peer] = lines.pop(peer)
 
     def give(self) -> None:
-        """Gives what is free to those that wait."""
+        """Gives the free places to calls that wait."""
         for peer in self._blamed.over():
             self._move(peer, self._last, self._lines)
         while self._free and (found := self._next()) is not None:
@@ -204,8 +208,8 @@ class Places:
         self._hurry()
 
     def _hurry(self) -> None:
-        """As many of those that have places have less time as wait for them: those first whose time ends first. Those
-        that were blamed and wait are a matter of those that were blamed alone."""
+        """Shortens the time of as many holders of places as calls wait for them, those first that end first. Waiting
+        calls of blamed connections shorten only the time of blamed holders."""
         wanted, wanted_last = (0, 0) if not self._holders else self._wanted()
         if not wanted + wanted_last and not self._hurried:
             return
@@ -226,12 +230,12 @@ class Places:
                 due_s = holder.most_at_s
                 if patience.when() != due_s:
                     patience.reschedule(due_s)
-            if patience.when() > due_s:  # What is over already ends, however often this is asked.
+            if patience.when() > due_s:  # A time that is over already ends, however often this runs.
                 patience.reschedule(due_s)
 
     def _wanted(self) -> tuple[int, int]:
-        """How many wait only for places that others have; no more are counted than have some. The second: of those that
-        were blamed."""
+        """Returns how many calls wait only for places that others have: of connections that are not blamed, and of
+        blamed ones. Stops counting at the number of holders."""
         if self._free:
             return 0, 0
         return self._wanting(self._lines, self._served_lines), self._wanting(self._last)
@@ -247,7 +251,7 @@ class Places:
         return wanted
 
     def _turn_s(self, lines: _Lines) -> float:
-        """How long each may have for these to have their turns in time."""
+        """Returns how many seconds each holder may have so that the connections of `lines` get their turns in time."""
         return max(PATIENCE_S_MIN, self._limits.line_s * self._limits.places_max / max(1, len(lines)))
 
     def _in_turn(self) -> tuple[_Lines, _Lines, _Lines]:
@@ -264,8 +268,8 @@ class Places:
         return self._served_lines if peer in self._served else self._lines
 
     def _make_room(self, peer: str) -> None:
-        """In the line, for one more of this connection. Where it is full, one that was blamed gives way, or else the
-        connection with most in it."""
+        """Makes room in the line for one more call of this connection. Where the line is full, a blamed connection
+        gives way, or else the connection with most calls in it. Raises ResourceExhausted."""
         own_lines = self._lines_for(peer)
         own = len(own_lines.get(peer, ()))
         if own >= self._limits.waiting_each_max:
@@ -289,7 +293,8 @@ class Places:
         return ResourceExhausted(text, subject=self.what, limit=limit, value=limit + 1)
 
     def _next(self) -> tuple[_Lines, str] | None:
-        """The connection that has the next turn. Few are passed over: only few can have all places of one."""
+        """Returns the connection that has the next turn, and its lines. It skips few connections: only few can have as
+        many places as one may have."""
         most = self._limits.places_each_max
         for lines in self._in_turn():
             for peer in lines:
@@ -305,7 +310,7 @@ class Places:
         self.give()
 
     def _leave_line(self, peer: str, turn: asyncio.Future[None]) -> None:
-        """One that has left already is no fault."""
+        """Takes a call out of the line. A call that has left already is no error."""
         for lines in self._in_turn():
             line = lines.get(peer)
             if line is not None and turn in line:

@@ -1,4 +1,4 @@
-"""Tells how much memory this process holds, and gives what is free back to the system. Linux only."""
+"""Tells how much memory this process holds, and returns free memory to the system. Linux only."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import cache
 from typing import Final
 
 _STATUS_BYTES: Final = 1 << 14
-"""The most that is read of /proc/self/status, which has about 1.5 KiB."""
+"""The most bytes that are read of /proc/self/status, which has about 1.5 KiB."""
 _FIELD: Final = b"RssAnon:"
 _M_MMAP_THRESHOLD: Final = -3
-"""mallopt(3)."""
+"""The number of this parameter in mallopt(3)."""
 
 
 @cache
@@ -25,8 +25,8 @@ def _status() -> int:
 
 
 def own_bytes() -> int:
-    """Returns the memory that is this process's alone, without pages mapped from files, in bytes; 0 where that cannot
-    be known. Takes 0.1 ms."""
+    """Returns the memory that only this process has, without pages mapped from files, in bytes; 0 where that is
+    unknown. Takes 0.1 ms."""
     if _status() < 0:
         return 0
     _, found, rest = os.pread(_status(), _STATUS_BYTES, 0).partition(_FIELD)
@@ -41,8 +41,8 @@ def give_back() -> None:
 
 
 def map_large_blocks(from_bytes: int) -> None:
-    """Makes the C library map blocks of this size and more on their own, so that they return to the kernel when they
-    are freed and leave no holes (mallopt(3)). Large blocks then cost more time. To be called before threads start."""
+    """Makes the C library map each block of at least this size on its own, so that freed blocks return to the kernel
+    and leave no holes (mallopt(3)). Large blocks then cost more time. To be called before threads start."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, from_bytes)

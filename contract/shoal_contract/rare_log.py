@@ -1,4 +1,4 @@
-"""A log that bad input cannot fill: at most so many lines a second of each kind, the rest counted in the next one."""
+"""Writes a log that bad input cannot fill: each kind has a bounded rate of lines; the next line counts the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class RareLog:
-    """One for each kind of line that peers can cause. `lines_per_s` on average, and not more than one at a time."""
+    """Bounds one kind of line that peers can cause: `lines_per_s` on average, and not more than one at a time."""
 
     def __init__(
         self, log: logging.Logger, lines_per_s: float = 1.0, clock: Callable[[], float] = time.monotonic
@@ -20,7 +20,7 @@ class RareLog:
         self._left_out = 0
 
     def warning(self, text: str, *values: object) -> None:
-        """Writes the line, or counts it. `text` has `%s` for `values`, as in logging."""
+        """Writes the line, or counts it as left out. `text` has `%s` for `values`, as in logging."""
         now = self._clock()
         if now < self._next:
             self._left_out += 1

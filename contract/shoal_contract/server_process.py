@@ -1,4 +1,4 @@
-"""A server's process: one uvloop, logs to stderr, one line of JSON on stdout when ready, SIGTERM and SIGINT stop it.
+"""Runs a server's process: one uvloop, logs to stderr, one line of JSON on stdout when ready. SIGTERM, SIGINT stop it.
 
 Belongs here: what every Shoal server process does in the same way. Does not: arguments and wiring (each `main.py`).
 Only servers import this; the bare client needs no uvloop.
@@ -40,7 +40,7 @@ def run(serve: Serve, name: str, drain_s: float = 0.0) -> int:
 
 
 def say_ready(**facts: str | int) -> None:
-    """Prints the one line that who started this process waits for: {"ready": true, ...facts}."""
+    """Prints the one line that the starter of this process waits for: {"ready": true, ...facts}."""
     sys.stdout.write(json.dumps({"ready": True, **facts}) + "\n")
     sys.stdout.flush()
 

@@ -1,7 +1,7 @@
-"""How a server process is asked to stop: at once, or after a time in which it serves on and says it is not ready.
+"""Asks a server process to stop: at once, or after a time in which it still serves but reports that it is not ready.
 
-What sends it requests (a Service of Kubernetes, a load balancer) learns of the end a little later. Until then new
-requests still come, and would find a port that is closed already.
+The sender of its requests (a Service of Kubernetes, a load balancer) learns of the end a little later. Until then new
+requests still come, and would find a port that is already closed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import signal
 
 
 class Stopping(asyncio.Event):
-    """Set once the process is to close. `asked`: it is to close, now or in up to `drain_s` seconds: it is not ready."""
+    """An event that is set once the process is to close. `asked`: the process is to close, now or in up to `drain_s`
+    seconds, so it is not ready."""
 
     def __init__(self, drain_s: float = 0.0) -> None:
         super().__init__()
@@ -19,7 +20,7 @@ class Stopping(asyncio.Event):
         self.asked = False
 
     def ask(self) -> None:
-        """Begins to drain; the second time it stops at once."""
+        """Begins to drain. The second call stops the process at once."""
         if self.asked or not self._drain_s:
             self.set()
             return
@@ -31,7 +32,7 @@ class Stopping(asyncio.Event):
         super().set()
 
     def on_signals(self) -> None:
-        """SIGTERM asks to stop; SIGINT, which a person sends, stops at once."""
+        """Installs the signal handlers: SIGTERM asks to stop; SIGINT, which a person sends, stops at once."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.ask)
         loop.add_signal_handler(signal.SIGINT, self.set)

@@ -1,4 +1,4 @@
-"""Tasks: the one way to start an asyncio task (STYLE.md rule 11). Names them, keeps them, reports their failure.
+"""Starts asyncio tasks; there is no other way (STYLE.md rule 11). Names them, keeps them, reports their failure.
 
 Belongs here: the lifetime of background tasks, for servers and the client alike. Does not: retries, timeouts, threads.
 """
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
     """Runs `work` to its end and returns its result; when `stop` is set first, cancels it and returns None.
 
-    Returns only once `work` has ended. What it raises is raised, also out of its cancellation.
+    Returns only once `work` has ended. An exception of `work` is raised, also one raised during its cancellation.
     """
     working = asyncio.get_running_loop().create_task(work, name="until stopped")
     stopping = asyncio.get_running_loop().create_task(stop.wait(), name="stop")
@@ -35,7 +35,7 @@ async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> R
 
 
 class Tasks:
-    """The background tasks of one owner. Use as `async with Tasks("redirector") as tasks:`, or call `close`.
+    """Keeps the background tasks of one owner. Use as `async with Tasks("redirector") as tasks:`, or call `close`.
 
     A task that fails is logged with its traceback, and `on_failure(name, error)` is called, from the event loop, once.
     A cancelled task has not failed.
@@ -45,7 +45,7 @@ class Tasks:
         self._owner = owner
         self._on_failure = on_failure
         self._running: set[asyncio.Task[Any]] = set()
-        """Every task started and not done: the event loop itself keeps only weak references."""
+        """Every task that has started and is not done: the event loop itself keeps only weak references."""
         self._closed = False
 
     def start(
@@ -62,18 +62,18 @@ class Tasks:
         return task
 
     def __len__(self) -> int:
-        """How many run now."""
+        """Returns how many tasks run now."""
         return len(self._running)
 
     def cancel(self) -> None:
-        """Cancels all tasks, without waiting for their end; `close` waits. None can be started any more."""
+        """Cancels all tasks, without waiting for their end; `close` waits. No task can be started any more."""
         self._closed = True
         for task in self._running - {_current_task()}:
             task.cancel()
 
     async def close(self, wait_s: float | None = None) -> None:
-        """Cancels all tasks and waits until each has ended, at most `wait_s` seconds if given: what has not ended then
-        is logged and left. The calling task, if one of them, is left alone."""
+        """Cancels all tasks and waits until each has ended, at most `wait_s` seconds if given: a task that has not
+        ended then is logged and left. The calling task, if it is one of them, is left alone."""
         self.cancel()
         others = self._running - {_current_task()}
         if not others:
@@ -93,7 +93,7 @@ class Tasks:
     def _ended_awaited(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # Looked at once: asyncio does not log it when nothing else looks.
+            task.exception()  # Retrieved here, so that asyncio does not log it when the caller does not look.
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

@@ -1,11 +1,11 @@
-"""What clients sent and no handler has read, by connection: what gRPC holds of it, and cannot be asked for.
+"""Counts the bytes that clients sent and no handler has read, by connection. gRPC holds them, but cannot be asked.
 
-HTTP/2's windows count the payload of DATA frames. gRPC keeps the whole buffer that a payload came in, so a client that
-sends 24 bytes of it, 64 KiB of frames that are passed over, and so on, makes a server hold 64 KiB for each 24 bytes. So
-the kernel is asked what came, and what handlers read is taken off, with what HTTP/2 puts around it. Each byte that is
-taken off and did not come hides one that nobody reads: so little more is taken off than clients need, and what their
-headers bring on top counts until the calls that it may belong to have ended: gRPC holds nothing else.
-Linux only; elsewhere nothing is found.
+HTTP/2's windows count the payload of DATA frames. gRPC keeps the whole buffer that a payload came in. So a client that
+sends 24 bytes of payload, then 64 KiB of frames that are ignored, and so on, makes a server hold 64 KiB for each 24
+bytes. Therefore the kernel is asked how much came, and what handlers read is subtracted, with the bytes that HTTP/2
+puts around it. Each byte that is subtracted and did not come hides one that no handler reads. So little more is
+subtracted than clients need. If headers bring more than that, the excess counts until the calls that it may belong to
+have ended: gRPC holds nothing else. Linux only; elsewhere nothing is found.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ from shoal_contract.limits import (
 )
 
 Serve = Callable[[Any, Any], Awaitable[Any]]
-"""A handler of gRPC: of requests, and the call's context."""
+"""A gRPC handler. It takes requests and the call's context."""
 
 _FRAME_BYTES = 1 << 14
 _FRAME_HEAD_BYTES = 9
-"""A message comes in DATA frames of so much, each with such a head (RFC 9113, 4.1 and 6.5.2)."""
+"""A message comes in DATA frames of so many bytes, each with a head of so many (RFC 9113, 4.1 and 6.5.2)."""
 
 
 @dataclass(slots=True)
 class Client:
-    """One address and port of clients: nearly always one connection. `connections`: at the last look, by cookie.
-    `read`: what was taken off by then. `unread`: bytes, at the last looks. `kernel`: bytes that the kernel held then.
-    `came`: what came and was not taken off, and by when, oldest first; what was taken off later is negative. `burst`:
-    the most that came between two looks, in bytes. `heard_s`: when a handler last read or wrote something.
-    `rests_since_s`: the same, or when a call was last there. Both in seconds of time.monotonic."""
+    """Keeps what is known of one address and port of clients, which is nearly always one connection.
+
+    `connections`: those at the last look, by cookie. `read`: the bytes subtracted by then. `unread`: the unread bytes
+    at each of the last looks. `kernel`: the bytes that the kernel held at these looks. `came`: when bytes came that
+    were not subtracted, and how many, oldest first; a negative number where more was subtracted later. `burst`: the
+    most bytes that came between two looks. `heard_s`: when a handler last read or wrote something. `rests_since_s`:
+    the same, or when a call was last there. Both are in seconds of time.monotonic."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class Client:
     rests_since_s: float = 0.0
 
     def add(self, now_s: float, size_bytes: int, since_s: float) -> None:
-        """`since_s`: what came before belongs to calls that have ended."""
+        """Adds the bytes of a look. Bytes that came before `since_s` are dropped: they belong to ended calls."""
         if size_bytes > 0 or self.came:
             self.came.append((now_s, size_bytes))
         while self.came and self.came[0][0] < since_s:
@@ -76,31 +78,32 @@ class Client:
 
     @property
     def standing(self) -> int:
-        """What was unread at each of the last looks."""
+        """The bytes that were unread at each of the last looks."""
         return min(self.unread) if len(self.unread) == UNREAD_LOOKS else 0
 
     @property
     def standing_kernel(self) -> int:
-        """What the kernel held at each of the last looks: what is not sent stands there, what just goes does not."""
+        """The bytes that the kernel held at each of the last looks. Unsent bytes that stay there count, bytes that are
+        just being sent do not."""
         return min(self.kernel) if len(self.kernel) == UNREAD_LOOKS else 0
 
 
 class Unread:
-    """Handlers tell of their calls, and of what they `read` and `wrote`; `look` asks the kernel, and is called from a
-    thread; `clients` are what it found, on `ports`. What else a connection brings (pings, frames of no use) is let go
-    of over time."""
+    """Counts the unread bytes of each client. Handlers report their calls, and what they `read` and `wrote`. `look`
+    asks the kernel, and is called from a thread; `clients` are those it found on `ports`. Other bytes of a connection
+    (pings, useless frames) are subtracted over time."""
 
     def __init__(self) -> None:
         self.ports: Collection[int] = ()
-        """Of gRPC: others count what they hold."""
+        """The ports of gRPC. Other servers count what they hold."""
         self._read: Counter[str] = Counter()
         self._calls: dict[str, dict[object, float]] = {}
-        """By client: when each call began that has not ended, the first first."""
+        """The times when calls began that have not ended, by client; the oldest first."""
         self.clients: dict[Address, Client] = {}
         self.kernel_bytes = 0
-        """What the kernel held for all of them at the last look."""
+        """The bytes that the kernel held for all clients at the last look."""
         self.sent_bytes = 0
-        """What was sent to all of them since then."""
+        """The bytes that were sent to all clients since the last look."""
         self._connections = Connections()
         self._looked_s = time.monotonic()
         self._looking = threading.Lock()
@@ -118,7 +121,7 @@ class Unread:
                 self._calls.pop(peer, None)
 
     def counted(self, serve: Serve) -> Serve:
-        """The same handler of a stream, told of."""
+        """Returns the same handler of a stream, with its calls noted."""
 
         async def calling(requests: Any, context: Any) -> Any:
             with self.calling(context.peer()):
@@ -127,20 +130,21 @@ class Unread:
         return calling
 
     def _since_s(self, peer: str, now_s: float) -> float:
-        """Returns when the first call may have come that has not ended: a while before its handler began."""
+        """Returns when the oldest call that has not ended may have come: UNREAD_ACCEPT_S before its handler began."""
         try:
             began_s = next(iter(self._calls.get(peer, {}).values()), now_s)
-        except RuntimeError:  # It changed just now.
+        except RuntimeError:  # The dict changed just now.
             began_s = 0.0
         return began_s - UNREAD_ACCEPT_S
 
     def read(self, peer: str, size_bytes: int, first: bool = False) -> None:
-        """A handler has a message of this connection, named as gRPC names its client. `first`: of its call."""
+        """Notes that a handler has a message of this connection, named as gRPC names its client. `first`: it is the
+        first message of its call."""
         came = size_bytes + UNREAD_READ_BYTES + size_bytes // _FRAME_BYTES * _FRAME_HEAD_BYTES
         self._read[peer] += came + UNREAD_CALL_BYTES if first else came
 
     def wrote(self, peer: str, size_bytes: int) -> None:
-        """Notes that a handler has given the connection a message: its client answers that it has room again."""
+        """Notes that a handler has given the connection a message. The client will send that it has room again."""
         self._read[peer] += UNREAD_WROTE_BYTES
         self.sent_bytes += size_bytes
 
@@ -149,12 +153,12 @@ class Unread:
         self.sent_bytes += size_bytes
 
     def holds(self, peer: str) -> bool:
-        """Whether something of this connection was unread at each of the last looks, more than headers and the like."""
+        """Returns whether this connection had unread bytes at each of the last looks, beyond headers and the like."""
         client = self.clients.get(address_of(peer))
         return client is not None and client.standing >= UNREAD_ENDED_BYTES_LEAST
 
     def look(self) -> None:
-        """10 us for each open file of the process."""
+        """Asks the kernel about all connections. Takes 10 us for each open file of the process."""
         with self._looking:
             now_s = time.monotonic()
             self.sent_bytes = 0  # What is sent from now on may not be found.
@@ -166,7 +170,7 @@ class Unread:
             read: dict[Address, int] = {}
             for found in self._connections.look(self.ports, known):
                 connections.setdefault(found.address, {})[found.cookie] = found
-                # Of the same moment: a look takes long, and what comes and is read meanwhile is not unread.
+                # Read at the same moment: a look takes long, and what comes and is read during it is not unread.
                 read[found.address] = self._read.get(peers.get(found.address, ""), 0)
             clients: dict[Address, Client] = {}
             for address, ones in connections.items():
@@ -196,22 +200,22 @@ class Unread:
 
     @staticmethod
     def _client(before: Client | None, address: Address, connections: dict[int, Connection], now_s: float) -> Client:
-        """Returns the client of the last look, or a new one. The port of a new one may have been another connection's,
-        also since the last look: what was read of that one may hide what came on the new one by now, and no more."""
+        """Returns the client of the last look, or a new one. Another connection may have had the new client's port,
+        even since the last look. What was read from that one can hide what came on the new one by now, and no more."""
         if before is not None and before.connections.keys() & connections.keys():
             return before
         return Client(address, read=before.read if before else 0, heard_s=now_s, rests_since_s=now_s)
 
     def standing(self, least_bytes: int) -> list[tuple[int, Address]]:
-        """Clients of which at least so much was unread at each of the last looks, most first."""
+        """Returns the clients with at least so many bytes unread at each of the last looks, those with most first."""
         found = [(one.standing, address) for address, one in self.clients.items()]
         return sorted((one for one in found if one[0] >= max(1, least_bytes)), reverse=True)
 
     def shut_doors(self, shut: bool) -> bool:
-        """As Connections.shut_doors."""
+        """Does as Connections.shut_doors, for `ports`."""
         return self._connections.shut_doors(shut, self.ports)
 
     def hang_up(self, client: Client) -> None:
-        """On all its connections of the last look; those that have ended since are let be."""
+        """Shuts down all of a client's connections of the last look that have not ended since."""
         for one in client.connections.values():
             self._connections.shut_down(one)

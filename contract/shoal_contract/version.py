@@ -1,4 +1,4 @@
-"""The version of the installed program. Every process, log line and metric that tells it asks here."""
+"""Tells the version of the installed program. Every process, log line and metric that names the version asks here."""
 
 from __future__ import annotations
 

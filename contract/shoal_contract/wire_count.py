@@ -1,7 +1,7 @@
 """Counts the fields of a serialized protobuf message without building it, and stops at a bound.
 
-A parser makes an object for each sub-message: two bytes on the wire become some 50 in memory and 25 ns of time, so a
-message of 4 MiB may take 0.1 s before anyone can look at it. A count that stops early costs 0.3 us a field up to the
+A parser makes an object for each sub-message: two bytes on the wire become some 50 in memory and take 25 ns. So a
+message of 4 MiB may take 0.1 s before it can be checked. A count that stops early costs 0.3 us a field up to the
 bound and nothing beyond. Source: protobuf.dev/programming-guides/encoding.
 
 Belongs here: the count. Not here: which bound holds (limits, the frames' checks), what fields mean.
@@ -17,16 +17,17 @@ _FIXED_BYTES: Final = {1: 8, 5: 4}
 
 
 Shape: TypeAlias = "Mapping[int, Shape | None]"
-"""Which fields of a message are messages themselves, field number -> their shape; None: numbers, packed."""
+"""Tells which fields of a message are messages themselves: field number -> their shape; None: packed numbers."""
 
 _PACKED_BYTES = 10
-"""So many bytes of packed numbers count as one field: they cost a parser less than a field does."""
+"""The number of bytes of packed numbers that count as one field: they cost a parser less than a field does."""
 
 
 def count_fields(data: bytes, shape: Shape, fields_max: int) -> int:
     """Returns how many fields `data` has, with those of the nested messages that `shape` names.
 
-    Counts no further than fields_max + 1. What is not a message counts as far as it can be read: parsing tells.
+    Counts no further than fields_max + 1. Data that is not a message counts as far as it can be read; the parser then
+    reports it.
     """
     return _count(data, 0, len(data), shape, fields_max + 1)
 
@@ -35,7 +36,7 @@ def _count(data: bytes, position: int, end: int, shape: Shape, room: int) -> int
     found = 0
     while position < end and found < room:
         tag = data[position]
-        if tag < 0x80:  # Most of what a varint is: without a call it takes a third of the time.
+        if tag < 0x80:  # Most varints are one byte: without a call this takes a third of the time.
             position += 1
         else:
             tag, position = _varint(data, position, end)
@@ -66,7 +67,7 @@ def _count(data: bytes, position: int, end: int, shape: Shape, room: int) -> int
 
 
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Returns (value, position behind it); at the end of the data what is there of it."""
+    """Returns (value, position behind it). At the end of the data, the value is what is there of it."""
     value = shift = 0
     while position < end and shift < 70:
         byte = data[position]

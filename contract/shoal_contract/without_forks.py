@@ -1,7 +1,7 @@
-"""Imported first by every program of Shoal: tells gRPC that nothing here forks without exec, and to log nothing.
+"""Tells gRPC that nothing here forks without exec, and to log nothing. Every program of Shoal imports it first.
 
-gRPC reads this when it is imported. Else its handlers around fork complain of each child process that is started, and a
-client could have it write a line for each of its calls. What fails is raised to us, and told there.
+gRPC reads these variables when it is imported. Without them its fork handlers complain of each child process that is
+started, and a client could make gRPC log a line for each of its calls. Failures are raised to us, and reported there.
 Belongs here: these variables. An application that imports `shoal` decides for itself.
 """
 

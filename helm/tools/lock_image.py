@@ -1,4 +1,4 @@
-"""Makes the lists of what the image installs, with hashes, from constraints.txt: `make lock`. It asks the index.
+"""Makes the lists of what the image installs, with hashes, from constraints.txt: `make lock`. Asks the package index.
 
 helm/requirements.txt         the command line and the servers (extra `cli`)
 helm/requirements-spark.txt   the same and Spark (extras `cli`, `spark`)

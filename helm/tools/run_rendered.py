@@ -1,4 +1,4 @@
-"""Runs what the chart renders as processes of this machine, and a replay on them; without one, until Ctrl-C.
+"""Runs what the chart renders as processes of this machine, and a replay on them; without a replay, until Ctrl-C.
 
 `python helm/tools/run_rendered.py helm/shoal/examples/laptop.yaml [--set a.b=1] [--replay FILE...]`
 Every process is started with the command, arguments and environment of its container; its probes say when it is ready.

@@ -1,1 +1,1 @@
-"""Fuzz."""
+"""Holds the fuzzer and its tests."""

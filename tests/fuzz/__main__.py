@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz SEED`: one run again. `--runs N`, `--minutes M`: many, from SEED on or from anywhere."""
+"""`python -m tests.fuzz SEED` repeats one run. `--runs N`, `--minutes M`: many, from SEED on or from a random seed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def many(first: int, runs: int, minutes: float) -> int:
-    """Stops at the first failure. Says each minute how far it is."""
+    """Does many runs, and stops at the first failure. Prints each minute how far it is."""
     began = told = time.monotonic()
     for seed in range(first, first + runs):
         found = plan(seed)

@@ -1,4 +1,4 @@
-"""Steps that ask for changes: declare, bind, unbind, publish, drop, purge, import."""
+"""Provides the steps that ask for changes: declare, bind, unbind, publish, drop, purge, import."""
 
 from random import Random
 
@@ -93,7 +93,7 @@ def purge(world: World, random: Random) -> None:
 
 
 def several(world: World, random: Random) -> None:
-    """Steps of one frame happen in one record."""
+    """Sends several steps in one frame: they happen in one record."""
     kinds = [one_declare, one_bind, one_bind, one_unbind, one_publish, one_publish, one_drop]
     if not world.parts:
         kinds.append(one_purge)
@@ -101,7 +101,7 @@ def several(world: World, random: Random) -> None:
 
 
 def setting(world: World, random: Random) -> None:
-    """A queue that is there, bound, and has something to get."""
+    """Makes a queue that exists, is bound, and may have backlog."""
     name, keys = random.choice(QUEUES), random.sample(KEYS, random.choice((1, 3, 5)))
     binds = wire.Binds(queues=[name], key_counts=[len(keys)], keys=keys)
     publishes = [one_publish(world, random) for _ in range(random.randint(0, 3))]
@@ -109,7 +109,7 @@ def setting(world: World, random: Random) -> None:
 
 
 def away(world: World, random: Random) -> None:
-    """A queue leaves a key and comes back, with something left to get: done ranges that no ack made."""
+    """Unbinds a queue from a key and binds it again, with backlog left: this makes done ranges without an ack."""
     (name, other), key = random.sample(QUEUES, 2), random.choice(KEYS)
     here = wire.Step(binds=wire.Binds(queues=[name, other], key_counts=[1, 1], keys=[key, key]))
     leave = wire.Step(unbinds=wire.Unbinds(queues=[name], key_counts=[1], keys=[key]))
@@ -122,7 +122,7 @@ def away(world: World, random: Random) -> None:
 
 
 def again(world: World, random: Random) -> None:
-    """A frame comes a second time."""
+    """Sends a frame a second time."""
     client = pick_client(world, random)
     if client is not None and client.frames:
         sequence, data = random.choice(client.frames)
@@ -130,7 +130,7 @@ def again(world: World, random: Random) -> None:
 
 
 def bulk(world: World, random: Random) -> None:
-    """A chunk of an import: the next, or one that came before, or one too far."""
+    """Sends a chunk of an import: the next one, one that came before, or one too far."""
     if not world.chunks or random.random() < 0.2:
         world.runs += 1
         world.chunks[b"r%015d" % world.runs] = 0

@@ -1,7 +1,7 @@
-"""What must be true of a slice after every step: what it gave may be given, no binding is silent, and what dispatch
-counts is what a count from scratch gives.
+"""Checks what must be true of a slice after every step: it gave only what may be given, no binding is silent, and the
+counters of dispatch equal a count from scratch.
 
-`gave` tells the models what is new; `sound` compares everything; `served` says whether all that could have come has.
+`gave` tells the models what is new; `sound` compares everything; `served` checks that all that could come has come.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALL = 1 << 40
 
 
 class Checks:
-    """`_leaving`: streams of feeds that are gone whose messages out are still being taken back."""
+    """Checks a node. `_leaving`: streams of ended feeds whose messages that are out are still being taken back."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -42,7 +42,8 @@ class Checks:
         return found
 
     def gave(self) -> None:
-        """Compares what is out with what consumers hold: what came out is new, all else is as they say."""
+        """Compares the messages that are out with what consumers hold in the model. Further messages that are out are
+        new; all others must agree."""
         given = self._node.given
         for life, _, stream in self._streams():
             held = given.held.get((life.number, stream.key), {})
@@ -66,7 +67,7 @@ class Checks:
         self._gave_briefly()
 
     def _gave_briefly(self) -> None:
-        """One record published, and then dropped what it had published: that may be on its way."""
+        """Notes messages that one record published and then dropped: they may be on their way."""
         node = self._node
         brief, node.owed.brief = node.owed.brief, []
         for life, key, offset in brief:
@@ -85,7 +86,7 @@ class Checks:
                             node.given.way(life, key, offset, number, handle)
 
     def sound(self) -> None:
-        """After every step."""
+        """Compares the whole state of dispatch with the models. To be called after every step."""
         node = self._node
         silent = [found.reason for found in silent_streams(node.dispatcher, node.dispatcher.feeds.values())]
         assert not silent, f"silent: {silent}"
@@ -169,7 +170,7 @@ class Checks:
         assert dispatcher.growing._waiting_bytes == waiting, "chunks that wait for turns are miscounted"
 
     def _ways(self) -> None:
-        """Nothing that is on its way to a session is lost, and it is told."""
+        """Checks that no message on its way to a session is lost, and that the session is told of it."""
         node = self._node
         for number, client in node.clients.items():
             session = client.session
@@ -183,7 +184,8 @@ class Checks:
             assert told or not session.to_send, f"session {number} is not told that something waits"
 
     def served(self) -> None:
-        """Dispatch is at rest: whatever a consumer with room is owed, and no other has, is on its way to one."""
+        """Checks, when dispatch is at rest, that each message that is owed and that no consumer has is on its way to a
+        consumer with room."""
         for life, feed, stream in self._streams():
             room = [a for a in feed.attachments.values() if a.window_open and a.session.has_room]
             held = self._node.given.holds(life, stream.key)
@@ -197,7 +199,7 @@ class Checks:
             assert min(owed) in held, f"{stream.key!r} {min(owed)}, the lowest, never comes"
 
     def tables(self) -> None:
-        """Every invariant of the tables; and what describe and peek say of each queue is what the model says."""
+        """Checks every invariant of the tables, and that describe and peek agree with the model for each queue."""
         node = self._node
         problems = list(check_tables(node.tables, candidates_known=False))
         assert not problems, "; ".join(map(str, problems))
@@ -216,6 +218,6 @@ class Checks:
 
 
 def _ranges(owed: set[int], head: int, stream: Stream) -> int:
-    """In how many stretches lies what is done above the lowest that is owed."""
+    """Returns the number of done ranges above the lowest offset that is owed."""
     end = stream.end or head
     return sum(offset not in owed and offset - 1 in owed for offset in range(min(owed), end))

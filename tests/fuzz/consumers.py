@@ -1,4 +1,4 @@
-"""Steps of consumers: attach, detach, pull, read what comes, ack it."""
+"""Provides the steps of consumers: attach, detach, pull, read what comes, ack it."""
 
 from collections.abc import Callable
 from random import Random
@@ -49,7 +49,7 @@ def detach(world: World, random: Random) -> None:
 
 
 def read(world: World, client: Client | None, work: Callable[[], Work[wire.Answer]], random: Random) -> None:
-    """As the session's stream, or a unary call, submits it."""
+    """Submits work as the session's stream, or a unary call, does."""
     source = UNARY if client is None else source_of(client.session)
 
     def answered(answer: wire.Answer) -> None:
@@ -77,7 +77,8 @@ def pull(world: World, random: Random) -> None:
 
 
 def receive(world: World, session: int, handle: int | None, delivery: wire.Delivery) -> None:
-    """Bodies and times are those that were published; it was given, and comes in its turn."""
+    """Checks a delivery: bodies and times are those that were published; each message was given, and comes in its
+    turn."""
     node = world.node
     bodies = parse_chunk(delivery.chunk).bodies
     log = node.owed.keys[delivery.key].log
@@ -92,7 +93,7 @@ def receive(world: World, session: int, handle: int | None, delivery: wire.Deliv
 
 
 def take(world: World, random: Random, client: Client | None = None) -> None:
-    """A client's transport takes something, or is done with what it took."""
+    """Lets a client's transport take something, or finish what it took."""
     client = client or pick_client(world, random, lazy=False)
     if client is None:
         return
@@ -115,7 +116,7 @@ def take(world: World, random: Random, client: Client | None = None) -> None:
 
 
 def ack(world: World, random: Random) -> None:
-    """By a session, of what it holds; sometimes of what it does not."""
+    """Lets a session ack messages that it holds, and sometimes others."""
     client = pick_client(world, random)
     if client is None:
         return
@@ -137,7 +138,7 @@ def ack(world: World, random: Random) -> None:
 
 
 def held_by(world: World, client: Client) -> list[tuple[bytes, int | None, bytes, list[int]]]:
-    """(queue, handle, key, offsets) of what a session holds."""
+    """Returns (queue, handle, key, offsets) of the messages that a session holds."""
     found = []
     session, given = client.session, world.node.given
     for attachment in (*session.attachments.values(), *session.pullers.values()):
@@ -150,11 +151,11 @@ def held_by(world: World, client: Client) -> list[tuple[bytes, int | None, bytes
 
 
 def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
-    """Once they are answered they are durable: what was acked comes no more."""
+    """Sends acks. Once they are answered they are durable: acked messages do not come again."""
     node, session = world.node, client.session
     promised: list[tuple[Life, bytes, int, int]] = []
     busy = node.node.turns.busy(source_of(session))
-    for one in acks if not busy else ():  # Else a handle may mean another queue by then.
+    for one in acks if not busy else ():  # If busy, a handle may mean another queue by then.
         for handle in one.handles:
             attachment = session.attachments.get(handle)
             life = None if attachment is None else node.owed.lives.get(attachment.feed.name)
@@ -180,7 +181,7 @@ def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
 
 
 def ack_by_name(world: World, random: Random) -> None:
-    """A unary call: whoever has it."""
+    """Acks by a unary call, whichever consumer holds the messages."""
     held = [
         (life, key) for life in world.node.owed.lives.values() for key in life.todo if world.node.given.holds(life, key)
     ]

@@ -1,9 +1,9 @@
-"""Frames by mutation against a real node, its journal and LMDB: it lives, serves others, and its memory stays flat.
+"""Sends mutated frames to a real node, with journal and LMDB: it lives, serves others, and its memory stays flat.
 
-`python -m tests.fuzz.frames SEED`: one run again. `--minutes M`: many, from SEED on or from anywhere. What is sent
-follows from the seed; in which order the node meets it does not.
+`python -m tests.fuzz.frames SEED`: repeats one run. `--minutes M`: does many runs, from SEED on or from a random seed.
+The requests follow from the seed; the order in which the node gets them does not.
 
-Belongs here: the run, and what must hold after each batch. Not here: who sends what (senders.py).
+Belongs here: the run, and what must hold after each batch. Not here: what is sent (senders.py).
 """
 
 from __future__ import annotations
@@ -40,24 +40,25 @@ if TYPE_CHECKING:
 
 BATCHES = 25
 WARM_BATCHES = 12
-"""By then caches, pools and the allocator have what they need."""
+"""After so many batches caches, pools and the allocator have what they need."""
 GROWTH_BYTES_MAX = 60 << 20
-"""Most of it is circles of objects that wait for the collector: where it comes often, growth is 20 MiB."""
+"""Most of the growth is cycles of objects that wait for the garbage collector: if it runs often, growth is 20 MiB."""
 BUDGET_BYTES = 320 << 20
 SENDERS = 6
 HONEST_S = 10
-"""A publish by an honest session is delivered and acked within this."""
+"""A publish by an honest session is delivered and acked within so many seconds."""
 HONEST = b"honest"
 HANDLE = 7
 ARGUMENTS = ("--delta-rows", "3000", "--memory-mib", str(BUDGET_BYTES >> 20))
 DEFECTS = (b"Traceback", b"failed inside", b" ERROR ", b" CRITICAL ")
-"""In a node's log: what no client may bring about."""
+"""The texts in a node's log that no client may cause."""
 LOG_SHOWN = 6000
 SEEDS = 1 << 40
 
 
 class Run:
-    """One node and what is known of it. `log`: where it writes. `sent`: in the batch under way, for a report."""
+    """Keeps one node and what is known of it. `log`: the node's log. `sent`: the requests of the batch under way, for a
+    report."""
 
     def __init__(self, node: NodeProcess, folder: Path) -> None:
         self.node = node
@@ -69,7 +70,7 @@ class Run:
         self._numbers = 0
 
     async def batch(self, seed: str, channel: grpc.aio.Channel, honest: RawSession) -> None:
-        """Raises AssertionError."""
+        """Sends one batch and checks the node. Raises AssertionError."""
         self.sent = []
         senders = [
             Sender(Random(f"{seed}/{number}"), channel, self.node.address, self.sent) for number in range(SENDERS)
@@ -114,7 +115,7 @@ class Run:
         return found
 
     async def _tidy(self, stub: SliceServiceAsyncStub, admin_stub: AdminServiceAsyncStub) -> None:
-        """Drops what the batch made, or tables grow, and memory with them."""
+        """Drops the queues that the batch made: otherwise tables grow, and memory with them."""
         page = await admin_stub.ListQueues(admin.ListQueuesRequest(limit=1000))
         for name in page.queues:
             if name != HONEST:
@@ -125,7 +126,7 @@ class Run:
                     assert isinstance(from_rpc_error(error), NoSuchQueue), error
 
     def check_memory(self) -> None:
-        """Of one run of BATCHES; in a longer one the node may fill its budget, and no more."""
+        """Checks the memory's growth in a run of BATCHES. In a longer run the node may fill its budget, and no more."""
         warm, after = self.resident[:WARM_BATCHES], self.resident[WARM_BATCHES:]
         told = [size >> 20 for size in self.resident]
         if len(self.resident) > BATCHES:
@@ -139,9 +140,9 @@ def log_of(folder: Path) -> Path:
 
 
 async def attempt(seed: int, batches: int = BATCHES) -> tuple[int, list[int]]:
-    """One run in a folder of its own. Returns how many requests were sent, and the node's memory after each batch.
+    """Does one run in its own folder. Returns how many requests were sent, and the node's memory after each batch.
 
-    Raises AssertionError, with what was sent last.
+    Raises AssertionError, with the requests that were sent last.
     """
     with tempfile.TemporaryDirectory(prefix="shoal-frames-") as name:
         folder = Path(name)
@@ -164,7 +165,7 @@ async def attempt(seed: int, batches: int = BATCHES) -> tuple[int, list[int]]:
 
 @asynccontextmanager
 async def _node(folder: Path) -> AsyncIterator[NodeProcess]:
-    """It is killed."""
+    """Yields a node, and kills it at the end."""
     node = await NodeProcess.start(folder / "data", *ARGUMENTS, how=How(log=log_of(folder)))
     try:
         yield node
@@ -181,7 +182,7 @@ async def _honest(stub: SliceServiceAsyncStub) -> RawSession:
 
 
 async def _checked(data: Path) -> CheckReport:
-    """Once the killed node's checkpointer has noticed and ended too."""
+    """Returns the report, once the killed node's checkpointer has noticed the end and has ended too."""
     async with asyncio.timeout(HONEST_S):
         while True:
             try:
@@ -191,7 +192,7 @@ async def _checked(data: Path) -> CheckReport:
 
 
 async def _check_stopped(folder: Path) -> None:
-    """A killed node's folder is sound, and it starts again with what it had."""
+    """Checks that a killed node's folder is sound, and that the node starts again with what it had."""
     report = await _checked(folder / "data")
     assert report.sound, report.problems
     async with _node(folder) as again, again.stub() as stub:

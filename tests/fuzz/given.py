@@ -1,9 +1,9 @@
-"""A model of what consumers hold: which message is out to which consumer, and what is on its way to each session.
+"""Models what consumers hold: which message is out to which consumer, and what is on its way to each session.
 
-It hears what consumers do (ack, leave) and what the slice gives, and says whether that may be given: only what is owed,
-to one at a time, once on its way, and each key's messages in their order.
+The model hears what consumers do (ack, leave) and what the slice gives, and checks that the slice may give it: only
+messages that are owed, to one consumer at a time, once on its way, and each key's messages in their order.
 
-A consumer is whatever the slice uses for one: it is only compared.
+A consumer is any object that the slice uses for one: the model only compares it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Consumer = Hashable
 
 
 class Holder(NamedTuple):
-    """Who has a message; `lease`: until when, if it was pulled under one."""
+    """The consumer that has a message, and the `lease` if the message was pulled under one."""
 
     consumer: Consumer
     lease: object
 
 
 class Way(NamedTuple):
-    """A message on its way to a session. `handle` None: in the answer to a pull."""
+    """A message on its way to a session. `handle` is None in the answer to a pull."""
 
     handle: int | None
     life: int
@@ -33,8 +33,8 @@ class Way(NamedTuple):
 
 
 class Given:
-    """`held`: by life and key, offset -> holder. `ways`: by session, with the turn of the binding at which it was
-    given, as often as it was. `left`: consumers that are gone."""
+    """Keeps what consumers hold. `held`: by life and key, offset -> holder. `ways`: by session, each message on its way
+    with the binding's turn at each time that it was given. `left`: consumers that are gone."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[int, bytes], dict[int, Holder]] = {}
@@ -47,18 +47,18 @@ class Given:
         return self.held.setdefault((life.number, key), {})
 
     def gave(self, life: Life, key: bytes, offset: int, holder: Holder, session: int, handle: int | None) -> None:
-        """The slice gave this message just now."""
+        """Notes that the slice gave this message just now."""
         assert offset in life.owes(key), f"{key!r} {offset} is given to {life.name!r}, which is not owed it"
         self.holds(life, key)[offset] = holder
         self.way(life, key, offset, session, handle)
 
     def way(self, life: Life, key: bytes, offset: int, session: int, handle: int | None) -> None:
-        """It is on its way."""
+        """Notes that a message is on its way."""
         turn = self._turns.get((life.number, key), 0)
         self.ways.setdefault(session, {}).setdefault(Way(handle, life.number, key, offset), []).append(turn)
 
     def came(self, session: int, way: Way, first_time: bool) -> None:
-        """It reached the session."""
+        """Notes that a message reached the session."""
         ways = self.ways.get(session, {})
         assert way in ways, f"{way} reaches session {session}, and was not given to it"
         turns = ways[way]
@@ -72,30 +72,30 @@ class Given:
             self._last[slot] = turn, way.offset
 
     def bound_back(self, life: Life, key: bytes) -> None:
-        """Messages that were passed come again: their order begins anew."""
+        """Notes that messages that were passed come again: their order begins anew."""
         slot = life.number, key
         self._turns[slot] = self._turns.get(slot, 0) + 1
 
     def forget(self, life: Life, key: bytes) -> None:
-        """They are owed no more: what is on its way may still come."""
+        """Notes that a binding's messages are no longer owed. Messages on their way may still come."""
         self.held.pop((life.number, key), None)
 
     def ack(self, life: Life, consumer: Consumer, key: bytes, first: int, to: int) -> None:
-        """A consumer is done with what it holds in first <= o < to."""
+        """Notes that a consumer is done with the offsets that it holds in first <= o < to."""
         held = self.holds(life, key)
         for offset in [o for o, holder in held.items() if first <= o < to and holder.consumer is consumer]:
             del held[offset]
             life.acked.setdefault(key, set()).add(offset)
 
     def leave(self, consumer: Consumer) -> None:
-        """What it holds is to be given again."""
+        """Notes that a consumer left: the messages that it holds must be given again."""
         self.left.add(consumer)
         for held in self.held.values():
             for offset in [offset for offset, holder in held.items() if holder.consumer is consumer]:
                 del held[offset]
 
     def detach(self, session: int, handle: int | None) -> None:
-        """Nothing comes under this handle any more."""
+        """Notes that no message comes under this handle any more."""
         ways = self.ways.get(session, {})
         for way in [way for way in ways if way.handle == handle]:
             del ways[way]
@@ -103,7 +103,7 @@ class Given:
             del self._last[slot]
 
     def leases_over(self, leases: set[object]) -> None:
-        """What was pulled under them is to be given again."""
+        """Notes that leases are over: the messages that were pulled under them must be given again."""
         for held in self.held.values():
             for offset in [offset for offset, holder in held.items() if holder.lease in leases]:
                 del held[offset]
@@ -111,7 +111,7 @@ class Given:
             del self._last[slot]
 
     def crashed(self) -> None:
-        """Nothing of a slice's dispatch survives it."""
+        """Notes a crash: nothing of a slice's dispatch survives it."""
         self.held.clear()
         self.ways.clear()
         self._last.clear()

@@ -1,7 +1,7 @@
-"""Makes of a proper protobuf message one that no client of ours would send. Whatever happens follows from `random`.
+"""Makes from a proper protobuf message one that no client of ours would send. All choices follow from `random`.
 
 Most mutations keep the message readable: fields are repeated, left out, moved or given odd values, at any depth, so
-that what lies behind the parser is met too. The others change bytes.
+that the code behind the parser is tested too. The others change bytes.
 
 Belongs here: the wire format. Not here: what the messages mean (proper.py), where they go (frames.py).
 """
@@ -19,10 +19,10 @@ Bytes = Callable[[bytes, Random], bytes]
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _RAW = -1
-"""No kind of field: bytes that stand where one could."""
+"""Marks bytes that stand in the place of a field. It is no kind of field of the wire format."""
 DEPTH_MAX = 8
 LARGE_BYTES_MAX = 5 << 20
-"""More than gRPC takes."""
+"""More bytes than gRPC takes."""
 GROWN_BYTES_MAX = 32 << 10
 NUMBERS = (0, 1, 2, 3, 127, 128, 255, 4096, 65_535, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 53, (1 << 63) - 1, 1 << 63)
 NUMBER_MAX = (1 << 64) - 1
@@ -33,7 +33,7 @@ NAMES = (
 
 
 class Field(NamedTuple):
-    """`value`: of VARINT the number; of all others the bytes behind tag and length."""
+    """A field of a message. `value`: the number of a VARINT; the bytes behind tag and length for all other kinds."""
 
     number: int
     kind: int
@@ -41,7 +41,7 @@ class Field(NamedTuple):
 
 
 def mutate(data: bytes, random: Random) -> bytes:
-    """One mutation, or a few; one only where that makes much of it."""
+    """Returns the message after one mutation or a few. It stops early when the message has grown much."""
     before = len(data)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         change = _change_bytes if random.random() < 0.1 else _change_fields
@@ -55,7 +55,7 @@ def mutate(data: bytes, random: Random) -> bytes:
 
 
 def read_fields(data: bytes) -> list[Field] | None:
-    """None: it is no message."""
+    """Returns the fields of `data`; None if it is no message."""
     found, position = [], 0
     while position < len(data):
         tag, position = _read_varint(data, position)
@@ -90,7 +90,7 @@ def varint(value: int) -> bytes:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A position behind the data where it ends within the number."""
+    """Returns (value, position behind it). The position is behind the data if the data ends within the number."""
     value = shift = 0
     while position < len(data) and shift < 70:
         byte = data[position]
@@ -167,7 +167,7 @@ def _unknown(fields: list[Field], at: int, random: Random) -> None:
 
 
 def _raw(fields: list[Field], at: int, random: Random) -> None:
-    """Numbers without an end, lengths beyond the end, groups within groups, messages within messages."""
+    """Inserts numbers without an end, lengths beyond the end, groups within groups, or messages within messages."""
     tag = varint(fields[at].number << 3 | LENGTH)
     nested = b""
     for _ in range(random.choice((20, 110, 300))):
@@ -200,7 +200,7 @@ def number_for(random: Random) -> int:
 
 
 def _other_value(data: bytes, random: Random) -> bytes:
-    """Of a name, a body, or a column of numbers."""
+    """Returns another value for a name, a body, or a column of numbers."""
     kind = random.randrange(4)
     if kind == 0:
         return random.choice(NAMES)

@@ -1,7 +1,7 @@
-"""A slice without its loop: drives the pure node. Each call takes one step: a batch is written, or refused by a full
+"""Drives the pure node of a slice without its loop. Each call takes one step: a batch is written, or refused by a full
 disk; a record is applied; dispatch or a read has a turn.
 
-It stands in for Broker and CommitLoop towards `requests`. Both models are told of all that happens.
+It stands in for Broker and CommitLoop towards `requests`. Both models hear of all that happens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WINDOW_BYTES = 1 << 20
 
 
 class Memory(NamedTuple):
-    """Bytes of the shares of dispatch."""
+    """The bytes of the shares of dispatch."""
 
     deliveries: int = 1 << 40
     attached: int = 1 << 40
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
 
 
 class Base(MemoryBase):
-    """A checkpoint in memory: as the checkpointer does, it notes keys that lost their last binding."""
+    """Keeps a checkpoint in memory. As the checkpointer does, it notes keys that lost their last binding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,8 +68,8 @@ class Base(MemoryBase):
 
 
 class Client:
-    """One session as its stream sees it. `lazy`: reads only at the end of the run. `awake`: it was told that there is
-    something to send. `writing`: memory of what its transport has not taken yet."""
+    """Keeps one session as its stream sees it. `lazy`: it reads only at the end of the run. `awake`: it was told that
+    there is something to send. `writing`: the memory of messages that its transport has not taken yet, in bytes."""
 
     def __init__(self, session: Session, lazy: bool, epoch: int) -> None:
         self.session = session
@@ -97,7 +97,7 @@ class Watched(PureNode):
 
 
 class Node:
-    """`journal`: records above the checkpoint, applied or not. `node`: the pure one."""
+    """Drives the pure node, which is `node`. `journal`: the records above the checkpoint, applied or not."""
 
     def __init__(self, memory: Memory) -> None:
         self.base = Base()
@@ -139,7 +139,7 @@ class Node:
                 self._applied(record, effects)
 
     def crash(self, durable: int) -> None:
-        """Power is lost: of what is pending the first `durable` records are in the journal, and nobody was told."""
+        """Loses power. The first `durable` of the pending records are in the journal; no client got an answer."""
         applied, before = self.state.lsn, contents(self.tables)
         batch = self.node.commit.gather(self.now_ms)
         self.journal += [record for _, record in batch.entries if record is not None][:durable]
@@ -150,7 +150,7 @@ class Node:
         self.owed.crashed()
 
     def _compare_replay(self, applied_lsn: int, before: dict[str, list[object]]) -> None:
-        """The tables at the crash come again, whatever was checkpointed when."""
+        """Checks that replay gives the tables at the crash again, whenever checkpoints were made."""
         copy = Delta(self.base)
         replica = Replica(copy, self.base.lsn)
         for record in self.journal:
@@ -162,7 +162,7 @@ class Node:
         assert (kept.messages, kept.body_bytes) == (sum(r.messages for r in rows), sum(r.body_bytes for r in rows))
 
     def _listen(self) -> None:
-        """The models hear of acks and of consumers that leave, as they happen."""
+        """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
         ack, take_back, detach = dispatcher.ack, attaching.take_back, attaching.detach
 
@@ -193,11 +193,11 @@ class Node:
     def now_ms(self, now_ms: int) -> None:
         self._now_ms = self.node.maintenance.now_ms = now_ms
 
-    # Towards `requests` it is the broker, and its own commit loop.
+    # For `requests`, this object is the broker and its own commit loop.
 
     @property
     def between_records(self) -> asyncio.Event:
-        """Records are applied at one go here."""
+        """Returns an event that is always set: records are applied in one go here."""
         whole = asyncio.Event()
         whole.set()
         return whole
@@ -213,15 +213,15 @@ class Node:
         self.node.add_work(source, work, done)
 
     def check_takes_changes(self) -> None:
-        """Always."""
+        """Raises nothing: the node always takes changes."""
 
     def after_event(self) -> None:
-        """Steps are taken anyhow."""
+        """Does nothing: the run takes the steps itself."""
 
     def refusal(self, sequence: int, error: ShoalError) -> wire.Answer:
         return wire.Answer(sequence=sequence, error=error.to_wire())
 
-    # Towards the model of what is owed it answers what answers do not tell.
+    # For the model of what is owed: facts that the slice's answers do not tell.
 
     def key(self, key: bytes) -> wire.KeyDescription:
         return describe_key(self.state, key)
@@ -237,17 +237,17 @@ class Node:
 
     @property
     def busy(self) -> bool:
-        """Something is not written, not applied or not read yet."""
+        """Tells whether something is not written, not applied or not read yet."""
         return bool(self.node.commit or self.node.commit.to_apply or self.node.turns)
 
     def write(self, items: int) -> None:
-        """A batch of so many is durable."""
+        """Makes a batch of up to so many items durable."""
         batch = self.node.commit.gather(self.now_ms, items)
         self.journal += [record for _, record in batch.entries if record is not None]
         self.node.commit.written()
 
     def refuse(self, items: int) -> None:
-        """A batch of so many meets a full disk: what needs no disk goes on."""
+        """Refuses a batch of up to so many items, as on a full disk. Items that need no disk go on."""
         self.node.commit.gather(self.now_ms, items)
         self.node.commit.refused(ResourceExhausted("the disk is full"))
 
@@ -260,7 +260,7 @@ class Node:
             self.on_change()
 
     def _applied(self, record: Record, effects: Effects) -> None:
-        """Tells the model."""
+        """Tells the model of an applied record."""
         self.outcomes[record.lsn] = effects.outcome
         owed = self.owed
         if record.kind == Kind.CHANGE:
@@ -294,14 +294,14 @@ class Node:
     # Turns.
 
     def turn(self, turns: int) -> None:
-        """Steps of dispatch."""
+        """Takes up to so many turns of dispatch."""
         for _ in range(turns):
             if not self.dispatcher.turn():
                 return
             self.on_change()
 
     def work(self, steps: int) -> None:
-        """Steps of reads, attaches and acks."""
+        """Takes up to so many steps of reads, attaches and acks."""
         for _ in range(steps):
             if not self.node.turns:
                 return
@@ -309,7 +309,7 @@ class Node:
             self.on_change()
 
     def expire(self) -> None:
-        """Leases that are over end."""
+        """Ends the leases that are over."""
         heap = self.node.puller.leases._heap
         over: set[object] = {lease for until_ms, _, lease in heap if until_ms <= self.now_ms}
         while self.node.puller.expire(self.now_ms):
@@ -345,7 +345,7 @@ class Node:
         self.given.ways.pop(session.number, None)
 
     def wake(self) -> None:
-        """Streams are told that they have something to send, or that the slice ends them."""
+        """Tells streams that they have something to send, and closes sessions that the slice ends."""
         for number in self.dispatcher.dirty:
             client = self.clients.get(number)
             if client is not None:
@@ -356,7 +356,7 @@ class Node:
 
 
 def contents(tables: Tables) -> dict[str, list[object]]:
-    """All rows, but for hints of where to look: those depend on when checkpoints were made."""
+    """Returns all rows, except hints of where to look: these depend on when checkpoints were made."""
     found: dict[str, list[object]] = {name: list(getattr(tables, name).scan()) for name in ROW_TABLES}
     found["reclaim"] = [row for row in tables.reclaim.scan() if row[0][:1] != RECLAIM_KEY]
     found["meta"] = [row for row in tables.meta.scan() if row[0] != KEPT]

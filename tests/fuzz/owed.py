@@ -1,8 +1,8 @@
-"""A model of what a slice keeps, as plain sets and dicts: which queues there are, what they are bound to and owed.
+"""Models what a slice keeps, as plain sets and dicts: which queues exist, what they are bound to and owed.
 
-Written from docs/concepts.md; it knows no row, cursor or id. It is told of each record when that is applied, with the
-answer that the slice gave, and says whether such an answer may be given. Where that page leaves a choice to the slice
-(when a key vanishes, when a log is trimmed) it takes the slice's word, within bounds.
+The model is written from docs/concepts.md and knows no row, cursor or id. It hears of each record when the record is
+applied, with the slice's answer, and checks that this answer is allowed. Where that page leaves a choice to the slice
+(when a key vanishes, when a log is trimmed), the model accepts the slice's choice, within bounds.
 
 Belongs here: what records do. Not here: what consumers hold (given.py).
 """
@@ -38,19 +38,19 @@ class Bounds(NamedTuple):
 
 
 class Look(Protocol):
-    """What the model may ask the slice where answers do not tell it."""
+    """Answers what the model may ask the slice, where the slice's answers do not tell it."""
 
     def key(self, key: bytes) -> wire.KeyDescription: ...
 
     def depths(self, queue: bytes) -> Mapping[bytes, int]:
-        """Messages owed, by key."""
+        """Returns the number of messages owed, by key."""
 
     def incarnation(self, queue: bytes) -> int: ...
 
 
 class Key:
-    """`head`: the next offset; a lower bound of it once the key may have vanished (`sure` False). `low`: none below is
-    kept. `log`: every message that ever had this name, by offset."""
+    """Models a key. `head`: the next offset; a lower bound of it once the key may have vanished (`sure` False). `low`:
+    no offset below is kept. `log`: every message that this key ever had, by offset."""
 
     def __init__(self) -> None:
         self.head = 1
@@ -60,9 +60,9 @@ class Key:
 
 
 class Life:
-    """One life of a queue. `bound`: where each binding began. `todo`: offsets not known to be done, each with the
-    record that made it so. `acked`: of these, what consumers acked. `ends`: where bindings ended. `bound_back`: of
-    binds that began below the key's head, the LSN and where."""
+    """Models one life of a queue. `bound`: where each binding began. `todo`: offsets not known to be done, each with
+    the record that made it so. `acked`: those of them that consumers acked. `ends`: where bindings ended. `bound_back`:
+    the LSN and offset of each bind that began below the key's head."""
 
     def __init__(self, number: int, name: bytes, expires_after_s: int, incarnation: int) -> None:
         self.number = number
@@ -77,7 +77,7 @@ class Life:
         self.bound_back: dict[bytes, list[tuple[int, int]]] = {}
 
     def owes(self, key: bytes) -> set[int]:
-        """Offsets that are still to come to a consumer, or to be acked by one."""
+        """Returns the offsets that must still come to a consumer, or be acked by one."""
         return self.todo.get(key, {}).keys() - self.acked.get(key, set())
 
 
@@ -85,8 +85,8 @@ Told = Callable[[Life, bytes], None]
 
 
 class Owed:
-    """`forgotten` is told which binding's messages are owed no more, `again` which binding's begin anew. `lsn` and
-    `time_ms`: of the record."""
+    """Models what is owed. `forgotten` is called with each binding whose messages are no longer owed, `again` with each
+    binding whose messages begin anew. `lsn` and `time_ms` are the record's."""
 
     def __init__(self, bounds: Bounds, look: Look, forgotten: Told, again: Told) -> None:
         self.bounds = bounds
@@ -99,13 +99,13 @@ class Owed:
         self.keys: dict[bytes, Key] = {}
         self.owned = b"\x00"
         self.dropped: dict[bytes, int] = {}
-        """By key, bindings of dropped queues that may not be gone yet."""
+        """The number of bindings of dropped queues that may not be gone yet, by key."""
         self.answers: dict[bytes, tuple[int, dict[int, bytes]]] = {}
-        """By producer: its last sequence, and what may be asked for again."""
+        """Each producer's last sequence, and the answers that may be asked for again."""
         self.before_purge: dict[int, list[tuple[bytes, int, int]]] = {}
-        """By life, what it owed when a purge of it began last: key, offset, since when."""
+        """The messages that each life was owed when its last purge began: key, offset, the record that made it so."""
         self.brief: list[tuple[Life, bytes, int]] = []
-        """What this record made owed, and owed no more: it may be on its way nevertheless."""
+        """Messages that this record first made owed, and then no longer owed: they may still be on their way."""
         self._record = 0
         self._lives = 0
         self._incarnations: dict[bytes, int] = {}
@@ -114,7 +114,7 @@ class Owed:
         return bool(self.owned[crc32(key) % len(self.owned)])
 
     def low_max(self, key: bytes) -> int:
-        """Nothing that is owed is trimmed: the log begins here at the latest."""
+        """Returns the highest offset at which the log may begin: nothing that is owed is trimmed."""
         owed = [min(life.todo[key]) for life in self.lives.values() if life.todo.get(key)]
         return min([*owed, self.keys[key].head])
 
@@ -123,7 +123,7 @@ class Owed:
     def changed(
         self, head: tuple[bytes, int, int], change: wire.Change, outcome: bytes | None, refused: ShoalError | None
     ) -> None:
-        """A CHANGE record was applied, with this answer."""
+        """Notes that a CHANGE record was applied, with this answer. Raises AssertionError for a wrong answer."""
         self._record += 1
         self.brief = []
         producer, sequence, settled = head
@@ -148,13 +148,13 @@ class Owed:
             self.answers[producer] = sequence, dict(sorted(kept.items())[-self.bounds.answers :])
 
     def maintained(self) -> None:
-        """A TRIM or RECLAIM record was applied: keys that nothing is bound to, and that owe nothing, may be gone."""
+        """Notes that a TRIM or RECLAIM record was applied: keys without bindings and backlog may be gone."""
         for name, key in self.keys.items():
             if not any(name in life.bound or life.todo.get(name) for life in self.lives.values()):
                 key.sure = False
 
     def acks_applied(self, life: Life, key: bytes, first: int, to: int, taken_at_lsn: int) -> None:
-        """These acks are durable, but for what a bind since they were taken promised again."""
+        """Notes that these acks are durable, except for offsets that a bind promised again after they were taken."""
         to = min([to, *(start for lsn, start in life.bound_back.get(key, ()) if lsn > taken_at_lsn)])
         todo, acked = life.todo.get(key, {}), life.acked.get(key, set())
         for offset in [offset for offset in todo if first <= offset < to]:
@@ -163,7 +163,7 @@ class Owed:
             del todo[offset]
 
     def crashed(self) -> None:
-        """Acks that no record has are lost."""
+        """Forgets acks that are in no record: a crash loses them."""
         for life in self.lives.values():
             life.acked.clear()
 
@@ -176,7 +176,7 @@ class Owed:
     # Steps.
 
     def _each(self, answer: wire.StepOutcome, number: int, allowed: Codes, what: object) -> bool:
-        """Whether this request was done. Its answer must be one of those allowed."""
+        """Returns whether this request was done. Its answer must be one of those allowed."""
         found = next((refusal for refusal in answer.refusals if refusal.request == number), None)
         code = OK if found is None else found.error.code
         assert code in allowed, f"{what}: answered {found.error if found else 'ok'}, expected {allowed}"
@@ -231,7 +231,7 @@ class Owed:
                 self._end(name)
 
     def _refusals(self, name: bytes, keys: list[bytes]) -> Codes:
-        """Why a request for this queue and these keys must be refused, whatever it asks for."""
+        """Returns why any request for this queue and these keys must be refused."""
         codes: Codes = set() if name in self.lives else {NO_SUCH_QUEUE}
         return codes if all(map(self.owns, keys)) else codes | {NOT_OWNER}
 
@@ -249,7 +249,7 @@ class Owed:
                 self._bind(self.lives[name], key, offset, step.start, step.start_value)
 
     def _bindable(self, life: Life | None, starts: Mapping[bytes, int | None]) -> Codes:
-        """What may be answered to a bind of these keys, each from now or from an offset."""
+        """Returns the allowed answers to a bind of these keys, each from now or from an offset."""
         new = {key: start for key, start in starts.items() if life is None or key not in life.bound}
         if len(new) + (len(life.bound) if life else 0) > self.bounds.bindings:
             return {EXHAUSTED}
@@ -266,7 +266,7 @@ class Owed:
         return allowed
 
     def done_ranges(self, life: Life, key: bytes) -> int:
-        """In how many stretches lies what is done above what is owed lowest."""
+        """Returns the number of done ranges above the lowest offset that is owed."""
         todo = sorted(life.todo.get(key, ()))
         end = self.keys[key].head if key in life.bound else life.ends.get(key, 0)
         return sum(low + 1 < high for low, high in zip(todo, [*todo[1:], end], strict=True)) if todo else 0
@@ -295,7 +295,7 @@ class Owed:
             self._see_again(life, name, offset)
 
     def _see_again(self, life: Life, name: bytes, offset: int) -> None:
-        """From a new binding's start on all is seen, whatever was done of it before."""
+        """Makes every message from a new binding's start on owed, also those that were done before."""
         todo, acked = life.todo.setdefault(name, {}), life.acked.get(name, set())
         for seen in range(offset, self.keys[name].head):
             todo[seen] = self._record
@@ -350,7 +350,7 @@ class Owed:
         key.head = first + len(bodies)
 
     def _purges(self, step: wire.Purges, answer: wire.StepOutcome) -> None:
-        """Where a part is left, which keys it took is the slice's choice; each of them wholly."""
+        """Checks a purge. Where it leaves a part, the slice chooses the keys that it purges; each of them wholly."""
         positions = step.positions or [0] * len(step.queues)
         for number, (name, position) in enumerate(zip(step.queues, positions, strict=True)):
             if not self._each(answer, number, self._refusals(name, []) or {OK}, ("purge", name)):

@@ -1,4 +1,4 @@
-"""Proper requests of each verb, as a client would send them: what mutations begin with. They follow from `random`.
+"""Makes proper requests of each verb, as a client would send them. Mutations start from them. All follow from `random`.
 
 Names are few, so that requests meet what others did. Belongs here: valid messages. Not here: mutating, sending.
 """
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 QUEUES = tuple(b"q%d" % number for number in range(6))
 KEYS = (*(b"k%d" % number for number in range(6)), "schlüssel".encode())
 PRODUCERS = tuple(b"%016d" % number for number in range(1, 5))
-"""Those that several sessions use; most have one of their own."""
+"""The producers that several sessions use; most sessions have their own."""
 START_VALUES = (0, 1, 5)
 
 
@@ -35,7 +35,7 @@ def one_of(random: Random, items: tuple[Item, ...]) -> Item:
 
 
 def to_publish(random: Random) -> bytes:
-    """A key, perhaps the direct one of a queue."""
+    """Returns a key, perhaps the direct key of a queue."""
     return one_of(random, KEYS) if random.random() < 0.8 else b"@" + one_of(random, QUEUES)
 
 
@@ -55,7 +55,7 @@ def opened(random: Random) -> bytes:
 
 
 def frame(random: Random, sequence: int) -> bytes:
-    """`sequence`: its place in the session."""
+    """Returns a frame. `sequence`: its place in the session."""
     kinds = list(_FRAMES)
     request = random.choices(kinds, list(_FRAMES.values()))[0](random)
     request.sequence = sequence
@@ -129,7 +129,7 @@ def _declares(random: Random) -> wire.Step:
 
 
 def _memberships(random: Random) -> tuple[list[bytes], list[int], list[bytes]]:
-    """Columns of binds, unbinds and imports; queues sorted, as imports have them."""
+    """Returns the columns of binds, unbinds and imports; queues are sorted, as imports need them."""
     queues = sorted(some(random, QUEUES))
     keys = [some(random, KEYS) for _ in queues]
     return queues, list(map(len, keys)), [key for part in keys for key in part]
@@ -226,11 +226,11 @@ UNARY: dict[str, Callable[[Random], Message]] = {
     f"{_ADMIN}ListBindings": _page(admin.ListBindingsRequest),
     f"{_BULK}ImportStatus": lambda random: bulk.ImportStatusRequest(run=one_of(random, PRODUCERS)),
 }
-"""By method, what makes a proper request of it."""
+"""The functions that make a proper request, by method."""
 
 
 def imports(random: Random) -> bytes:
-    """The change of an import's chunk."""
+    """Returns the change of an import's chunk."""
     queues, counts, keys = _memberships(random)
     starts = [one_of(random, START_VALUES) for _ in keys] if random.random() < 0.3 else []
     step = wire.Imports(queues=queues, key_counts=counts, keys=keys, starts=starts)
@@ -238,6 +238,6 @@ def imports(random: Random) -> bytes:
 
 
 def import_chunk(run: bytes, number: int, change: bytes) -> bytes:
-    """With the checksum of what it brings, so that it is not refused for that alone."""
+    """Returns a chunk of an import, with the right checksum, so that it is not refused for a wrong one."""
     request = bulk.ImportRequest(run=run, chunk=number, change=change, checksum=crc32(change))
     return request.SerializeToString()

@@ -1,4 +1,4 @@
-"""One run of the fuzzer: everything about it follows from its seed. And what is done with one that fails."""
+"""Does one run of the fuzzer: everything about it follows from its seed. Shrinks and reports a run that fails."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from tests.fuzz.world import PARTITIONS, World
 
 STEPS = (40, 120)
 ROUNDS_MAX = 1500
-"""Of the end of a run: by then everything that is owed must have come."""
+"""The number of rounds at the end of a run within which everything that is owed must have come."""
 
 
 class Plan(NamedTuple):
-    """`steps`: each with the number that seeds its choices. `stays`: the consumers of the run end it, not new ones."""
+    """The plan of a run. `steps`: each with the number that seeds its choices. `stays`: the run's own consumers finish
+    it, not new ones."""
 
     limits: dict[str, int]
     memory: Memory
@@ -33,7 +34,7 @@ class Plan(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """`told`: what happened in the steps before."""
+    """Says how a run failed. `told` returns what happened in the steps before."""
 
     what: str
     error: BaseException
@@ -56,7 +57,7 @@ def plan(seed: int) -> Plan:
 
 
 def attempt(found: Plan, only: Sequence[int] | None = None) -> Failure | None:
-    """Runs a plan, or only some of its steps. Returns how it failed."""
+    """Runs a plan, or only some of its steps. Returns how it failed, or None."""
     world = None
     where = "the start"
     chosen = range(len(found.steps)) if only is None else only
@@ -85,7 +86,7 @@ def attempt(found: Plan, only: Sequence[int] | None = None) -> Failure | None:
 
 
 def finish(world: World, stays: bool) -> None:
-    """Everything that is owed comes and is acked; then nothing is left anywhere."""
+    """Checks that everything that is owed comes and is acked, and that nothing is left anywhere then."""
     node = world.node
     world.own(b"\x01" * PARTITIONS)
     for client in list(node.clients.values()):
@@ -119,7 +120,7 @@ def _until(world: World, left: Callable[[], Sequence[object]]) -> None:
 
 
 def _round(world: World, random: Random) -> None:
-    """All clients read and ack, and the node does its maintenance."""
+    """Lets all clients read and ack, and the node do its maintenance."""
     node = world.node
     missing = [name for name in node.owed.lives if not _attached(world, name)]
     if missing:
@@ -159,7 +160,8 @@ def _read_and_ack(world: World, client: Client, random: Random) -> None:
 
 
 def _left(world: World) -> list[str]:
-    """Rows, feeds, watches and counted bytes that are left. What is noted for acks on their way goes with the next."""
+    """Returns the rows, feeds, watches and counted bytes that are left. Notes for acks on their way do not count: they
+    go with the next ones."""
     node = world.node
     dispatcher = node.dispatcher
     registry, shares = dispatcher.registry, dispatcher.shares
@@ -180,11 +182,12 @@ def _left(world: World) -> list[str]:
     return tables + [name for name, value in counted.items() if value]
 
 
-# What is done with a failure.
+# Shrinking and reporting a failure.
 
 
 def shrink(found: Plan, seconds: float = 20) -> tuple[Plan, list[int]]:
-    """Leaves out steps, ever smaller stretches of them, and small limits, as long as the run still fails."""
+    """Leaves out steps, in ever smaller stretches, and small limits, as long as the run still fails. Returns the
+    shorter plan and the numbers of its steps."""
     until = time.monotonic() + seconds
     kept = list(range(len(found.steps)))
     stretch = len(kept) // 2
@@ -205,7 +208,7 @@ def shrink(found: Plan, seconds: float = 20) -> tuple[Plan, list[int]]:
 
 
 def report(seed: int, found: Plan) -> str:
-    """Of a run that failed: the shortest that was found to fail, and how to run it again."""
+    """Returns the report of a failed run: the shortest run found that fails, and how to repeat it."""
     shorter, kept = shrink(found)
     failure = attempt(shorter, kept)
     if failure is None:

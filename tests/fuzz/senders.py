@@ -1,7 +1,7 @@
-"""A client that sends mutated requests over bare gRPC: bytes in, bytes out. Some of its calls it abandons.
+"""Provides a client that sends mutated requests over bare gRPC: bytes in, bytes out. It abandons some of its calls.
 
-It raises AssertionError for answers that no client may get: none at all, UNKNOWN, one that names a defect, or a session
-that ends well and has not answered each of its frames once.
+It raises AssertionError for answers that no client may get: no answer at all, UNKNOWN, an answer that names a defect,
+or a session that ends well but has not answered each frame once.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ EXPECTED = {
     errors.ERROR_CODE_OUT_OF_RANGE,
     errors.ERROR_CODE_MALFORMED,
 }
-"""What bad input may be answered with."""
+"""The errors with which bad input may be answered."""
 
 WRITTEN_TOO_LATE = "Internal error from Core"
-"""By gRPC's client itself, where it writes to a stream that has ended: the server's status is then not known."""
+"""The text of gRPC's client where it writes to a stream that has ended: the server's status is then not known."""
 
 Call = grpc.aio.StreamStreamCall[bytes, bytes]
 
 
 class Sender:
-    """`sent`: takes a line for each request."""
+    """Sends requests. `sent` gets a line for each request."""
 
     def __init__(self, random: Random, shared: grpc.aio.Channel, address: str, sent: list[str]) -> None:
         self._random = random
@@ -54,7 +54,7 @@ class Sender:
         self._all_sent = sent
 
     async def send(self) -> None:
-        """Some calls one after the other; on a connection of its own, or on one with others."""
+        """Makes some calls one after the other, on its own connection or on a shared one."""
         if self._random.random() < 0.5:
             await self._calls(self._shared)
             return
@@ -121,11 +121,11 @@ class Sender:
         assert found == asked, f"answers are missing or too many: {asked - found}, {found - asked}"
 
     async def _stream(self, call: Call, requests: list[bytes]) -> list[bytes] | None:
-        """All responses of a stream that ended well; None: it was refused or abandoned."""
+        """Returns all responses of a stream that ended well; None if the stream was refused or abandoned."""
         try:
             return await self._responses(call, requests)
         finally:
-            call.cancel()  # Or what was not read stays at the node's transport for as long as the connection lasts.
+            call.cancel()  # Otherwise unread responses stay in the node's transport while the connection lasts.
 
     async def _responses(self, call: Call, requests: list[bytes]) -> list[bytes] | None:
         abandoned = self._abandons()
@@ -145,7 +145,7 @@ class Sender:
             sent = "\n".join([*self._sent][-len(requests) :])
             raise AssertionError(f"a stream is not answered, {len(responses)} came:\n{sent}") from None
         except asyncio.InvalidStateError:
-            # It ended while this side wrote; how tells its status.
+            # The stream ended while this side wrote; its status tells how.
             pass
         except grpc.aio.AioRpcError as error:
             check_status(error)
@@ -164,14 +164,14 @@ class Sender:
         return self._random.random() < ABANDONED_SHARE
 
     async def _abandon(self, call: Any) -> None:
-        """Now, or when it may be under way."""
+        """Cancels a call at once, or when it may be under way."""
         for _ in range(self._random.choice((0, 1, 5, 50))):
             await asyncio.sleep(0)
         call.cancel()
 
 
 def check_status(error: grpc.aio.AioRpcError) -> None:
-    """Raises AssertionError unless a client that sends nonsense may be told this."""
+    """Raises AssertionError unless a client that sends nonsense may get this error."""
     code = error.code()
     if code is grpc.StatusCode.INTERNAL and error.details() == WRITTEN_TOO_LATE:
         return

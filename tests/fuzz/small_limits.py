@@ -1,4 +1,4 @@
-"""Limits made small, in every module that has them by name: what a million of something would show, three may."""
+"""Makes limits small, in every module that has them by name: three items may then show what a million would."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ SMALL: dict[str, tuple[int, ...]] = {
     "ATTACHED_PER_SESSION_MAX": (2,),
     "_LOOKS_FOR_A_PARCEL": (1,),
 }
-"""Small values of each."""
+"""The small values of each limit."""
 
 TOGETHER = {
     "BUCKET_ENTRIES_MEAN": {"BUCKET_ENTRIES_LOW": 1},
     "ACK_COST_PER_RECORD": {"BIND_BACKS_NOTED_MAX": 2, "BIND_BACKS_FORGOTTEN_MAX": 1},
 }
-"""What must be small with it."""
+"""The limits that must be small together with a limit, and their values."""
 
 assert SMALL.keys() >= TOGETHER.keys()
 
 
 def choose(random: Random) -> dict[str, int]:
-    """Some limits small, or none, or all."""
+    """Returns small values for some limits, or none, or all."""
     share = random.choice((0.0, 0.25, 0.25, 0.5, 1.0))
     chosen = {name: random.choice(values) for name, values in SMALL.items() if random.random() < share}
     for name in list(chosen):
@@ -90,7 +90,7 @@ def choose(random: Random) -> dict[str, int]:
 
 @contextmanager
 def patched(values: Mapping[str, int]) -> Iterator[None]:
-    """Sets these limits everywhere. AssertionError for one that no module has."""
+    """Sets these limits in all modules. Raises AssertionError for a limit that no module has."""
     before = []
     modules = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.core")]
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""Who asks the node under test: sessions of two connections, and unary calls."""
+"""Names the sources of requests to the node under test: sessions of two connections, and unary calls."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ UNARY = Source("unary", "unary")
 
 
 def source_of(session: Session) -> Source:
-    """Of what a session submits: two connections, and that of unary calls."""
+    """Returns the source of a session's requests: sessions share two connections."""
     return Source(session.number % 2, session.number)

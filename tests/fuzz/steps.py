@@ -1,7 +1,7 @@
-"""The steps of a run: what clients ask, what the node does by itself, what its disk does to it.
+"""Provides the steps of a run: what clients ask, what the node does by itself, what its disk does to it.
 
-Each is a name and a number. The number seeds all that the step chooses, and it chooses among what is there when its
-turn comes: so a run may be shortened by leaving steps out, and the others still mean something.
+Each step is a name and a number. The number seeds all choices of the step, and the step chooses among what exists at
+that time. So a run may be shortened by leaving steps out, and the others still make sense.
 """
 
 from collections.abc import Callable
@@ -88,7 +88,7 @@ def own(world: World, random: Random) -> None:
 
 
 def rest(world: World, random: Random) -> None:
-    """Dispatch does all that it has to do, and it is enough."""
+    """Lets dispatch do all its work, and checks that this is enough."""
     for _ in range(3000):
         if not world.node.dispatcher.has_work:
             break

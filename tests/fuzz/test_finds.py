@@ -1,5 +1,5 @@
-"""Proof that the fuzzer finds defects: small ones are put into core and dispatch, and each must be found within so many
-runs. A fuzzer that is blind to one of them fails here."""
+"""Proves that the fuzzer finds defects: small ones are put into core and dispatch, and each must be found within a
+number of runs. A fuzzer that misses one of them fails here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.fuzz.runs import attempt, plan
 
 
 class Defect(NamedTuple):
-    """`make`: what stands in place of the function `name` of `owner`, made of that. `runs`: by then it is found."""
+    """A defect. `make` takes the function `name` of `owner` and returns its replacement. `runs`: the defect is found
+    within so many runs."""
 
     owner: Any
     name: str
@@ -64,7 +65,7 @@ def counted_and_left(_: Any) -> Any:
 
 
 def replay_skips_acks(apply: Any) -> Any:
-    """Of an engine without a dispatcher, as replay has it."""
+    """Returns an apply that skips acks for an engine without a dispatcher, which replay has."""
 
     def applied(made: Engine, record: Record, checked: Checked | None) -> Iterator[None]:
         if record.kind != Kind.ACKS or made.state.watch.queues:

@@ -1,4 +1,4 @@
-"""One run of frames by mutation against a real node: the same requests each time; `make soak` makes others."""
+"""Runs frames by mutation against a real node once: the same requests each time; `make soak` makes others."""
 
 from __future__ import annotations
 

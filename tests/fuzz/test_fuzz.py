@@ -1,4 +1,4 @@
-"""Two thousand runs of the fuzzer: the same ones each time; `make soak` makes others."""
+"""Does two thousand runs of the fuzzer: the same ones each time; `make soak` makes others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def test_no_step_breaks_a_promise(first: int) -> None:
 
 
 def test_what_is_wrong_with_an_answer_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node swallows what its callbacks raise: two checks of the fuzzer could not fail."""
+    """Checks that a failed check in a callback ends the run. The node swallows what its callbacks raise, so two checks
+    of the fuzzer could not fail before."""
 
     def never(*_: object) -> None:
         raise AssertionError("not so")

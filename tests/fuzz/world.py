@@ -1,4 +1,4 @@
-"""What the steps of a run act on: a node, its clients, and what they remember."""
+"""Holds what the steps of a run act on: a node, its clients, and what they remember."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -23,8 +23,8 @@ FRAMES_KEPT = 20
 
 
 class World:
-    """A node, its clients, and what they remember. `prompt`: how often what is asked is written and applied at once.
-    `parts`: purges may come in parts."""
+    """Holds a node, its clients, and what they remember. `prompt`: the share of requests that are written and applied
+    at once. `parts`: purges may come in parts."""
 
     def __init__(self, node: Node, prompt: float, parts: bool) -> None:
         self.node = node
@@ -36,7 +36,7 @@ class World:
         self.chunks: dict[bytes, int] = {}
         self.said: list[tuple[object, ...]] = []
         self.failed: list[Exception] = []
-        """What looked at answers and found something wrong. The node swallows what its callbacks raise."""
+        """The exceptions of checks that found a wrong answer. The node swallows what its callbacks raise."""
         self.own(b"\x01" * PARTITIONS)
         self.settle()
 
@@ -44,21 +44,21 @@ class World:
         self.said.append(words)
 
     def told(self) -> str:
-        """What was said, a line each."""
+        """Returns what was said, one line each."""
         lines = (sub(r"\s+", " ", sub(r"\.{3,}", "...", " ".join(map(str, words)))) for words in self.said)
         return "\n".join(lines)
 
     def settle(self) -> None:
-        """All that is asked so far is done."""
+        """Does everything that was asked so far."""
         node = self.node
         while node.busy:
             node.write(1 << 20)
             node.apply(1 << 20)
             node.work(20)
-            node.turn(1)  # A read may wait for it.
+            node.turn(1)  # A read may wait for dispatch.
 
     def check_answers(self) -> None:
-        """Raises what was wrong with an answer."""
+        """Raises the first exception of a check of answers."""
         if self.failed:
             raise self.failed[0]
 
@@ -67,7 +67,7 @@ class World:
         self.node.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, lambda _: None))
 
     def change(self, random: Random, *steps: wire.Step, purging: bool = False) -> None:
-        """By a session's numbered frame, or unnumbered."""
+        """Asks for a change, by a session's numbered frame, or unnumbered."""
         data = wire.Change(steps=steps).SerializeToString()
         client = pick_client(self, random)
         head = ChangeHead(NO_PRODUCER, 0, 0)
@@ -98,7 +98,8 @@ class World:
         assert not live or (len(live) == len(routed) and all(map(int.__le__, live, routed))), f"live {live} of {routed}"
 
     def _purger(self, steps: Sequence[wire.Step]) -> Callable[[wire.Outcome], None]:
-        """Goes on until the purge is done, and then looks what is left of what was owed when it began."""
+        """Returns a callback that goes on until the purge is done. Then it checks that nothing is left of what was owed
+        when the purge began."""
         name = steps[0].purges.queues[0]
         owed: list[tuple[Life, bytes, int, int]] = []
         bound: dict[bytes, int] = {}

@@ -1,8 +1,8 @@
-"""Bodies of requests: how large, how slow, and how many bytes of them at a time.
+"""Bounds the bodies of requests: how large, how slow, and how many bytes of them at a time.
 
-A body has its place, as large as it says it is, from the request's head to the end of its answer; more where it turns
-out to hold many objects of JSON, which take more memory than their text. Where there is no place left, bodies that do
-not get on make room, the slowest first; else the newcomer is asked to come again.
+A body has a place, of the size that it announces, from the request's head to the end of its answer. The place grows if
+the body holds many JSON objects, which take more memory than their text. Where no place is left, bodies that make no
+progress make room, the slowest first; otherwise the newcomer is asked to come again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal_contract.http.problem import Refused
 
 
 class Body:
-    """One request's body. Give `receive` to the application, and `close` it after the answer."""
+    """Bounds one request's body. Give `receive` to the application, and `close` it after the answer."""
 
     def __init__(self, bodies: Bodies, receive: Receive, place_bytes: int) -> None:
         self._bodies = bodies
@@ -26,17 +26,18 @@ class Body:
         self.place_bytes = place_bytes
         self._announced_bytes = place_bytes
         self._objects = 0
-        """Of JSON, at most: a brace in a text counts too."""
+        """The most JSON objects that it may hold: a brace in a text counts too."""
         self.received_bytes = 0
         self.since = asyncio.get_running_loop().time()
-        """When the last STEP_BYTES were complete."""
+        """The time when the last STEP_BYTES were complete, in seconds of the loop's clock."""
         self._since_bytes = 0
-        """`received_bytes` then."""
+        """The value of `received_bytes` at that time."""
         self._ended = ""
         self._patience: asyncio.Timeout | None = None
 
     async def receive(self) -> Message:
-        """As ASGI's. Raises Refused, also for what `end` says."""
+        """Does as ASGI's `receive`. Raises Refused if the body is too slow or too large, finds no room, or was ended by
+        `end`."""
         if not self._bodies.arriving(self):
             if self._ended:
                 raise self._late()
@@ -52,12 +53,13 @@ class Body:
         return message
 
     def needs_bytes(self, body_bytes_max: int) -> int:
-        """Returns the place that it needs, as far as is known. Braces in a text never keep a body out for good."""
+        """Returns the bytes of the place that the body needs, as far as is known. Braces in a text never keep a body
+        out for good."""
         objects_bytes = min(self._objects * limits.OBJECT_BYTES, body_bytes_max)
         return max(self._announced_bytes, self.received_bytes) + objects_bytes
 
     def end(self, why: str) -> None:
-        """The request gets no more of its body: what it waits for raises Refused."""
+        """Ends the body: the request gets no more of it, and its wait for more raises Refused."""
         self._ended = why
         self._bodies.ended(self)
         if self._patience is not None:
@@ -82,17 +84,17 @@ class Body:
 
 
 class Bodies:
-    """All bodies of a process. `held_bytes`: the places taken."""
+    """Keeps all bodies of a process. `held_bytes`: the bytes of all places that are taken."""
 
     def __init__(self, body_bytes_max: int) -> None:
         self._body_bytes_max = body_bytes_max
         self.held_bytes = 0
         self._places: set[Body] = set()
         self._arriving: set[Body] = set()
-        """Those of them that are not complete."""
+        """The bodies that are not complete."""
 
     def open(self, scope: Scope, receive: Receive) -> Body:
-        """Takes a place. Raises TooLarge, ResourceExhausted, Malformed."""
+        """Takes a place for a request's body. Raises TooLarge, ResourceExhausted, Malformed."""
         length = _length(scope)
         if length is not None and length > self._body_bytes_max:
             raise self._too_large(length)
@@ -108,7 +110,8 @@ class Bodies:
         return body in self._arriving
 
     def end_slowest(self) -> bool:
-        """Ends a body that does not get on, if there is one: its request makes place for another."""
+        """Ends a body that makes no progress, if there is one: its request makes room for another. Returns whether it
+        did."""
         slowest = min(self._arriving, key=lambda body: body.since, default=None)
         if slowest is None or slowest.since > asyncio.get_running_loop().time() - limits.SLOW_S:
             return False
@@ -118,7 +121,8 @@ class Bodies:
         return True
 
     def grown(self, body: Body, more: bool) -> None:
-        """Notes what a body has received. Raises Refused: too large, or no room for what its head did not tell."""
+        """Notes what a body has received. Raises Refused if the body is too large, or there is no room for bytes that
+        its head did not announce."""
         if not more:
             self._arriving.discard(body)
         if body.received_bytes > self._body_bytes_max:
@@ -133,7 +137,7 @@ class Bodies:
             self.held_bytes += wanted
 
     def ended(self, body: Body) -> None:
-        """Gives a place back; twice is no fault."""
+        """Gives a place back. Doing so twice is no error."""
         self._arriving.discard(body)
         if body in self._places:
             self._places.remove(body)
@@ -160,7 +164,8 @@ class Bodies:
 
 
 def _length(scope: Scope) -> int | None:
-    """Bytes of the body as its head says; None: that comes with its pieces. Raises Malformed."""
+    """Returns the bytes of the body that the head announces; None if the length comes with the pieces. Raises
+    Malformed."""
     if one_value(scope["headers"], b"transfer-encoding") is not None:
         return None
     length = one_value(scope["headers"], b"content-length") or "0"

@@ -1,9 +1,9 @@
-"""Open connections by what each waits for, and which of them has to go. Pure: told the time, it returns decisions.
+"""Keeps open connections by what each waits for, and decides which must end. Pure: time in, decisions out.
 
-At most `connections_max` are open. One more ends the connection whose time would be over first, among those that wait
-for their peer; so silence never closes the port. Where all have answers in the making, or wait for their turn to be
-read, it ends one that was answered before; else one more is let in, up to CONNECTIONS_FACTOR times as many. Not here:
-sockets (protocol.py).
+At most `connections_max` are open. One more ends another: of those that wait for their peer, the one whose time ends
+first. So silent connections never close the port. Where all have answers in the making, or wait for their turn to be
+read, one that was answered before ends. If there is none, one more is let in, up to CONNECTIONS_FACTOR times as many.
+Not here: sockets (protocol.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Connection = TypeVar("Connection")
 
 
 class Waits(Enum):
-    """What a connection waits for."""
+    """Names what a connection waits for."""
 
     HEAD = "the rest of a head"
     NEXT = "another request"
@@ -32,15 +32,15 @@ class Waits(Enum):
 @dataclass(slots=True)
 class _Wait:
     since: float
-    """Of READER: when a step of the answer was last taken."""
+    """The time when the wait began; for READER, when a step of the answer was last taken."""
     unread: int = 0
-    """READER only: bytes that were not taken then."""
+    """The bytes that were not taken at that time. READER only."""
     held: int = 0
-    """READER only: bytes of memory for them. An answer stays whole until its last byte is taken."""
+    """The bytes of memory for these. An answer stays whole until its last byte is taken. READER only."""
 
 
 class Connections(Generic[Connection]):
-    """Times are seconds of one clock that never goes back."""
+    """Keeps the open connections. Times are seconds of one clock that never goes back."""
 
     def __init__(self, connections_max: int, idle_s: float) -> None:
         self.connections_max = connections_max
@@ -51,24 +51,24 @@ class Connections(Generic[Connection]):
             Waits.READER: limits.STEP_S,
         }
         self._by_wait: dict[Waits, dict[Connection, _Wait]] = {waits: {} for waits in Waits}
-        """Each dict is in the order of `since`: the first is the one that waits longest."""
+        """The connections by wait. Each dict is in the order of `since`: the first connection has waited longest."""
         self._waits: dict[Connection, Waits] = {}
         self._first_turns: dict[Connection, None] = {}
         self._next_turns: dict[Connection, None] = {}
-        """Those that have sent something and wait for their turn, before their first answer and after one. What they
-        wait for otherwise, and since when, stays as it is."""
+        """The connections that have sent something and wait for their turn: before their first answer, and after one.
+        What else they wait for, and since when, does not change."""
         self.held_bytes = 0
-        """The sum of `held` of all."""
+        """The sum of `held` of all connections."""
 
     def __len__(self) -> int:
         return len(self._waits)
 
     def count(self, waits: Waits) -> int:
-        """How many wait for this."""
+        """Returns how many connections wait for this."""
         return len(self._by_wait[waits])
 
     def opened(self, connection: Connection, now: float) -> Connection | None:
-        """Adds a connection. Returns another that must end for it, if there are too many."""
+        """Adds a connection. Returns another connection that must end for it, if there are too many."""
         victim = self._nearest_end() if len(self._waits) >= self.connections_max else None
         if victim is not None:
             self.lost(victim)
@@ -76,7 +76,7 @@ class Connections(Generic[Connection]):
         return victim
 
     def waits(self, connection: Connection, waits: Waits, now: float) -> None:
-        """Notes what a connection waits for now. What it waited for already it has waited for since then."""
+        """Notes what a connection waits for now. If it already waited for the same, the start of the wait stays."""
         if self._waits.get(connection) is waits:
             return
         self._take_out(connection)
@@ -84,7 +84,8 @@ class Connections(Generic[Connection]):
         self._by_wait[waits][connection] = _Wait(now)
 
     def asks(self, connection: Connection) -> None:
-        """Notes that a connection waits for its turn. One whose answer is in the making stays anyway."""
+        """Notes that a connection waits for its turn. A connection with an answer in the making is never ended
+        anyway."""
         waits = self._waits.get(connection)
         if waits is not None and waits is not Waits.ANSWER:
             (self._first_turns if waits is Waits.HEAD else self._next_turns).setdefault(connection)
@@ -94,7 +95,7 @@ class Connections(Generic[Connection]):
         self._next_turns.pop(connection, None)
 
     def lost(self, connection: Connection) -> None:
-        """Forgets a connection; one that is not there is no fault."""
+        """Forgets a connection. An unknown connection is no error."""
         self.had_turn(connection)
         self._take_out(connection)
 
@@ -104,7 +105,8 @@ class Connections(Generic[Connection]):
             self.held_bytes -= self._by_wait[before].pop(connection).held
 
     def unread(self, connection: Connection, unread: int, held: int, now: float) -> None:
-        """Notes how much of its answer the peer of a READER has not taken. More than before is another answer."""
+        """Notes how many bytes of its answer the peer of a READER has not taken. If there are more than before, it is
+        another answer."""
         wait = self._by_wait[Waits.READER].get(connection)
         if wait is None:
             return
@@ -112,16 +114,17 @@ class Connections(Generic[Connection]):
         wait.held = held
         if unread > wait.unread or wait.unread - unread >= limits.STEP_BYTES:
             wait.since, wait.unread = now, unread
-            # Back into its place: as the newest.
+            # It becomes the newest in the order.
             readers = self._by_wait[Waits.READER]
             readers[connection] = readers.pop(connection)
 
     def readers(self) -> list[Connection]:
-        """Those whose peers have something to take."""
+        """Returns the connections with an answer for their peers to take."""
         return list(self._by_wait[Waits.READER])
 
     def late(self, now: float) -> list[Connection]:
-        """Takes out those that waited for too long, and if readers hold too much, those of them that do not get on."""
+        """Takes out and returns the connections that waited too long. If readers hold too much memory, takes out those
+        of them that make no progress too."""
         late = [connection for waits in self._patience for connection in self._late(waits, now)]
         for connection in late:
             self.lost(connection)
@@ -145,7 +148,8 @@ class Connections(Generic[Connection]):
             yield connection
 
     def _nearest_end(self) -> Connection | None:
-        """The connection whose time is over first; None if none waits for its peer and there are not too many."""
+        """Returns the connection that must end for a new one: the one whose time ends first. Returns None if none waits
+        for its peer and there are not too many."""
         oldest = [
             (wait.since + self._patience[waits], number, connection)
             for number, waits in enumerate(self._patience)
@@ -160,7 +164,7 @@ class Connections(Generic[Connection]):
         return None
 
     def _without_turn(self, waits: Waits) -> Iterator[tuple[Connection, _Wait]]:
-        """Those that have sent nothing that is not read yet, in order: others wait for us."""
+        """Yields, in order, the connections whose data has all been read: the others wait for us."""
         for connection, wait in self._by_wait[waits].items():
             if connection not in self._first_turns and connection not in self._next_turns:
                 yield connection, wait

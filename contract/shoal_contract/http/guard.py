@@ -1,6 +1,6 @@
-"""What every request passes before an application: whose requests are answered, and how many at a time. Plain ASGI.
+"""Guards an application: decides which requests are answered, and how many at a time. Plain ASGI.
 
-Health is answered whatever the load: a process that is busy, or under attack, is not dead.
+Health requests are answered under any load: a process that is busy, or under attack, is not dead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _anything(scope: Scope) -> None:
 
 
 def _closing(send: Send) -> Send:
-    """Ends the connection with the answer."""
+    """Returns a `send` that ends the connection with the answer."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -41,16 +41,19 @@ def never() -> bool:
 
 
 def guarded(application: ASGIApp, address: str, bounds: HttpLimits, is_leaving: Callable[[], bool] = never) -> Guard:
-    """The application of a server without a login. On loopback it answers requests for loopback names only."""
+    """Returns the guarded application of a server without a login. On loopback it answers only requests for loopback
+    names."""
     check = check_host if listens_on_loopback(address) else _anything
     return Guard(application, bounds, check, is_leaving=is_leaving)
 
 
 class Guard:
-    """`active`: requests being answered now, but health and `streams`.
+    """Checks and counts requests before they reach the application. `active`: the number of requests being answered
+    now, without health and `streams`.
 
-    `check` raises the ShoalError that a request is refused with; `streams` tells a path that has bounds of its own.
-    `is_leaving`: the process is to stop, so each answer ends its connection, and its peer goes elsewhere in order.
+    `check` raises the ShoalError that refuses a request. `streams` tells whether a path has bounds of its own.
+    `is_leaving` tells whether the process is to stop: then each answer ends its connection, and its peer can go
+    elsewhere in an orderly way.
     """
 
     def __init__(
@@ -86,13 +89,13 @@ class Guard:
         try:
             await self._application(scope, body.receive, send)
         except ClientDisconnect:
-            pass  # The caller left in the middle of its body: that is no fault of ours, and no line in the log.
+            pass  # The caller left in the middle of its body: this is not our fault, so it is not logged.
         finally:
             self.active -= counts
             body.close()
 
     def _admit(self, scope: Scope, receive: Receive) -> Body:
-        """Raises ResourceExhausted, TooLarge, Malformed."""
+        """Returns the request's body, with its place taken. Raises ResourceExhausted, TooLarge, Malformed."""
         if self.active >= self._requests_max and not self._is_free(scope["path"]) and not self.bodies.end_slowest():
             raise ResourceExhausted(
                 f"requests under way: {self.active + 1}; the limit is {self._requests_max}",

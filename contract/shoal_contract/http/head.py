@@ -1,9 +1,9 @@
-"""Heads of requests, read strictly: h11 with a bound for every head, and without the forms that it only tolerates.
+"""Reads the heads of requests strictly: h11 with a bound for every head, and without the forms that it only tolerates.
 
-It is read in turns (turns.py): one head, or EVENTS_PER_TURN pieces of a body, in each.
+A connection is read in turns (turns.py): one head, or EVENTS_PER_TURN pieces of a body, in each turn.
 
-h11 looks at the size of incomplete heads only, takes lines that end in a bare LF, and joins folded lines. Other servers
-on the way may read such a head otherwise. Not here: what a header means.
+h11 checks the size of incomplete heads only, takes lines that end in a bare LF, and joins folded lines. Other servers
+on the way may read such a head differently. Not here: what a header means.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOLDED = re.compile(rb"\r\n[ \t]")
 
 class StrictConnection(h11.Connection):
     """The server's side of one connection. `begun`: a part of a head has come. `refusal`: why nothing more is read.
-    `more`: what has come may hold more than was read in this turn."""
+    `more`: the received data may hold more than was read in this turn."""
 
     def __init__(self, head_bytes_max: int) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=head_bytes_max)
@@ -38,8 +38,8 @@ class StrictConnection(h11.Connection):
         self._events_left = EVENTS_PER_TURN
 
     def next_event(self) -> Any:
-        """As h11's; NEED_DATA also at the end of a turn. Raises RemoteProtocolError, with the status to answer in
-        `error_status_hint`."""
+        """Returns the next event, as h11 does; also returns NEED_DATA at the end of a turn. Raises RemoteProtocolError,
+        with the status of the answer in `error_status_hint`."""
         if not self._events_left or (self._has_head and self.their_state is h11.IDLE):
             self.more = True
             return h11.NEED_DATA

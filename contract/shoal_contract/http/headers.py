@@ -1,7 +1,7 @@
-"""What a request says of itself before anything is done: its headers, its host, whether that is this machine.
+"""Checks what a request says of itself before anything is done: its headers, its host, whether that is this machine.
 
-A server without a login that listens on loopback answers requests for loopback names only: else a web page of anywhere
-could read it through a browser here, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
+A server without a login that listens on loopback answers only requests for loopback names. Otherwise any web page could
+read the server through a browser on this machine, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _HOST: Final = re.compile(r"(?:\[(?P<literal>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/
 
 
 def one_value(headers: Headers, name: bytes) -> str | None:
-    """Returns the value of a header, None without. Raises Malformed where it is repeated: no one knows which counts."""
+    """Returns the value of a header, or None if it is missing. Raises Malformed for a repeated header: it is unknown
+    which value counts."""
     values = [value for found, value in headers if found == name]
     if len(values) > 1:
         raise Malformed(f"the header {name.decode()} is there {len(values)} times", subject=name.decode())
@@ -28,7 +29,7 @@ def one_value(headers: Headers, name: bytes) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """A name or address without brackets."""
+    """Tells whether a name, or an address without brackets, is loopback."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -36,22 +37,22 @@ def is_loopback(host: str) -> bool:
 
 
 def listens_on_loopback(address: str) -> bool:
-    """Of `host:port`, as servers are told where to listen."""
+    """Tells whether a server's listen address, `host:port`, is loopback."""
     return is_loopback(address.rpartition(":")[0].strip("[]"))
 
 
 def names_loopback(host: str) -> bool:
-    """Of a Host header, or of what stands behind the scheme of an Origin."""
+    """Tells whether a Host header, or the part of an Origin after its scheme, names loopback."""
     found = _HOST.fullmatch(host)
     if found is None:
         return False
     literal = found["literal"]
-    # In brackets only an IPv6 address may stand (RFC 3986, section 3.2.2).
+    # Brackets may only enclose an IPv6 address (RFC 3986, section 3.2.2).
     return is_loopback(literal if literal is not None else found["name"]) and (literal is None or ":" in literal)
 
 
 def check_host(scope: Scope) -> None:
-    """Raises PermissionDenied unless the request is for a loopback name; Malformed."""
+    """Raises PermissionDenied unless the request is for a loopback name; Malformed for a repeated Host."""
     host = one_value(scope["headers"], b"host") or ""
     if not names_loopback(host):
         raise PermissionDenied(

@@ -1,87 +1,93 @@
-"""Bounds of HTTP that all servers share, each with its unit and its reason; and the form of those that differ."""
+"""Defines the HTTP bounds that all servers share, with unit and reason, and the form of the bounds that differ."""
 
 from dataclasses import dataclass
 from typing import Final
 
 HEAD_S: Final = 10.0
-"""From the start of a connection, or the first byte of a next request, to the end of the head: milliseconds else."""
+"""The seconds from the start of a connection, or the first byte of a next request, to the end of the head. It normally
+takes milliseconds."""
 
 STEP_S: Final = 30.0
 STEP_BYTES: Final = 16 << 10
-"""A body must bring, and the reader of an answer take, so many bytes in each such time: 546 bytes a second. A silent
-phone in a tunnel gets half a minute; a connection that pretends costs no more."""
+"""A body must bring, and the reader of an answer must take, STEP_BYTES in each STEP_S: 546 bytes a second. A silent
+phone in a tunnel gets half a minute; a connection that only pretends to work costs no more."""
 
 SLOW_S: Final = 2.0
-"""Where room is short, a body that has not brought STEP_BYTES for so long, or a reader that has not taken them, makes
-place for another. A process that is busy sees what has come later than it came, so no less."""
+"""Where room is short, a body that has not brought STEP_BYTES for so many seconds, or a reader that has not taken them,
+makes room for another. It is no less because a busy process sees data later than it came."""
 
 REST_S: Final = 5.0
-"""A request that was answered before its body was complete may send the rest for so long: a client that writes before
-it reads still gets the answer. What comes is thrown away."""
+"""A request that was answered before its body was complete may send the rest for so many seconds: a client that writes
+before it reads still gets the answer. The rest is thrown away."""
 
 ANSWERS_BYTES_MAX: Final = 64 << 20
-"""Answers that their readers have not taken yet, over all connections. Above it readers that do not get on are cut
-off, and what makes large answers should wait (`HttpServer.has_room`)."""
+"""The bytes of answers that their readers have not taken yet, over all connections. Above this, readers that make no
+progress are cut off, and code that makes large answers should wait (`HttpServer.has_room`)."""
 
 SEND_BUFFER_BYTES: Final = 128 << 10
-"""The bytes of an answer that the kernel holds for its reader, which containers count as memory too; the kernel takes
-twice as much. By itself it would go up to 4 MiB a connection."""
+"""The bytes of an answer that the kernel holds for its reader. Containers count them as memory too; the kernel takes
+twice as much. Its own default goes up to 4 MiB a connection."""
 
 BODIES_BYTES_MAX: Final = 64 << 20
-"""Bodies of requests under way, from their head to their answer. In memory each is there up to three times: as it came,
-as message, on its way to the slice."""
+"""The bytes of bodies of requests under way, from their head to their answer. Each may be in memory three times: as it
+came, as a message, and on its way to the slice."""
 
 OBJECT_BYTES: Final = 256
-"""What an object of JSON counts beside its bytes: `{}` of two bytes becomes a dictionary, and perhaps a message."""
+"""The bytes that a JSON object counts beside its text: the two bytes `{}` become a dictionary, and perhaps a
+message."""
 
 BODY_PIECE_BYTES: Final = 256 << 10
-"""What a body without a length is taken to be until it has grown beyond: as much as one read may bring."""
+"""The size that a body without a length is assumed to have until it is larger: as much as one read may bring."""
 
 METRICS_KEPT_S: Final = 0.2
-"""What `/metrics` answers is given again for so long: rendering takes 3 ms, so many who ask take 1.5 % of the loop."""
+"""The answer of `/metrics` is given again for so many seconds: rendering takes 3 ms, so that many requests take 1.5 %
+of the loop."""
 
 BESIDE_GRPC_PAUSE_S: Final = 0.001
-"""Between the reading of two requests beside gRPC: some 600 a second, or a third of the loop. gRPC calls take a few
-turns of the loop each, and would else wait for a request in every one."""
+"""The seconds between the reading of two requests beside gRPC: some 600 requests a second, or a third of the loop. Each
+gRPC call takes a few turns of the loop, and would otherwise wait for a request in every turn."""
 
 EVENTS_PER_TURN: Final = 16
-"""Pieces of a body that are read in one turn of the loop, 20 us each: a chunk of a body may be of one byte."""
+"""The number of pieces of a body that are read in one turn of the loop, 20 us each: a piece may have one byte."""
 
 CONNECTIONS_FACTOR: Final = 2
-"""Where all connections are being answered, or wait for their turn, so many times as many as there may be are let in;
-then the newest goes."""
+"""Where all connections are being answered, or wait for their turn, up to so many times `connections_max` are let in;
+beyond that the newest ends."""
 
 LOG_LINES_PER_S: Final = 1.0
-"""Lines about bad requests in a log, of each kind; the rest is counted, and the count is in the next line."""
+"""The number of log lines a second about bad requests, of each kind. The others are counted, and the next line has the
+count."""
 
 OPEN_FILES_SHARE: Final = 0.5
-"""Of the files that the process may open, so much for HTTP connections: the rest is for gRPC, journals and stores."""
+"""The share of the files that the process may open that is for HTTP connections. The rest is for gRPC, journals and
+stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What differs by server; each server's limits.py has one."""
+    """Holds the bounds that differ by server; each server's limits.py has one."""
 
     connections_max: int
-    """Open connections. One more ends the one among those that wait for their peer whose time is over first."""
+    """The number of open connections. One more ends another: of those that wait for their peer, the one whose time
+    ends first."""
 
     requests_max: int
-    """Requests being answered at a time, health and event streams left out; more are refused with 429."""
+    """The number of requests being answered at a time, without health and event streams; more are refused with 429."""
 
     head_bytes_max: int
-    """Request line and headers; more is refused with 431."""
+    """The bytes of request line and headers; more is refused with 431."""
 
     body_bytes_max: int
-    """One body; more is refused with 413."""
+    """The bytes of one body; more is refused with 413."""
 
     idle_s: int
-    """A connection without a request is closed after so long."""
+    """A connection without a request is closed after so many seconds."""
 
     stop_s: float
-    """What runs when the process is asked to stop may take so long."""
+    """Requests that run when the process is asked to stop may take so many seconds."""
 
     pause_s: float = 0.0
-    """Between two turns in which a request is read, where gRPC is the loop's main work."""
+    """The seconds between two turns in which a request is read, where gRPC is the loop's main work."""
 
     def __post_init__(self) -> None:
         assert self.requests_max < self.connections_max

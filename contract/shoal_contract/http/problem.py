@@ -1,6 +1,6 @@
-"""Errors as `application/problem+json` (RFC 9457): type (docs/concepts.md), subject, limit and value.
+"""Writes errors as `application/problem+json` (RFC 9457): type (docs/concepts.md), subject, limit and value.
 
-Belongs here: which error is which status, and the form. Not here: raising them, their description in OpenAPI (ops).
+Belongs here: which error has which status, and the form. Not here: raising errors, their description in OpenAPI (ops).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EXTRA_HEADERS: Final = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After
 
 
 class Refused(HTTPException):
-    """Carries a typed error through a framework that reads a body: there a ShoalError would become something else."""
+    """Carries a typed error through a framework that reads a body: it would turn a ShoalError into something else."""
 
     def __init__(self, error: ShoalError, status: int = 0) -> None:
         super().__init__(status or status_of(error), error.message)
@@ -52,12 +52,12 @@ def status_of(error: ShoalError) -> int:
 
 
 def title(kind: str) -> str:
-    """ "NoSuchQueue" as "No such queue"."""
+    """Returns the title of an error's type: "No such queue" for "NoSuchQueue"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).capitalize()
 
 
 def body_of(error: ShoalError, status: int = 0) -> dict[str, Any]:
-    """{"type", "title", "status", "detail", "subject", "limit", "value"}. `status` 0: the error's own."""
+    """Returns {"type", "title", "status", "detail", "subject", "limit", "value"}. `status` 0: the error's own."""
     kind = type(error).__name__
     return {
         "type": f"urn:shoal:error:{kind}",
@@ -77,13 +77,13 @@ def answer(error: ShoalError, status: int = 0, headers: dict[str, str] | None = 
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """Starlette's handler of ShoalError."""
+    """Handles a ShoalError, for Starlette."""
     assert isinstance(error, ShoalError)
     return answer(error)
 
 
 async def answer_http_exception(request: Request, error: Exception) -> JSONResponse:
-    """Starlette's handler of HTTPException: no such path, not this method, or `Refused`."""
+    """Handles an HTTPException, for Starlette: an unknown path, a wrong method, or `Refused`."""
     assert isinstance(error, HTTPException)
     if isinstance(error, Refused):
         return answer(error.error, error.status_code)

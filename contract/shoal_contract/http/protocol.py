@@ -1,6 +1,7 @@
-"""uvicorn's HTTP/1.1 connection with an end to every wait for the peer, strict heads, and lines that name the peer.
+"""Extends uvicorn's HTTP/1.1 connection: each wait for the peer is bounded, heads are strict, log lines name the peer.
 
-Belongs here: what happens on a connection. Not here: which has to go (connections.py), how a head is read (head.py).
+Belongs here: what happens on a connection. Not here: which connection must end (connections.py), how a head is read
+(head.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Config(uvicorn.Config):
-    """uvicorn's, with what the connections of one server share."""
+    """Extends uvicorn's configuration with what the connections of one server share."""
 
     def __init__(
         self, application: ASGIApp, connections: Connections[Protocol], bounds: limits.HttpLimits, **uvicorns: Any
@@ -47,7 +48,8 @@ class Config(uvicorn.Config):
 
 
 class _OwnFaults(_Adapter):
-    """uvicorn's log but for what peers cause, which names none and comes as often as one likes: ours says it."""
+    """Passes uvicorn's log on, without the lines that peers cause. uvicorn's lines do not name the peer, and a peer can
+    cause any number of them; our own log has these facts."""
 
     @property
     def level(self) -> int:
@@ -57,7 +59,7 @@ class _OwnFaults(_Adapter):
         pass
 
     def error(self, msg: object, *args: object, **kwargs: Any) -> None:
-        # An application gives up an answer that is not read; it knows why.
+        # An application gives up an answer that is not read, and knows why.
         if msg != "ASGI callable returned without completing response.":
             super().error(msg, *args, **kwargs)
 
@@ -89,7 +91,7 @@ class Protocol(H11Protocol):
         self._shared.connections.lost(self)
 
     def handle_events(self) -> None:
-        """uvicorn calls this where there may be something to be read: it is when the connection's turn comes."""
+        """Asks for the connection's turn, in which the data is read. uvicorn calls this where there may be data."""
         if not self.conn.trailing_data[0]:
             return
         self._counted.hold(True)
@@ -126,7 +128,7 @@ class Protocol(H11Protocol):
         self._note()
 
     def end(self) -> None:
-        """Closes the connection; what its peer has not taken is thrown away."""
+        """Closes the connection. Bytes that its peer has not taken are thrown away."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -138,12 +140,13 @@ class Protocol(H11Protocol):
         self._shared.connections.unread(self, unread, held, self.loop.time())
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is no HTTP, or none that is taken here; uvicorn's text says neither what nor from whom."""
+        """Answers a request that is not HTTP, or not accepted here. uvicorn's text names neither the fault nor the
+        peer."""
         refusal = self._strict.refusal
         text = str(refusal)[:300] if refusal is not None else msg
         self._shared.refusals.warning("bad HTTP request from %s: %s", self._peer, text)
         if self.cycle is not None and not self.cycle.response_complete:
-            # The application hears that its caller is gone; nothing of it may be written any more.
+            # The application hears that its caller is gone; it may not write anything any more.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -171,7 +174,7 @@ class Protocol(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Says nothing: a request to upgrade is answered as if it had not asked to, as RFC 9110 has it."""
+        """Logs nothing: a request to upgrade is answered as if it had not asked to, as RFC 9110 says."""
 
     def _note(self) -> None:
         waits, now = self._waits_for(), self.loop.time()

@@ -1,4 +1,4 @@
-"""Queries of URLs as bytes: names in them need not be UTF-8."""
+"""Reads the queries of URLs as bytes: names in them need not be UTF-8."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from shoal_contract.errors import Malformed
 
 
 def values(query: bytes, name: str) -> list[bytes]:
-    """Values of a parameter, percent-decoded, in order."""
+    """Returns the values of a parameter, percent-decoded, in order."""
     return [unquote_to_bytes(value.replace(b"+", b" ")) for found, value in _fields(query) if found == name.encode()]
 
 
 def check_names(query: bytes, known: Set[str]) -> None:
-    """Raises Malformed for a parameter that is not known: it would have no effect, and the caller thinks it has."""
+    """Raises Malformed for an unknown parameter: it would have no effect, though the caller expects one."""
     for field, _ in _fields(query):
         name = unquote_to_bytes(field.replace(b"+", b" ")).decode("utf-8", "backslashreplace")
         if name not in known:

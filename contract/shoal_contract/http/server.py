@@ -1,6 +1,6 @@
-"""The HTTP server of every process: uvicorn on the event loop that already runs, on a socket already bound.
+"""Runs the HTTP server of every process: uvicorn on the event loop that already runs, on a socket already bound.
 
-Signals stay with the process. Not here: what is served, and its bounds (`HttpLimits` of each server's limits.py).
+The process handles signals itself. Not here: what is served, and its bounds (`HttpLimits` of each server's limits.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 class HttpServer(uvicorn.Server):
-    """`address` is the real host:port. Serve with `run_until_stopped`, in a task; then `stop` it. Raises OSError."""
+    """Serves HTTP. `address` is the real host:port. Serve with `run_until_stopped`, in a task; then `stop` it. Raises
+    OSError if it cannot listen."""
 
     def __init__(self, address: str, bounds: HttpLimits) -> None:
         self.connections = Connections[Protocol](_connections_max(bounds.connections_max), bounds.idle_s)
@@ -58,7 +59,7 @@ class HttpServer(uvicorn.Server):
         await self.serve(sockets=[self._listening])
 
     def has_room(self) -> bool:
-        """Whether readers have taken enough of their answers for another large one."""
+        """Tells whether readers have taken enough of their answers, so that another large one may be made."""
         return self.connections.held_bytes < ANSWERS_BYTES_MAX
 
     def stop(self) -> None:
@@ -69,7 +70,7 @@ class HttpServer(uvicorn.Server):
         self.serving.set()
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn calls this ten times a second, and counts."""
+        """Ends connections that waited too long. uvicorn calls this ten times a second, and counts the calls."""
         if counter % 10 == 0:
             for connection in self.connections.readers():
                 connection.look()
@@ -83,7 +84,7 @@ class HttpServer(uvicorn.Server):
 
 
 def _connections_max(wanted: int) -> int:
-    """As many as the process may have files for."""
+    """Returns `wanted`, or fewer if the process may not open files for so many connections."""
     room = int(raise_open_files() * OPEN_FILES_SHARE)
     if room < wanted:
         _log.warning("HTTP takes %d connections, not %d: more open files are not allowed (ulimit -n)", room, wanted)
@@ -95,7 +96,7 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
     # [::] means every address of this machine, as it does for gRPC.
     both = host == "::" and socket.has_dualstack_ipv6()
     listening = socket.create_server((host, port), family=family, backlog=backlog, dualstack_ipv6=both)
-    # Connections inherit it.
+    # Connections inherit this.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     return listening
 

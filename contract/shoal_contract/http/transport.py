@@ -1,4 +1,4 @@
-"""A transport that knows how much memory its unsent bytes take, and is not read while its connection has enough."""
+"""Provides a transport that counts the memory of its unsent bytes, and is not read while its connection has enough."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class CountedTransport(asyncio.Transport):
-    """Passes everything on to another transport. `held_bytes`: what was written since all was sent.
+    """Passes everything on to another transport. `held_bytes`: the bytes written since the buffer was last empty.
 
     A transport tells how many bytes are unsent; but the object that they are a part of stays in memory as a whole.
-    It is read unless its protocol paused it, or `hold` did.
+    The transport is read unless its protocol paused it, or `hold` did.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -21,7 +21,7 @@ class CountedTransport(asyncio.Transport):
         self._held = False
 
     def hold(self, held: bool) -> None:
-        """Whether nothing more is to be read for now."""
+        """Sets whether reading stops for now."""
         self._held = held
         self._read_or_not()
 

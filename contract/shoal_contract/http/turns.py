@@ -1,7 +1,7 @@
-"""Connections that have something to be read, in turn: one of them in each turn of the event loop.
+"""Gives turns to connections with data to read: one connection in each turn of the event loop.
 
-HTTP shares the loop with work that must not wait for it. However many connections send, and whatever they send, one
-head, or a few pieces of a body, is read at a time, and where that is not the process's main work, with pauses.
+HTTP shares the loop with work that must not wait for it. However many connections send, and whatever they send, only
+one head, or a few pieces of a body, is read at a time; with pauses where HTTP is not the process's main work.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Protocol
 
 class Turner(Protocol):
     def turn(self) -> None:
-        """Reads a bounded part of what has come."""
+        """Reads a bounded part of the data that has come."""
 
 
 class Turns:
-    """One for each server. `pause_s`: between one turn and the next."""
+    """Orders the turns of one server's connections. `pause_s`: the seconds between one turn and the next."""
 
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
@@ -27,7 +27,7 @@ class Turns:
         self._due = False
 
     def ask(self, connection: Turner) -> None:
-        """The connection has its turn after those that asked before; asking again changes nothing."""
+        """Puts the connection in line: its turn comes after those that asked before. Asking again changes nothing."""
         self._line.setdefault(connection)
         self._come_back()
 

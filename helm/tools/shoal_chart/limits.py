@@ -1,4 +1,4 @@
-"""Bounds of running rendered manifests. Each with its unit and its reason."""
+"""Defines the bounds of running rendered manifests, each with its unit and its reason."""
 
 from typing import Final
 

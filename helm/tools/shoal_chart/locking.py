@@ -1,7 +1,7 @@
 """Lists exactly what the image installs: names, versions and the hash of each file, for both processors.
 
-pip resolves against constraints.txt and says which files it would take; nothing is installed. Belongs here: asking pip,
-the form of the lists. Not here: their places (tools/lock_image.py), their use (the Dockerfile).
+pip resolves against constraints.txt and reports which files it would take; it installs nothing. Belongs here: asking
+pip, the form of the lists. Not here: their places (tools/lock_image.py), their use (the Dockerfile).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ENTRY: Final = re.compile(
 
 @dataclass(frozen=True)
 class Locked:
-    """One package. `files`: (name, sha256) of the files that may be installed."""
+    """A package at its version. `files`: (name, sha256) of the files that may be installed."""
 
     name: str
     version: str

@@ -1,5 +1,5 @@
-"""Makes a pod's volumes as folders of this machine. A path in an argument that lies on no volume is an error: nothing
-else of a container can be written, and nothing else is there.
+"""Makes a pod's volumes as folders of this machine. A path in an argument that lies on no volume is an error: a
+container can write nowhere else, and nothing else of it is on this machine.
 
 Belongs here: claims, secrets, empty folders, paths. Not here: their sizes and classes.
 """
