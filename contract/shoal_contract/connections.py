@@ -174,6 +174,7 @@ class Connections:
         kernel, known = self._kernel, known or {}
         doors: dict[int, tuple[int, int]] = {}
         new: list[tuple[int, Connection]] = []
+        own = {port for _, port in self._doors.values()}
         for number, file in enumerate(_open_files()):
             if number % FILES_PER_STEP == FILES_PER_STEP - 1:
                 time.sleep(STEP_PAUSE_S)
@@ -182,6 +183,7 @@ class Connections:
                 continue
             if info[0] == _LISTENS:
                 doors[cookie] = file, kernel.own_port(file)
+                own.add(doors[cookie][1])
                 continue
             acked, received = struct.unpack_from("=QQ", info, _ACKED_AND_RECEIVED)
             taken = received - kernel.waiting_bytes(file)
@@ -192,12 +194,11 @@ class Connections:
             if not address[0] or kernel.cookie(file) != cookie:
                 continue  # The connection ended meanwhile.
             found = Connection(file, cookie, address, taken, acked, memory)
-            if port:
+            if not port or (port in own and (not ports or port in ports)):
+                yield found  # At once: what is made of it belongs to the same moment.
+            elif port not in own:
                 new.append((port, found))
-            else:
-                yield found
         self._doors = doors
-        own = {port for _, port in doors.values()}
         yield from (found for port, found in new if port in own and (not ports or port in ports))
 
     def shut_doors(self, shut: bool, ports: Collection[int]) -> bool:

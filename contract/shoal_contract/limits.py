@@ -88,10 +88,13 @@ UNREAD_PARTS_MAX: Final = 64
 bytes may be theirs, as calls wait in gRPC's line until their handlers begin. For this, the bytes of at most
 UNREAD_PARTS_MAX looks are kept apart."""
 
+BURST_S: Final = 0.05
+"""The messages of a connection that handlers read within so many seconds came at once."""
+
 BUFFERED_BYTES_MAX: Final = 256 << 10
 BUFFERED_BYTES_LEAST: Final = 32 << 10
-"""gRPC keeps buffers for a connection on which much came at once: as many bytes as came between two looks, up to
-BUFFERED_BYTES_MAX. A connection on which less than BUFFERED_BYTES_LEAST came is not worth ending."""
+"""gRPC keeps buffers for a connection on which much came at once: as many bytes as came, up to BUFFERED_BYTES_MAX. A
+connection on which less than BUFFERED_BYTES_LEAST came is not worth ending."""
 
 BUFFERED_ENDED_PER_LOOK: Final = 16
 """The most such connections that end in a look where memory is short and nothing is unread or unsent: 320 a second."""
@@ -115,12 +118,12 @@ DOORS_S: Final = 1.0
 GIVE_BACK_S: Final = 1.0
 """The seconds between two requests to the C library to return free memory, while memory is short."""
 
-UNREAD_READ_BYTES: Final = 16
+UNREAD_READ_BYTES: Final = 7
 UNREAD_CALL_BYTES: Final = 64
 UNREAD_WROTE_BYTES: Final = 32
 UNREAD_FREE_SENT_BYTES: Final = 256
 UNREAD_FREE_BYTES_PER_S: Final = 64
-"""The bytes that may come on a connection besides messages: with each message (its head and that of its frame), with
+"""The bytes that may come on a connection besides messages and the heads of their frames: with each message, with
 each call (headers: 44 bytes measured), with each message that is sent to the client (window updates: 26), one byte for
 so many bytes that are sent (window updates of large messages), and each second (pings)."""
 

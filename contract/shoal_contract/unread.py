@@ -16,11 +16,12 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from shoal_contract.connections import Address, Connection, Connections
 from shoal_contract.hang_up import address_of
 from shoal_contract.limits import (
+    BURST_S,
     UNREAD_ACCEPT_S,
     UNREAD_CALL_BYTES,
     UNREAD_ENDED_BYTES_LEAST,
@@ -37,7 +38,21 @@ Serve = Callable[[Any, Any], Awaitable[Any]]
 
 _FRAME_BYTES = 1 << 14
 _FRAME_HEAD_BYTES = 9
-"""A message comes in DATA frames of so many bytes, each with a head of so many (RFC 9113, 4.1 and 6.5.2)."""
+_WINDOW_BYTES = 1 << 16
+"""A message comes in DATA frames of so many bytes, each with a head of so many, and in one frame more where a window of
+so many bytes ends (RFC 9113, 4.1, 5.2.1 and 6.5.2)."""
+
+
+@dataclass(slots=True)
+class _Burst:
+    """What handlers read of a client since a time in seconds of time.monotonic, and the most at once so far."""
+
+    since_s: float = 0.0
+    now_bytes: int = 0
+    most_bytes: int = 0
+
+
+_NO_BURST: Final = _Burst()
 
 
 @dataclass(slots=True)
@@ -47,8 +62,8 @@ class Client:
     `connections`: those at the last look, by cookie. `read`: the bytes subtracted by then. `unread`: the unread bytes
     at each of the last looks. `kernel`: the bytes that the kernel held at these looks. `came`: when bytes came that
     were not subtracted, and how many, oldest first; a negative number where more was subtracted later. `burst`: the
-    most bytes that came between two looks. `heard_s`: when a handler last read or wrote something. `rests_since_s`:
-    the same, or when a call was last there. Both are in seconds of time.monotonic."""
+    most bytes that came at once, as far as that is known. `heard_s`: when a handler last read or wrote something.
+    `rests_since_s`: the same, or when a call was last there. Both are in seconds of time.monotonic."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -97,6 +112,7 @@ class Unread:
         self.ports: Collection[int] = ()
         """The ports of gRPC. Other servers count what they hold."""
         self._read: Counter[str] = Counter()
+        self._bursts: dict[str, _Burst] = {}
         self._calls: dict[str, dict[object, float]] = {}
         """The times when calls began that have not ended, by client; the oldest first."""
         self.clients: dict[Address, Client] = {}
@@ -140,8 +156,15 @@ class Unread:
     def read(self, peer: str, size_bytes: int, first: bool = False) -> None:
         """Notes that a handler has a message of this connection, named as gRPC names its client. `first`: it is the
         first message of its call."""
-        came = size_bytes + UNREAD_READ_BYTES + size_bytes // _FRAME_BYTES * _FRAME_HEAD_BYTES
+        frames = 1 + size_bytes // _FRAME_BYTES + size_bytes // _WINDOW_BYTES
+        came = size_bytes + UNREAD_READ_BYTES + frames * _FRAME_HEAD_BYTES
         self._read[peer] += came + UNREAD_CALL_BYTES if first else came
+        burst = self._bursts.setdefault(peer, _Burst())
+        now_s = time.monotonic()
+        if now_s - burst.since_s > BURST_S:
+            burst.since_s, burst.now_bytes = now_s, 0
+        burst.now_bytes += size_bytes
+        burst.most_bytes = max(burst.most_bytes, burst.now_bytes)
 
     def wrote(self, peer: str, size_bytes: int) -> None:
         """Notes that a handler has given the connection a message. The client will send that it has room again."""
@@ -152,10 +175,11 @@ class Unread:
         """Notes the answer of a call, which then ends."""
         self.sent_bytes += size_bytes
 
-    def holds(self, peer: str) -> bool:
-        """Returns whether this connection had unread bytes at each of the last looks, beyond headers and the like."""
-        client = self.clients.get(address_of(peer))
-        return client is not None and client.standing >= UNREAD_ENDED_BYTES_LEAST
+    def holding(self) -> list[Address]:
+        """Returns the clients of which more was unread at each of the last looks than headers, and what is counted too
+        high of much that was read."""
+        found = list(self.clients.values())
+        return [one.address for one in found if one.standing >= max(UNREAD_ENDED_BYTES_LEAST, one.read >> 12)]
 
     def look(self) -> None:
         """Asks the kernel about all connections. Takes 10 us for each open file of the process."""
@@ -183,7 +207,7 @@ class Unread:
                     before = client.connections.get(cookie)
                     came += one.taken_bytes - (before.taken_bytes if before else 0)
                     free += (one.acked_bytes - (before.acked_bytes if before else 0)) // UNREAD_FREE_SENT_BYTES
-                client.burst = max(client.burst, came + read[address] - client.read)
+                client.burst = max(client.burst, came, self._bursts.get(peer, _NO_BURST).most_bytes)
                 if client is not before_it:
                     came = max(0, came)
                 client.add(now_s, came - free, self._since_s(peer, now_s))
@@ -197,6 +221,7 @@ class Unread:
             self.kernel_bytes = sum(client.kernel[-1] for client in clients.values())
             for address in peers.keys() - clients.keys():  # Their connections are gone.
                 self._read.pop(peers[address], None)
+                self._bursts.pop(peers[address], None)
 
     @staticmethod
     def _client(before: Client | None, address: Address, connections: dict[int, Connection], now_s: float) -> Client:

@@ -94,6 +94,30 @@ def test_what_is_not_read_on_either_side_is_told_and_what_came_is_bounded() -> N
         assert sent_bytes / 3 < found.kernel_bytes - received_bytes < 1.1 * sent_bytes
 
 
+def test_a_new_connection_is_told_at_once() -> None:
+    """It was told after all others: what was read meanwhile counted as unread, 2 MB beside 3,000 connections."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        connections = Connections()
+        list(connections.look())
+        clients = [stack.enter_context(socket.create_connection(listening.getsockname())) for _ in range(3)]
+        servers = [stack.enter_context(listening.accept()[0]) for _ in clients]
+        ports = {client.getsockname()[1] for client in clients}
+        for found in connections.look():
+            if found.address[1] in ports:
+                break
+        clients[2].send(bytes(1_000))
+        servers[2].recv(1_000)
+        (last,) = only(connections, {clients[2].getsockname()[1]})
+        assert found.taken_bytes == 0 and last.taken_bytes == 1_000
+        looking = connections.look()
+        first = next(one for one in looking if one.address[1] in ports)
+        clients[2].send(bytes(1_000))
+        servers[2].recv(1_000)
+        taken = {one.address[1]: one.taken_bytes for one in (first, *looking)}
+        assert taken[clients[2].getsockname()[1]] == 2_000, "it was looked at when it was told"
+
+
 def test_what_was_not_sent_goes_with_the_connection_that_was_shut_down() -> None:
     """The kernel went on for minutes to offer it to a client that had been hung up on for not reading."""
     with ExitStack() as stack:

@@ -227,7 +227,6 @@ def test_a_connection_rests_when_it_has_no_calls(monkeypatch: pytest.MonkeyPatch
     assert rests_since_s() == 110.0
     unread.read(PEER, 1)
     assert rests_since_s() == 120.0, "it had a call between two looks"
-    assert unread.clients[WHERE].burst == 50
 
 
 def test_what_was_read_of_a_connection_that_is_gone_hides_no_more_than_what_came_by_then() -> None:
@@ -245,6 +244,47 @@ def test_what_was_read_of_a_connection_that_is_gone_hides_no_more_than_what_came
             unread.look()
         ((size_bytes, _),) = unread.standing(1)
         assert size_bytes > 79_000_000
+
+
+def test_what_came_at_once_is_told_from_what_came_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishers of 100 KB/s seemed to have large buffers, and were hung up on in place of those who held memory."""
+    now_s = 100.0
+    monkeypatch.setattr("shoal_contract.unread.time.monotonic", lambda: now_s)
+    kernel = Kernel(0)
+    unread = told(kernel)
+    with unread.calling(PEER):
+        for _ in range(50):
+            now_s += 0.2
+            unread.read(PEER, 20_000)
+            kernel.taken_bytes += 20_016
+        unread.look()
+        assert 20_000 <= unread.clients[WHERE].burst < 21_000
+        for _ in range(5):
+            unread.read(PEER, 20_000)
+            kernel.taken_bytes += 20_016
+        unread.look()
+        assert 100_000 <= unread.clients[WHERE].burst < 121_000
+        kernel.taken_bytes += 500_000
+        unread.look()
+        assert unread.clients[WHERE].burst > 490_000, "also where no handler reads it"
+
+
+def test_much_that_is_read_is_counted_nearly_exactly() -> None:
+    """Five bytes a frame made 45 KB that seemed unread after 510 MB: such a publisher was ended where memory stays."""
+    kernel = Kernel(0)
+    unread = told(kernel)
+    unread.look()
+    with unread.calling(PEER):
+        for _ in range(UNREAD_LOOKS):
+            for _ in range(3_000):
+                unread.read(PEER, 61_440)
+                kernel.taken_bytes += 5 + 61_440 + 9 * 5
+            unread.look()
+        assert unread.holding() == []
+        kernel.taken_bytes += 300_000
+        for _ in range(UNREAD_LOOKS):
+            unread.look()
+        assert unread.holding() == [WHERE]
 
 
 def test_what_was_read_before_the_first_look_is_not_unread() -> None:

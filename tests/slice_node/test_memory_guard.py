@@ -16,6 +16,7 @@ import pytest
 from shoal_contract import memory_guard
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.hang_up import address_of
 from shoal_contract.limits import UNREAD_ENDED_BYTES_MIN, UNREAD_READ_BYTES
 from shoal_contract.process_memory import give_back, own_bytes
 from shoal_contract.wire import slice_pb2 as wire
@@ -167,7 +168,8 @@ async def test_what_is_held_for_long_does_not_become_the_budget(
         open_now = broker.writers.sessions.values()
         assert len(open_now) == 1, "silent ones ended a second after they had opened, for ever"
         assert not any(one.ended_by for one in open_now)
-        monkeypatch.setattr(broker.watch.unread, "holds", lambda peer: True)
+        connections = [address_of(one) for one in broker.writers._connections.values()]
+        monkeypatch.setattr(broker.watch.unread, "holding", lambda: connections)
         broker.watch.guard_memory()
         assert await ended_for_memory(session), "but one ends that may hold some of it"
         other = await RawSession.open(stub)

@@ -10,6 +10,7 @@ from itertools import islice
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.limits import REQUEST_BYTES_MAX
 from shoal_contract.memory_guard import MemoryGuard
+from shoal_contract.rare_log import RareLog
 from shoal_contract.unread import Unread
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.clock import steady_ms
@@ -64,6 +65,7 @@ class Watchman:
         self._let_be_bytes = 0
         """The bytes up to which new sessions are taken although they are above the budget: so much was held all the
         time, whatever ended, that no client can be the cause."""
+        self._complaints = RareLog(_log)
         self.memory_short: ShoalError | None = None
         self.unread = Unread()
         self.guard = MemoryGuard(self.unread, memory_bytes, self._short_bytes, own_bytes)
@@ -115,10 +117,10 @@ class Watchman:
         self._let_be_bytes = min(self._let_be_bytes, held_bytes + MEMORY_SLACK_BYTES)
         self.guard.short_bytes = max(self._short_bytes, self._let_be_bytes)
         short = held_bytes > self.guard.short_bytes
-        error = self._short(held_bytes)
+        error = self._short(held_bytes, short)
         ended = self._end_silent(held_bytes, error) if held_bytes > self._memory_bytes else 0
         if ended or (short and self.memory_short is None):
-            _log.warning("%s; %d sessions end now", error, ended)
+            self._complaints.warning("%s; %d sessions end now", error, ended)
         if not short:
             self.memory_short = None
             self._short_since_ms, self._least_bytes = now_ms, held_bytes
@@ -129,10 +131,11 @@ class Watchman:
             self._let_be_bytes = self._least_bytes + MEMORY_SLACK_BYTES
             self._short_since_ms, self._least_bytes = now_ms, held_bytes
 
-    def _short(self, held_bytes: int) -> ResourceExhausted:
+    def _short(self, held_bytes: int, refuses: bool) -> ResourceExhausted:
+        what = "silent sessions end, and new ones are not taken," if refuses else "silent sessions end"
         return ResourceExhausted(
-            f"this slice holds {held_bytes >> 20} MiB; its budget is {self._memory_bytes >> 20}: silent sessions end,"
-            " and new ones are not taken, until it holds less",
+            f"this slice holds {held_bytes >> 20} MiB; its budget is {self._memory_bytes >> 20}: {what} until it holds"
+            " less",
             subject="memory",
             limit=self._memory_bytes,
             value=held_bytes,
@@ -144,7 +147,7 @@ class Watchman:
         count = SESSIONS_ENDED_PER_LOOK + (held_bytes - self._memory_bytes) // REQUEST_BYTES_MAX
         stays_bytes = max(0, self._let_be_bytes - self._short_bytes)
         if stays_bytes and held_bytes <= self._let_be_bytes:
-            return self._writers.end_silent(count, error, STALLED_SESSION_MS, True, self.unread.holds)
+            return self._writers.end_silent_at(self.unread.holding(), error, STALLED_SESSION_MS)
         over = (held_bytes - stays_bytes) / self._memory_bytes
         for_ms = STALLED_SESSION_MS if over <= MEMORY_HIGH else SILENT_SESSION_MS
         ended = self._writers.end_silent(count, error, for_ms, consumers=False)

@@ -7,12 +7,14 @@ first when memory is short.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import nlargest
-from itertools import takewhile
+from itertools import chain, takewhile
 from operator import attrgetter
 
+from shoal_contract.connections import Address
 from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.hang_up import address_of
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
     ANSWERS_HELD_FLOOR_BYTES,
@@ -33,6 +35,8 @@ class Writers:
         self._wakers: dict[int, Callable[[], None]] = {}
         self._enders: dict[int, Callable[[], None]] = {}
         self._connections: dict[int, str] = {}
+        self._by_address: dict[Address, dict[int, Session]] = {}
+        """Maps the address of a client's connection to its sessions, by number. None is empty."""
         self._heard: OrderedDict[Session, int] = OrderedDict()
         """Maps a session to the time (steady_ms) of its last whole frame; the oldest first."""
         self._writing: dict[Session, int] = {}
@@ -49,13 +53,17 @@ class Writers:
         there is something to send. `end` is called when the session has an `ended_by`."""
         self.sessions[session.number] = session
         self._connections[session.number] = connection
+        self._by_address.setdefault(address_of(connection), {})[session.number] = session
         self.heard(session)
         self._wakers[session.number] = wake
         self._enders[session.number] = end
 
     def close(self, session: Session) -> None:
-        for known in (self.sessions, self._connections, self._wakers, self._enders):
+        address = address_of(self._connections[session.number])
+        for known in (self.sessions, self._connections, self._wakers, self._enders, self._by_address[address]):
             del known[session.number]
+        if not self._by_address[address]:
+            del self._by_address[address]
         del self._heard[session]
         self.ended(session)
 
@@ -74,26 +82,26 @@ class Writers:
         self._heard[session] = steady_ms()
         self._heard.move_to_end(session)
 
-    def end_silent(
-        self,
-        count: int,
-        error: ShoalError,
-        for_ms: int,
-        consumers: bool,
-        may_end: Callable[[str], bool] = lambda connection: True,
-    ) -> int:
+    def end_silent(self, count: int, error: ShoalError, for_ms: int, consumers: bool) -> int:
         """Ends up to `count` sessions that sent no whole frame for `for_ms`. Those that opened last end first, since
         sessions that were there before the trouble did not cause it. Returns how many it ended. `consumers`: ends also
-        sessions that have a queue attached. `may_end`: tells whether those of a connection may end."""
+        sessions that have a queue attached."""
         until_ms = steady_ms() - for_ms
         silent = takewhile(lambda one: self._heard[one] <= until_ms, self._heard)
-        found = (one for one in silent if one.ended_by is None and (consumers or not one.attachments))
-        found = (one for one in found if may_end(self._connections[one.number]))
-        chosen = nlargest(count, found, key=attrgetter("number"))
-        for session in chosen:
+        may_end = (one for one in silent if one.ended_by is None and (consumers or not one.attachments))
+        return self._end(nlargest(count, may_end, key=attrgetter("number")), error)
+
+    def end_silent_at(self, addresses: Iterable[Address], error: ShoalError, for_ms: int) -> int:
+        """Ends the sessions of these connections that sent no whole frame for `for_ms`. Returns how many it ended."""
+        until_ms = steady_ms() - for_ms
+        sessions = chain.from_iterable(self._by_address.get(address, {}).values() for address in addresses)
+        return self._end([one for one in sessions if one.ended_by is None and self._heard[one] <= until_ms], error)
+
+    def _end(self, sessions: Sequence[Session], error: ShoalError) -> int:
+        for session in sessions:
             session.ended_by = error
             self._enders[session.number]()
-        return len(chosen)
+        return len(sessions)
 
     def began(self, session: Session, answers_bytes: Callable[[], int]) -> None:
         """Records that the session begins to write a response. `answers_bytes` returns the bytes of its answers that
