@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -68,9 +68,9 @@ class Client:
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
     read: int = 0
-    unread: deque[int] = field(default_factory=lambda: deque([0], UNREAD_LOOKS))
-    kernel: deque[int] = field(default_factory=lambda: deque([0], UNREAD_LOOKS))
-    came: deque[tuple[float, int]] = field(default_factory=deque)
+    unread: tuple[int, ...] = (0,)
+    kernel: tuple[int, ...] = (0,)
+    came: list[tuple[float, int]] = field(default_factory=list)
     burst: int = 0
     heard_s: float = 0.0
     rests_since_s: float = 0.0
@@ -80,16 +80,16 @@ class Client:
         if size_bytes > 0 or self.came:
             self.came.append((now_s, size_bytes))
         while self.came and self.came[0][0] < since_s:
-            self.came.popleft()
+            self.came.pop(0)
         if len(self.came) > UNREAD_PARTS_MAX:
-            first, second = self.came.popleft(), self.came.popleft()
-            self.came.appendleft((second[0], max(0, first[1]) + second[1]))
+            first, second = self.came[:2]
+            self.came[:2] = [(second[0], max(0, first[1]) + second[1])]
         total = 0
         for _, part in self.came:
             total = max(0, total + part)
         if not total:
             self.came.clear()
-        self.unread.append(total)
+        self.unread = (*self.unread, total)[-UNREAD_LOOKS:]
 
     @property
     def standing(self) -> int:
@@ -211,7 +211,8 @@ class Unread:
                 if client is not before_it:
                     came = max(0, came)
                 client.add(now_s, came - free, self._since_s(peer, now_s))
-                client.kernel.append(sum(one.kernel_bytes for one in ones.values()))
+                kernel_bytes = sum(one.kernel_bytes for one in ones.values())
+                client.kernel = (*client.kernel, kernel_bytes)[-UNREAD_LOOKS:]
                 if client.read != read[address]:
                     client.heard_s = client.rests_since_s = now_s
                 if peer in self._calls:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import cast
 
 import pytest
@@ -44,7 +43,7 @@ class Held:
 
     def come(self, port: int, *unread_mib: float) -> None:
         connection = Connection(port, port, ("c", port), 0, 0)
-        unread = deque([int(size * MIB) for size in unread_mib], UNREAD_LOOKS)
+        unread = tuple(int(size * MIB) for size in unread_mib)
         self.clients["c", port] = Client(("c", port), {port: connection}, 0, unread)
 
     def after(self, held_mib: int) -> list[int]:
@@ -135,8 +134,8 @@ def test_what_the_kernel_holds_for_connections_counts(monkeypatch: pytest.Monkey
     held = Held(monkeypatch)
     for port, kernel_mib in enumerate((1, 5, 30, 10)):
         held.come(port, 0, 0, 0)
-        held.clients["c", port].kernel.extend([kernel_mib * MIB] * UNREAD_LOOKS)
-    held.clients["c", 3].kernel.append(0)
+        held.clients["c", port].kernel = (kernel_mib * MIB,) * UNREAD_LOOKS
+    held.clients["c", 3].kernel = (10 * MIB, 10 * MIB, 0)
     held.kernel_bytes = 12 * MIB
     assert held.after(125) == [], "slow clients have so much there at all times"
     held.kernel_bytes = 46 * MIB
