@@ -89,7 +89,9 @@ bytes may be theirs, as calls wait in gRPC's line until their handlers begin. Fo
 UNREAD_PARTS_MAX looks are kept apart."""
 
 BURST_S: Final = 0.05
-"""The messages of a connection that handlers read within so many seconds came at once."""
+BURST_MESSAGE_BYTES_MAX: Final = 72 << 10
+"""The messages of a connection that handlers read within so many seconds came at once. Of one message no more does
+than a window of HTTP/2, however large it is."""
 
 BUFFERED_BYTES_MAX: Final = 256 << 10
 BUFFERED_BYTES_LEAST: Final = 32 << 10
@@ -117,6 +119,9 @@ DOORS_S: Final = 1.0
 
 GIVE_BACK_S: Final = 1.0
 """The seconds between two requests to the C library to return free memory, while memory is short."""
+
+UNREAD_READ_PARTS: Final = 1_024
+"""What is read of a connection, divided by this, may seem unread: clients decide how many frames a message comes in."""
 
 UNREAD_READ_BYTES: Final = 7
 UNREAD_CALL_BYTES: Final = 64

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,6 +21,7 @@ from typing import Any, Final
 from shoal_contract.connections import Address, Connection, Connections
 from shoal_contract.hang_up import address_of
 from shoal_contract.limits import (
+    BURST_MESSAGE_BYTES_MAX,
     BURST_S,
     UNREAD_ACCEPT_S,
     UNREAD_CALL_BYTES,
@@ -30,6 +31,7 @@ from shoal_contract.limits import (
     UNREAD_LOOKS,
     UNREAD_PARTS_MAX,
     UNREAD_READ_BYTES,
+    UNREAD_READ_PARTS,
     UNREAD_WROTE_BYTES,
 )
 
@@ -39,8 +41,9 @@ Serve = Callable[[Any, Any], Awaitable[Any]]
 _FRAME_BYTES = 1 << 14
 _FRAME_HEAD_BYTES = 9
 _WINDOW_BYTES = 1 << 16
-"""A message comes in DATA frames of so many bytes, each with a head of so many, and in one frame more where a window of
-so many bytes ends (RFC 9113, 4.1, 5.2.1 and 6.5.2)."""
+_PREFIX_BYTES = 5
+"""A message comes behind a prefix of gRPC, in DATA frames of so many bytes, each with a head of so many, and in one
+frame more where a window of so many bytes ends (RFC 9113, 4.1, 5.2.1 and 6.5.2)."""
 
 
 @dataclass(slots=True)
@@ -59,11 +62,12 @@ _NO_BURST: Final = _Burst()
 class Client:
     """Keeps what is known of one address and port of clients, which is nearly always one connection.
 
-    `connections`: those at the last look, by cookie. `read`: the bytes subtracted by then. `unread`: the unread bytes
-    at each of the last looks. `kernel`: the bytes that the kernel held at these looks. `came`: when bytes came that
-    were not subtracted, and how many, oldest first; a negative number where more was subtracted later. `burst`: the
-    most bytes that came at once, as far as that is known. `heard_s`: when a handler last read or wrote something.
-    `rests_since_s`: the same, or when a call was last there. Both are in seconds of time.monotonic."""
+    `connections`: those at the last look, by cookie. `read`: the bytes subtracted by then; `read_before`: those of an
+    earlier connection on its port. `unread`: the unread bytes at each of the last looks. `kernel`: the bytes that the
+    kernel held at these looks. `came`: when bytes came that were not subtracted, and how many, oldest first; a negative
+    number where more was subtracted later. `burst`: the most bytes that came at once, as far as that is known.
+    `heard_s`: when a handler last read or wrote something. `rests_since_s`: the same, or when a call was last there.
+    Both are in seconds of time.monotonic."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -71,6 +75,7 @@ class Client:
     unread: tuple[int, ...] = (0,)
     kernel: tuple[int, ...] = (0,)
     came: list[tuple[float, int]] = field(default_factory=list)
+    read_before: int = 0
     burst: int = 0
     heard_s: float = 0.0
     rests_since_s: float = 0.0
@@ -93,8 +98,10 @@ class Client:
 
     @property
     def standing(self) -> int:
-        """The bytes that were unread at each of the last looks."""
-        return min(self.unread) if len(self.unread) == UNREAD_LOOKS else 0
+        """Returns the bytes that were unread at each of the last looks, less a small share of what was read: how many
+        frames that came in is not known."""
+        least = min(self.unread) if len(self.unread) == UNREAD_LOOKS else 0
+        return max(0, least - (self.read - self.read_before) // UNREAD_READ_PARTS)
 
     @property
     def standing_kernel(self) -> int:
@@ -118,6 +125,8 @@ class Unread:
         self.clients: dict[Address, Client] = {}
         self.kernel_bytes = 0
         """The bytes that the kernel held for all clients at the last look."""
+        self.holding: Sequence[Address] = ()
+        """The clients of which more than headers was unread at each of the last looks."""
         self.sent_bytes = 0
         """The bytes that were sent to all clients since the last look."""
         self._connections = Connections()
@@ -156,14 +165,14 @@ class Unread:
     def read(self, peer: str, size_bytes: int, first: bool = False) -> None:
         """Notes that a handler has a message of this connection, named as gRPC names its client. `first`: it is the
         first message of its call."""
-        frames = 1 + size_bytes // _FRAME_BYTES + size_bytes // _WINDOW_BYTES
+        frames = 1 + (size_bytes + _PREFIX_BYTES) // _FRAME_BYTES + size_bytes // _WINDOW_BYTES
         came = size_bytes + UNREAD_READ_BYTES + frames * _FRAME_HEAD_BYTES
         self._read[peer] += came + UNREAD_CALL_BYTES if first else came
         burst = self._bursts.setdefault(peer, _Burst())
         now_s = time.monotonic()
         if now_s - burst.since_s > BURST_S:
             burst.since_s, burst.now_bytes = now_s, 0
-        burst.now_bytes += size_bytes
+        burst.now_bytes += min(size_bytes, BURST_MESSAGE_BYTES_MAX)
         burst.most_bytes = max(burst.most_bytes, burst.now_bytes)
 
     def wrote(self, peer: str, size_bytes: int) -> None:
@@ -174,12 +183,6 @@ class Unread:
     def answered(self, size_bytes: int) -> None:
         """Notes the answer of a call, which then ends."""
         self.sent_bytes += size_bytes
-
-    def holding(self) -> list[Address]:
-        """Returns the clients of which more was unread at each of the last looks than headers, and what is counted too
-        high of much that was read."""
-        found = list(self.clients.values())
-        return [one.address for one in found if one.standing >= max(UNREAD_ENDED_BYTES_LEAST, one.read >> 12)]
 
     def look(self) -> None:
         """Asks the kernel about all connections. Takes 10 us for each open file of the process."""
@@ -207,8 +210,10 @@ class Unread:
                     before = client.connections.get(cookie)
                     came += one.taken_bytes - (before.taken_bytes if before else 0)
                     free += (one.acked_bytes - (before.acked_bytes if before else 0)) // UNREAD_FREE_SENT_BYTES
-                client.burst = max(client.burst, came, self._bursts.get(peer, _NO_BURST).most_bytes)
-                if client is not before_it:
+                client.burst = max(client.burst, self._bursts.get(peer, _NO_BURST).most_bytes)
+                if client is before_it:
+                    client.burst = max(client.burst, came)
+                else:  # What was read of it may have come during this look.
                     came = max(0, came)
                 client.add(now_s, came - free, self._since_s(peer, now_s))
                 kernel_bytes = sum(one.kernel_bytes for one in ones.values())
@@ -220,6 +225,7 @@ class Unread:
                 client.connections, client.read = ones, read[address]
             self.clients = clients
             self.kernel_bytes = sum(client.kernel[-1] for client in clients.values())
+            self.holding = [one.address for one in clients.values() if one.standing >= UNREAD_ENDED_BYTES_LEAST]
             for address in peers.keys() - clients.keys():  # Their connections are gone.
                 self._read.pop(peers[address], None)
                 self._bursts.pop(peers[address], None)
@@ -230,7 +236,8 @@ class Unread:
         even since the last look. What was read from that one can hide what came on the new one by now, and no more."""
         if before is not None and before.connections.keys() & connections.keys():
             return before
-        return Client(address, read=before.read if before else 0, heard_s=now_s, rests_since_s=now_s)
+        read = before.read if before else 0
+        return Client(address, read=read, read_before=read, heard_s=now_s, rests_since_s=now_s)
 
     def standing(self, least_bytes: int) -> list[tuple[int, Address]]:
         """Returns the clients with at least so many bytes unread at each of the last looks, those with most first."""

@@ -264,6 +264,11 @@ def test_what_came_at_once_is_told_from_what_came_in_time(monkeypatch: pytest.Mo
             kernel.taken_bytes += 20_016
         unread.look()
         assert 100_000 <= unread.clients[WHERE].burst < 121_000
+        now_s += 1
+        unread.read(PEER, 900_000)
+        kernel.taken_bytes += 900_500
+        unread.look()
+        assert unread.clients[WHERE].burst < 121_000, "a large message comes window by window"
         kernel.taken_bytes += 500_000
         unread.look()
         assert unread.clients[WHERE].burst > 490_000, "also where no handler reads it"
@@ -275,16 +280,19 @@ def test_much_that_is_read_is_counted_nearly_exactly() -> None:
     unread = told(kernel)
     unread.look()
     with unread.calling(PEER):
+        for size_bytes in (16_381, 40_000, 61_440, 1_000_000):
+            for frame_bytes in (1 << 13, 1 << 14):
+                for _ in range(1_000):
+                    unread.read(PEER, size_bytes)
+                    frames = -(-(size_bytes + 5) // frame_bytes) + 1
+                    kernel.taken_bytes += 5 + size_bytes + 9 * frames
+                for _ in range(UNREAD_LOOKS):
+                    unread.look()
+                assert unread.holding == []
+        kernel.taken_bytes += 5_000_000
         for _ in range(UNREAD_LOOKS):
-            for _ in range(3_000):
-                unread.read(PEER, 61_440)
-                kernel.taken_bytes += 5 + 61_440 + 9 * 5
             unread.look()
-        assert unread.holding() == []
-        kernel.taken_bytes += 300_000
-        for _ in range(UNREAD_LOOKS):
-            unread.look()
-        assert unread.holding() == [WHERE]
+        assert unread.holding == [WHERE]
 
 
 def test_what_was_read_before_the_first_look_is_not_unread() -> None:

@@ -169,7 +169,7 @@ async def test_what_is_held_for_long_does_not_become_the_budget(
         assert len(open_now) == 1, "silent ones ended a second after they had opened, for ever"
         assert not any(one.ended_by for one in open_now)
         connections = [address_of(one) for one in broker.writers._connections.values()]
-        monkeypatch.setattr(broker.watch.unread, "holding", lambda: connections)
+        monkeypatch.setattr(broker.watch.unread, "holding", connections)
         broker.watch.guard_memory()
         assert await ended_for_memory(session), "but one ends that may hold some of it"
         other = await RawSession.open(stub)

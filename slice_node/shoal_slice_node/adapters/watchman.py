@@ -147,7 +147,7 @@ class Watchman:
         count = SESSIONS_ENDED_PER_LOOK + (held_bytes - self._memory_bytes) // REQUEST_BYTES_MAX
         stays_bytes = max(0, self._let_be_bytes - self._short_bytes)
         if stays_bytes and held_bytes <= self._let_be_bytes:
-            return self._writers.end_silent_at(self.unread.holding(), error, STALLED_SESSION_MS)
+            return self._writers.end_silent_at(self.unread.holding, count, error, STALLED_SESSION_MS)
         over = (held_bytes - stays_bytes) / self._memory_bytes
         for_ms = STALLED_SESSION_MS if over <= MEMORY_HIGH else SILENT_SESSION_MS
         ended = self._writers.end_silent(count, error, for_ms, consumers=False)

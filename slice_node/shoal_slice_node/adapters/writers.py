@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import nlargest
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from operator import attrgetter
 
 from shoal_contract.connections import Address
@@ -91,11 +91,13 @@ class Writers:
         may_end = (one for one in silent if one.ended_by is None and (consumers or not one.attachments))
         return self._end(nlargest(count, may_end, key=attrgetter("number")), error)
 
-    def end_silent_at(self, addresses: Iterable[Address], error: ShoalError, for_ms: int) -> int:
-        """Ends the sessions of these connections that sent no whole frame for `for_ms`. Returns how many it ended."""
+    def end_silent_at(self, addresses: Iterable[Address], count: int, error: ShoalError, for_ms: int) -> int:
+        """Ends up to `count` sessions of these connections that sent no whole frame for `for_ms`. Returns how many it
+        ended."""
         until_ms = steady_ms() - for_ms
         sessions = chain.from_iterable(self._by_address.get(address, {}).values() for address in addresses)
-        return self._end([one for one in sessions if one.ended_by is None and self._heard[one] <= until_ms], error)
+        may_end = (one for one in sessions if one.ended_by is None and self._heard[one] <= until_ms)
+        return self._end(list(islice(may_end, count)), error)
 
     def _end(self, sessions: Sequence[Session], error: ShoalError) -> int:
         for session in sessions:
