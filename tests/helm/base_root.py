@@ -28,6 +28,8 @@ ACCOUNTS = {
 }
 DEVICES = {"null": (1, 3), "zero": (1, 5), "random": (1, 8), "urandom": (1, 9)}
 _NEEDED = re.compile(r"(?:=> )?(/[^ ]+) \(0x")
+LOADED_BY_NAME = ("libgcc_s.so.1",)
+"""pthread_exit(3) loads it: pip aborted now and then where it was not there. Every base image of Debian has it."""
 RUN_S = 120
 
 
@@ -47,6 +49,7 @@ def make_base(root: Path) -> None:
         _copy_program(root, tool)
     _copy_python(root)
     add_libraries(root, root.joinpath("usr/local").rglob("*"))
+    _copy_loaded_by_name(root)
     subprocess.run(["ldconfig", "-r", str(root)], check=True, timeout=RUN_S)
 
 
@@ -71,6 +74,17 @@ def _copy_program(root: Path, name: str) -> None:
     target = root / place / name
     shutil.copy2(Path(found).resolve(), target)
     add_libraries(root, [target])
+
+
+def _copy_loaded_by_name(root: Path) -> None:
+    """Copies libraries that the C library loads when they are needed, and that no file names as needed."""
+    known = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, timeout=RUN_S, check=True).stdout
+    for name in LOADED_BY_NAME:
+        library = next(line.split(" => ")[1] for line in known.splitlines() if line.split()[:1] == [name])
+        target = root / library.removeprefix("/")
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(Path(library).resolve(), target)
 
 
 def _copy_python(root: Path) -> None:
