@@ -121,7 +121,9 @@ GIVE_BACK_S: Final = 1.0
 """The seconds between two requests to the C library to return free memory, while memory is short."""
 
 UNREAD_READ_PARTS: Final = 1_024
-"""What is read of a connection, divided by this, may seem unread: clients decide how many frames a message comes in."""
+UNREAD_SHARE_BYTES_MAX: Final = 1 << 20
+"""What is read of a connection, divided by the first, may seem unread, up to the second: clients decide how many frames
+a message comes in."""
 
 UNREAD_READ_BYTES: Final = 7
 UNREAD_CALL_BYTES: Final = 64

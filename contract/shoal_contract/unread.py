@@ -32,6 +32,7 @@ from shoal_contract.limits import (
     UNREAD_PARTS_MAX,
     UNREAD_READ_BYTES,
     UNREAD_READ_PARTS,
+    UNREAD_SHARE_BYTES_MAX,
     UNREAD_WROTE_BYTES,
 )
 
@@ -101,7 +102,7 @@ class Client:
         """Returns the bytes that were unread at each of the last looks, less a small share of what was read: how many
         frames that came in is not known."""
         least = min(self.unread) if len(self.unread) == UNREAD_LOOKS else 0
-        return max(0, least - (self.read - self.read_before) // UNREAD_READ_PARTS)
+        return max(0, least - min((self.read - self.read_before) // UNREAD_READ_PARTS, UNREAD_SHARE_BYTES_MAX))
 
     @property
     def standing_kernel(self) -> int:
@@ -216,6 +217,7 @@ class Unread:
                 else:  # What was read of it may have come during this look.
                     came = max(0, came)
                 client.add(now_s, came - free, self._since_s(peer, now_s))
+                client.burst = max(client.burst, min(client.unread[-2:]))  # What came before the first look, too.
                 kernel_bytes = sum(one.kernel_bytes for one in ones.values())
                 client.kernel = (*client.kernel, kernel_bytes)[-UNREAD_LOOKS:]
                 if client.read != read[address]:

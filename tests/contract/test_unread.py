@@ -149,7 +149,8 @@ def test_what_comes_and_is_read_while_it_looks_is_not_unread() -> None:
     unread.look()
 
     def goes_on() -> None:
-        kernel.taken_bytes += 5_000_000
+        unread.read(PEER, 1 << 34)
+        kernel.taken_bytes += (1 << 34) + (1 << 20) * 9 + 5_000_000
         unread.read(PEER, 5_000_000)
 
     kernel.meanwhile = goes_on
@@ -293,6 +294,24 @@ def test_much_that_is_read_is_counted_nearly_exactly() -> None:
         for _ in range(UNREAD_LOOKS):
             unread.look()
         assert unread.holding == [WHERE]
+
+
+def test_what_came_before_the_first_look_is_a_burst_unless_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that were cut off before it left buffers that were never found; those read during it seemed to."""
+    now_s = 100.0
+    monkeypatch.setattr("shoal_contract.unread.time.monotonic", lambda: now_s)
+    for read in (False, True):
+        kernel = Kernel(250_000)
+        unread = told(kernel)
+        unread.look()
+        if read:
+            unread.read(PEER, 20_000)
+            now_s += 1
+            unread.read(PEER, 229_000)
+        for _ in range(UNREAD_LOOKS):
+            now_s += 2
+            unread.look()
+        assert (unread.clients[WHERE].burst > 200_000) is not read
 
 
 def test_what_was_read_before_the_first_look_is_not_unread() -> None:
