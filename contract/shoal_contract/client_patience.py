@@ -1,6 +1,6 @@
 """Bounds how long a call that has a place waits for its client: long at best, and short while others wait for places.
 
-Belongs here: the bound and its error. Not here: who has a place (places), how long it is (each service's limits).
+Belongs here: the bound and its error. Not here: which calls have one (places), how long it is (each service's limits).
 """
 
 from __future__ import annotations

@@ -96,15 +96,19 @@ class MemoryGuard:
     def _pause_s(self) -> float:
         """Returns the time between two looks, in seconds. Beside what the kernel held at the last look, it considers
         all that was sent since: the kernel may still hold it."""
-        if self._all_held_bytes() > self.short_bytes or self._shut:
+        held_bytes = self._held_bytes()
+        if held_bytes + self._kernel_bytes() > self.short_bytes or self._shut:
             return 0.0
-        if self._all_held_bytes(self._unread.sent_bytes) > self.short_bytes:
+        if held_bytes + self._kernel_bytes(self._unread.sent_bytes) > self.short_bytes:
             return LOOK_SHARE_HURRIED * self._took_s
         return min(UNREAD_LOOK_S, max(BUDGET_LOOK_S, LOOK_SHARE * self._took_s))
 
-    def _all_held_bytes(self, sent_bytes: int = 0) -> int:
-        kernel_bytes = self._unread.kernel_bytes + sent_bytes
-        return self._held_bytes() + max(0, kernel_bytes - self._budget_bytes // KERNEL_PARTS)
+    def _all_held_bytes(self) -> int:
+        return self._held_bytes() + self._kernel_bytes()
+
+    def _kernel_bytes(self, sent_bytes: int = 0) -> int:
+        """Returns the kernel's memory that counts. `sent_bytes`: what was sent since the last look."""
+        return max(0, self._unread.kernel_bytes + sent_bytes - self._budget_bytes // KERNEL_PARTS)
 
     def look(self) -> None:
         """Looks once, and ends connections if memory is short. To be called from one thread at a time."""

@@ -211,13 +211,11 @@ class Unread:
                     before = client.connections.get(cookie)
                     came += one.taken_bytes - (before.taken_bytes if before else 0)
                     free += (one.acked_bytes - (before.acked_bytes if before else 0)) // UNREAD_FREE_SENT_BYTES
-                client.burst = max(client.burst, self._bursts.get(peer, _NO_BURST).most_bytes)
-                if client is before_it:
-                    client.burst = max(client.burst, came)
-                else:  # What was read of it may have come during this look.
-                    came = max(0, came)
-                client.add(now_s, came - free, self._since_s(peer, now_s))
-                client.burst = max(client.burst, min(client.unread[-2:]))  # What came before the first look, too.
+                new = client is not before_it
+                client.add(now_s, (max(0, came) if new else came) - free, self._since_s(peer, now_s))
+                # What came of a new connection may have been read during this look: the next one will tell.
+                unread = max(0 if new else came, min(client.unread[-2:]))
+                client.burst = max(client.burst, unread, self._bursts.get(peer, _NO_BURST).most_bytes)
                 kernel_bytes = sum(one.kernel_bytes for one in ones.values())
                 client.kernel = (*client.kernel, kernel_bytes)[-UNREAD_LOOKS:]
                 if client.read != read[address]:

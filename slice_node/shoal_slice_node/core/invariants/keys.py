@@ -49,7 +49,9 @@ def _check_key(tables: Tables, full_name: bytes, key: KeyRow, candidates_known: 
         yield Problem("key", shown, f"low {key.low}, head {key.head}")
     members = tables.binding.count(key.id) + tables.ended.count(key.id)
     if not members and candidates_known and tables.reclaim.get(RECLAIM_KEY + key.id) is None:
-        yield Problem("key", shown, "nothing is bound to it, and nobody will look")
+        yield Problem(
+            "key", shown, "nothing is bound to it and `reclaim` does not name it, so it would never be deleted"
+        )
 
 
 def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]]) -> Iterator[Problem]:
