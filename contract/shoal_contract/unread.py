@@ -239,11 +239,6 @@ class Unread:
         read = before.read if before else 0
         return Client(address, read=read, read_before=read, heard_s=now_s, rests_since_s=now_s)
 
-    def standing(self, least_bytes: int) -> list[tuple[int, Address]]:
-        """Returns the clients with at least so many bytes unread at each of the last looks, those with most first."""
-        found = [(one.standing, address) for address, one in self.clients.items()]
-        return sorted((one for one in found if one[0] >= max(1, least_bytes)), reverse=True)
-
     def shut_doors(self, shut: bool) -> bool:
         """Does as Connections.shut_doors, for `ports`."""
         return self._connections.shut_doors(shut, self.ports)

@@ -19,6 +19,7 @@ from shoal_contract.unread import Unread
 
 from .passed_over import FILLER
 from .resets import connect
+from .standing import standing
 
 FRAMES = 200
 
@@ -62,15 +63,15 @@ async def test_frames_that_are_passed_over_are_found_and_what_is_read_is_not() -
         greedy = await asyncio.to_thread(connect, host, int(port))
         place = greedy.getsockname()
         await asyncio.to_thread(greedy.sendall, FRAMES * FILLER)
-        while not (found := unread.standing(FRAMES << 13)):
+        while not (found := standing(unread, FRAMES << 13)):
             await looked(unread)
         assert [where for _, where in found] == [place] and found[0][0] <= FRAMES * len(FILLER) + 1000
-        (least,) = [size for size, where in unread.standing(0) if where != place and size > 0] or [0]
+        (least,) = [size for size, where in standing(unread, 0) if where != place and size > 0] or [0]
         assert least < 20_000, "of an honest connection: headers and the like"
         greedy.close()
         call.cancel()
         await looked(unread)
-        assert place not in [where for _, where in unread.standing(0)]
+        assert place not in [where for _, where in standing(unread, 0)]
 
 
 async def test_a_second_connection_of_the_same_port_hides_nothing() -> None:
@@ -92,12 +93,12 @@ async def test_a_second_connection_of_the_same_port_hides_nothing() -> None:
             ends[0].send(bytes(50_000))
             sent += len(ends[1].recv(50_000))
             await looked(unread)
-        found = {where: size for size, where in unread.standing(1)}
+        found = {where: size for size, where in standing(unread, 1)}
         assert found[ends[0].getsockname()] > sent // 2
         ends[3].close()
         ends[2].close()
         await looked(unread)
-        found = {where: size for size, where in unread.standing(1)}
+        found = {where: size for size, where in standing(unread, 1)}
         assert found[ends[0].getsockname()] > sent // 2, "one that is gone takes nothing with it"
 
 
@@ -133,12 +134,12 @@ def test_what_was_on_a_port_says_nothing_of_its_next_connection() -> None:
     kernel.cookie, kernel.taken_bytes = 2, 5_000_000
     for _ in range(UNREAD_LOOKS):
         unread.look()
-    ((size_bytes, _),) = unread.standing(4_900_000)
+    ((size_bytes, _),) = standing(unread, 4_900_000)
     assert size_bytes <= 5_000_000
     kernel.cookie, kernel.taken_bytes = 3, 100
     for _ in range(UNREAD_LOOKS):
         unread.look()
-    assert unread.standing(0)[0][0] <= 100, "nor does what was unread on it"
+    assert standing(unread, 0)[0][0] <= 100, "nor does what was unread on it"
 
 
 def test_what_comes_and_is_read_while_it_looks_is_not_unread() -> None:
@@ -156,7 +157,7 @@ def test_what_comes_and_is_read_while_it_looks_is_not_unread() -> None:
     kernel.meanwhile = goes_on
     for _ in range(UNREAD_LOOKS):
         unread.look()
-    assert not unread.standing(1)
+    assert not standing(unread, 1)
 
 
 def test_what_came_with_calls_that_have_ended_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +171,7 @@ def test_what_came_with_calls_that_have_ended_is_let_go_of(monkeypatch: pytest.M
     def looks() -> int:
         for _ in range(UNREAD_LOOKS):
             unread.look()
-        return unread.standing(0)[0][0] if unread.standing(0) else 0
+        return standing(unread, 0)[0][0] if standing(unread, 0) else 0
 
     first, second = unread.calling(PEER), unread.calling(PEER)
     first.__enter__()
@@ -205,7 +206,7 @@ def test_a_look_that_fails_changes_nothing() -> None:
     kernel.meanwhile = lambda: None
     for _ in range(UNREAD_LOOKS):
         unread.look()
-    assert not unread.standing(1)
+    assert not standing(unread, 1)
 
 
 def test_a_connection_rests_when_it_has_no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +244,7 @@ def test_what_was_read_of_a_connection_that_is_gone_hides_no_more_than_what_came
         kernel.taken_bytes += 80_000_000
         for _ in range(UNREAD_LOOKS):
             unread.look()
-        ((size_bytes, _),) = unread.standing(1)
+        ((size_bytes, _),) = standing(unread, 1)
         assert size_bytes > 79_000_000
 
 
@@ -325,7 +326,7 @@ def test_what_was_read_before_the_first_look_is_not_unread() -> None:
     with unread.calling(PEER):
         for _ in range(UNREAD_LOOKS):
             unread.look()
-        assert not unread.standing(1)
+        assert not standing(unread, 1)
 
 
 def test_what_the_kernel_holds_is_told_apart_from_what_just_goes() -> None:
@@ -361,7 +362,7 @@ def test_small_messages_hide_next_to_nothing() -> None:
             unread.read(PEER, 0)
         kernel.taken_bytes += 1_000 * 255
         unread.look()
-    ((size_bytes, _),) = unread.standing(1)
+    ((size_bytes, _),) = standing(unread, 1)
     assert size_bytes > 0.9 * 1_000 * 255
 
 
@@ -375,11 +376,11 @@ def test_what_comes_besides_messages_is_let_go_of_over_time() -> None:
         for _ in range(UNREAD_LOOKS):
             unread.look()
         place = client_side.getsockname()
-        assert [size for size, where in unread.standing(1) if where == place]
+        assert [size for size, where in standing(unread, 1) if where == place]
         unread._looked_s -= 2_000 / UNREAD_FREE_BYTES_PER_S + 1
         for _ in range(UNREAD_LOOKS):
             unread.look()
-        assert not [size for size, where in unread.standing(1) if where == place]
+        assert not [size for size, where in standing(unread, 1) if where == place]
 
 
 def test_the_process_s_own_connections_to_others_are_not_looked_at() -> None:

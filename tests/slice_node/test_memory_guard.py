@@ -28,6 +28,7 @@ from shoal_slice_node.adapters.limits import MEMORY_HIGH, MEMORY_SLACK_BYTES
 from shoal_slice_node.storage import mapped_memory
 from tests.contract.passed_over import FILLER, send_until_ended
 from tests.contract.resets import connect
+from tests.contract.standing import standing
 
 from .brokers import OPTIONS, connected, running, served
 from .node_process import NodeProcess
@@ -220,7 +221,7 @@ async def test_far_above_its_budget_connections_end_that_hold_what_nobody_reads(
         greedy = await asyncio.to_thread(connect, host, int(port))
         await asyncio.to_thread(greedy.sendall, FRAMES * FILLER)
         greedy.settimeout(WAIT_S)
-        while not broker.watch.unread.standing(UNREAD_ENDED_BYTES_MIN):
+        while not standing(broker.watch.unread, UNREAD_ENDED_BYTES_MIN):
             await asyncio.to_thread(broker.watch.unread.look)
         held.bytes = int(1.3 * OPTIONS.memory.budget_bytes)
         with contextlib.suppress(ConnectionError):
