@@ -101,6 +101,15 @@ connection on which less than BUFFERED_BYTES_LEAST came is not worth ending."""
 BUFFERED_ENDED_PER_LOOK: Final = 16
 """The most such connections that end in a look where memory is short and nothing is unread or unsent: 320 a second."""
 
+CALL_HELD_BYTES: Final = 20 << 10
+CALLS_FREE: Final = 4
+"""What a process holds for each call of a connection, beyond the first few: 20 KiB for a session that does nothing
+(measured). A connection of a hundred sessions holds more than one on which a large message came."""
+
+SPARED_S: Final = 2.0
+"""For so long after enough other connections ended, none ends for buffers: the memory of those is not free yet. Then
+they are not spared for as long."""
+
 FUTILE_PARTS: Final = 4
 """No connection ends for memory if all of them together hold less than the excess divided by this: something else holds
 the memory then."""

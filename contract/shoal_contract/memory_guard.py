@@ -17,6 +17,8 @@ from shoal_contract.limits import (
     BUFFERED_BYTES_LEAST,
     BUFFERED_BYTES_MAX,
     BUFFERED_ENDED_PER_LOOK,
+    CALL_HELD_BYTES,
+    CALLS_FREE,
     CONNECTIONS_ENDED_PER_LOOK,
     DOORS_S,
     FUTILE_PARTS,
@@ -25,6 +27,7 @@ from shoal_contract.limits import (
     LOOK_SHARE,
     LOOK_SHARE_HURRIED,
     MEMORY_LOOK_S,
+    SPARED_S,
     UNREAD_ACCEPT_S,
     UNREAD_ENDED_AT_ONCE_BYTES,
     UNREAD_ENDED_BYTES_LEAST,
@@ -63,6 +66,8 @@ class MemoryGuard:
         self._doors_next_s = 0.0
         """The time when the ports may be opened, or shut again, in seconds of time.monotonic."""
         self._gave_back_s = 0.0
+        self._spared_until_s = 0.0
+        """The time until which connections do not end for gRPC's buffers, in seconds of time.monotonic."""
         self._took_s = 0.0
         """The processor time that the last look took, in seconds."""
         self._stopped = threading.Event()
@@ -121,7 +126,7 @@ class MemoryGuard:
         if self._was_short:
             stays_bytes = max(0, self.short_bytes - self._short_at_first_bytes)
             too_much_bytes = held_bytes - stays_bytes - self._budget_bytes
-            chosen = _chosen(self._unread.clients.values(), too_much_bytes, time.monotonic())
+            chosen = self._chosen(self._unread.clients.values(), too_much_bytes, time.monotonic())
         self._shut_doors(bool(chosen))  # Before connections end: a client comes back within a millisecond.
         for one in chosen:
             self._unread.hang_up(one)
@@ -138,6 +143,22 @@ class MemoryGuard:
             self._gave_back_s = now_s
             give_back()
 
+    def _chosen(self, clients: Collection[Client], too_much_bytes: int, now_s: float) -> Sequence[Client]:
+        """Returns the clients whose connections end now: those with most unread or unsent bytes and most calls; where
+        there are none, some for which gRPC keeps buffers. These are spared for a moment after enough others ended: gRPC
+        frees the memory of ended connections only through the loop."""
+        if sum(_size_bytes(one) + _buffered_bytes(one) for one in clients) < too_much_bytes // FUTILE_PARTS:
+            return ()
+        largest = _largest(clients, too_much_bytes)
+        if not largest:
+            return _buffered(clients, now_s) if now_s >= self._spared_until_s else ()
+        enough = sum(_size_bytes(one) for one in largest) >= too_much_bytes
+        if (
+            enough and now_s >= self._spared_until_s + SPARED_S
+        ):  # Not all the time, even where clients keep coming back.
+            self._spared_until_s = now_s + SPARED_S
+        return largest
+
     def _shut_doors(self, shut: bool) -> None:
         """Keeps new connections out, or lets them in again. The ports are shut for DOORS_S at a time, and then open for
         as long. A client's kernel tries again a second after its first attempt, so a newcomer waits for that second
@@ -152,18 +173,10 @@ class MemoryGuard:
             self._doors_next_s = now_s + DOORS_S
 
 
-def _chosen(clients: Collection[Client], too_much_bytes: int, now_s: float) -> Sequence[Client]:
-    """Returns the clients whose connections end now: those with most unread or unsent bytes; where there are none, some
-    for which gRPC keeps buffers."""
-    if sum(_size_bytes(one) + _buffered_bytes(one) for one in clients) < too_much_bytes // FUTILE_PARTS:
-        return ()
-    return _largest(clients, too_much_bytes) or _buffered(clients, now_s)
-
-
 def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
-    """Returns the clients with most unread or unsent bytes: all that have more than calls can have, and as many as hold
-    `too_much_bytes` together. Where many clients hold little each but too much together, a client with fewer bytes is
-    chosen too."""
+    """Returns the clients with most unread or unsent bytes and most calls: all that have more than calls can have, and
+    as many as hold `too_much_bytes` together. Where many clients hold little each but too much together, a client with
+    fewer bytes is chosen too."""
     least_bytes = max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * len(clients))))
     sizes = ((_size_bytes(one), one.address, one) for one in clients)
     chosen: list[Client] = []
@@ -194,4 +207,4 @@ def _buffered_bytes(client: Client) -> int:
 def _size_bytes(client: Client) -> int:
     now_bytes = client.unread[-1]
     unread_bytes = now_bytes if now_bytes >= UNREAD_ENDED_AT_ONCE_BYTES else client.standing
-    return unread_bytes + client.standing_kernel
+    return unread_bytes + client.standing_kernel + max(0, client.calls - CALLS_FREE) * CALL_HELD_BYTES

@@ -67,7 +67,8 @@ class Client:
     earlier connection on its port. `unread`: the unread bytes at each of the last looks. `kernel`: the bytes that the
     kernel held at these looks. `came`: when bytes came that were not subtracted, and how many, oldest first; a negative
     number where more was subtracted later. `burst`: the most bytes that came at once, as far as that is known.
-    `heard_s`: when a handler last read or wrote something. `rests_since_s`: the same, or when a call was last there.
+    `calls`: the calls that handlers had at the last look, which are streams or wait for their answer. `heard_s`: when a
+    handler last read or wrote something. `rests_since_s`: the same, or when a call was last there.
     Both are in seconds of time.monotonic."""
 
     address: Address
@@ -78,6 +79,7 @@ class Client:
     came: list[tuple[float, int]] = field(default_factory=list)
     read_before: int = 0
     burst: int = 0
+    calls: int = 0
     heard_s: float = 0.0
     rests_since_s: float = 0.0
 
@@ -220,7 +222,8 @@ class Unread:
                 client.kernel = (*client.kernel, kernel_bytes)[-UNREAD_LOOKS:]
                 if client.read != read[address]:
                     client.heard_s = client.rests_since_s = now_s
-                if peer in self._calls:
+                client.calls = len(self._calls.get(peer, ()))
+                if client.calls:
                     client.rests_since_s = now_s
                 client.connections, client.read = ones, read[address]
             self.clients = clients

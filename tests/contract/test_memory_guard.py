@@ -7,7 +7,15 @@ from typing import cast
 import pytest
 
 from shoal_contract.connections import Address, Connection
-from shoal_contract.limits import BUDGET_LOOK_S, DOORS_S, UNREAD_ENDED_AT_ONCE_BYTES, UNREAD_LOOK_S, UNREAD_LOOKS
+from shoal_contract.limits import (
+    BUDGET_LOOK_S,
+    BUFFERED_ENDED_PER_LOOK,
+    DOORS_S,
+    SPARED_S,
+    UNREAD_ENDED_AT_ONCE_BYTES,
+    UNREAD_LOOK_S,
+    UNREAD_LOOKS,
+)
 from shoal_contract.memory_guard import MemoryGuard
 from shoal_contract.unread import Client, Unread
 
@@ -116,6 +124,33 @@ def test_where_nothing_is_unread_those_end_on_which_much_came_first_those_that_r
     assert held.after(126) == [0]
     assert held.after(126) == [5, 4], "the one that was heard of last comes last"
     assert held.after(126) == [], "these hold nothing"
+
+
+def test_connections_of_many_sessions_end_before_those_that_once_sent_a_large_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where 140 connections of 120 sessions held the memory, 700 publishers were hung up on, which freed nothing."""
+    held = Held(monkeypatch)
+    held.now_s = 100.0
+    for port in range(20):
+        held.come(port, 0, 0, 0)
+        held.clients["c", port].calls = 120
+    for port in range(20, 720):
+        buffered(held, port, 72 << 10, 90.0)
+        held.clients["c", port].calls = 1
+    assert held.after(126) == list(range(19, 7, -1)), "26 MiB in parts of 2.3"
+    for port in range(8):
+        held.clients["c", port].calls = 9
+    assert held.after(126) == list(range(7, -1, -1)), "many connections of few sessions, too"
+    held.now_s += SPARED_S - 0.1
+    assert held.after(126) == [], "the memory of those is not free yet"
+    held.now_s += 0.1
+    assert len(held.after(126)) == BUFFERED_ENDED_PER_LOOK
+    for port in range(20):
+        held.come(port, 2, 2, 2)
+    assert len(held.after(126)) == 13
+    held.clients = {address: one for address, one in held.clients.items() if one.burst}
+    assert len(held.after(126)) == BUFFERED_ENDED_PER_LOOK, "clients that keep coming back do not spare the others"
 
 
 def test_where_something_else_holds_the_memory_no_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,6 +181,7 @@ def test_what_came_with_calls_that_have_ended_is_let_go_of(monkeypatch: pytest.M
     second.__enter__()
     now_s += 10 * UNREAD_ACCEPT_S
     assert looks() > 590_000
+    assert [one.calls for one in unread.clients.values()] == [2]
     first.__exit__(None, None, None)
     assert looks() > 590_000, "it may be the second's, which waited in gRPC's line"
     second.__exit__(None, None, None)
