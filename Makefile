@@ -52,8 +52,8 @@ $(ETCD_DEBIAN):
 	ln -s usr/bin/etcd $@
 
 test-etcd: setup $(ETCD) $(ETCD_DEBIAN)  ## coordination, faults and the demo with each etcd: Debian's, the wheel's, 3.6
-	for etcd in $(ETCD_DEBIAN) $$($(BIN)/python -c 'from shoal_coordination.local_etcd import etcd_in_wheel as f; print(f())') \
-	  $(ETCD); do echo "== $$($$etcd --version | head -1)" && SHOAL_TEST_ETCD=$$etcd $(BIN)/pytest tests/coordination \
+	for etcd in $(ETCD_DEBIAN) $$($(BIN)/python -c 'from shoal_local.etcd import etcd_in_wheel as f; print(f())') \
+	  $(ETCD); do echo "== $$($$etcd --version | head -1)" && SHOAL_TEST_ETCD=$$etcd $(BIN)/pytest tests/coordination tests/local \
 	  tests/redirector tests/system tests/ops/test_demo.py tests/ops/http/test_faults.py \
 	  && $(BIN)/shoal demo --etcd $$etcd || exit 1; done
 

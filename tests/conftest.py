@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported, as every program does
+import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported, as every program does
 
 VARIABLE = "SHOAL_TEST_ETCD"
 

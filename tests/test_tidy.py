@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-COMPONENTS = ("contract", "client", "redirector", "slice_node", "ops", "loadtest", "pipeline")
+COMPONENTS = ("contract", "runtime", "client", "redirector", "slice_node", "ops", "loadtest", "pipeline")
 GENERATED = tuple(ROOT / "contract" / package / "wire" for package in ("shoal_contract", "shoal_coordination"))
 
 FILE_LINES_MAX = 400
@@ -172,7 +172,7 @@ def tasks_start_in_one_place(source: Source) -> Iterator[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "create_task":
             owner = ast.unparse(node.func.value)
             if owner == "asyncio" or "loop" in owner:
-                yield f"line {node.lineno}: {owner}.create_task; shoal_contract.tasks.Tasks starts tasks"
+                yield f"line {node.lineno}: {owner}.create_task; shoal_runtime.tasks.Tasks starts tasks"
 
 
 def no_import_hides_in_a_string(source: Source) -> Iterator[str]:

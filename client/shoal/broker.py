@@ -44,8 +44,8 @@ from shoal_contract.addresses import redirector_addresses
 from shoal_contract.arguments import Body, check_flag, check_names, check_text
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.names import Name, direct_key, encode_name
-from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.tasks import Tasks
 
 Headers = Mapping[str, Body]
 

@@ -21,9 +21,9 @@ from shoal.limits import MAP_SUSPECT_S
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.names import printable
-from shoal_contract.tasks import Tasks
 from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
+from shoal_runtime.tasks import Tasks
 
 if TYPE_CHECKING:
     from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub

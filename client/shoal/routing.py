@@ -21,7 +21,7 @@ from shoal.requests import QueueRequest, Request
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.partition_hash import partition_of
-from shoal_contract.tasks import Tasks
+from shoal_runtime.tasks import Tasks
 
 _log = logging.getLogger("shoal")
 

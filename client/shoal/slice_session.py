@@ -44,9 +44,9 @@ from shoal_contract.errors import (
 )
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import PRODUCER_BYTES
-from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_runtime.tasks import Tasks
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub

@@ -59,53 +59,8 @@ CREATE_WAIT_S: Final = 120.0
 """How long `python -m shoal_coordination create` waits, in seconds, for an etcd that may be starting: pulling its
 image, say."""
 
-LOCAL_START_S: Final = 30.0
-"""How long a local etcd may take to answer after its start, in seconds. If another server takes longer, this is
-reported."""
-
-LOCAL_READY_S: Final = 600.0
-"""How long a local server may take to be ready, in seconds, before it is killed and started again. A slice may have a
-long journal to recover, on a busy machine."""
-
-LOCAL_STOP_S: Final = 10.0
-"""How long a local process may take to end after SIGTERM, in seconds, before it is killed."""
-
-LOCAL_LAST_WORDS_BYTES: Final = 64 << 10
-"""The bytes read from the end of a log to find why a process ended: a traceback and the lines before it."""
-
-LOCAL_LINE_BYTES_MAX: Final = 1 << 20
-"""The bytes of a line in a local server's log, such as a traceback with a largest frame in it. A longer line is left
-out."""
-
-LOCAL_LAST_LINES_S: Final = 1.0
-"""How long to wait for the last lines of a local server that has ended, in seconds: a child of its own may hold its
-streams."""
-
-LOCAL_RESTART_S_MIN: Final = 0.25
-LOCAL_RESTART_S_MAX: Final = 10.0
-"""The pause before a crashed local server is started again, in seconds; it doubles with each crash in a row, from the
-first value to the second."""
-
-LOCAL_STEADY_S: Final = 30.0
-"""How long a local server must run, in seconds, so that its next crash does not count as one in a row."""
-
-LOCAL_SLICES_MAX: Final = 64
-"""The number of slices of a local cluster: a process of 100 MB each."""
-
-LOCAL_PORTS: Final = range(17_000, 32_000)
-"""The ports where slice nodes of local clusters listen: below the ports that Linux gives to outgoing connections, which
-could take a node's port while it is down."""
-
-LOCAL_PORT_ATTEMPTS_MAX: Final = 1_000
-"""The number of ports tried until one is free."""
-
-LOCAL_START_ATTEMPTS_MAX: Final = 3
-"""How often an etcd without a port of its own is started: another process can take the chosen free port before etcd has
-it."""
-
 assert ENDPOINT_CONNECT_S < CONNECT_S
 assert PAUSE_S_MIN < PAUSE_S_MAX < SILENCE_S_MAX
 assert HEARTBEAT_S * 2 < SILENCE_S_MAX
 assert LEASE_PAUSE_S_MAX < LEASE_TTL_S_MIN / LEASE_BEATS
-assert LOCAL_START_S < LOCAL_READY_S
 assert KEEPALIVE_S > 5

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 import grpc
 
 from shoal_contract.errors import OutcomeUnknown, PermissionDenied, ResourceExhausted, ShoalError, Unavailable
-from shoal_contract.tasks import Tasks
 from shoal_coordination import limits
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.connection import Endpoint
@@ -32,6 +31,7 @@ from shoal_coordination.entries import Entry, entry_from_wire, prefix_end
 from shoal_coordination.etcd_errors import token_is_stale, translate
 from shoal_coordination.wire import kv_pb2
 from shoal_coordination.wire import rpc_pb2 as wire
+from shoal_runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """`python -m shoal_loadtest`: runs the benchmarks."""
 
-import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
+import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
 
 if __name__ == "__main__":
     from shoal_loadtest.main import main

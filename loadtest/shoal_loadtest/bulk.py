@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal_contract.tasks import Tasks
 from shoal_loadtest.churn import Churn, churn_details, measure_churn, prebuilt_frames
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.idle import Disk, store_disk
@@ -28,6 +27,7 @@ from shoal_loadtest.population import Population
 from shoal_loadtest.prepared import scratch
 from shoal_loadtest.report import Result, say
 from shoal_loadtest.setting import Setting
+from shoal_runtime.tasks import Tasks
 
 _READY = re.compile(rb"clients connect to (\S+)")
 _STAGES = {

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.limits import CONSUMER_WINDOW_BYTES, CONSUMER_WINDOW_MESSAGES
 from shoal_loadtest.load_session import LoadSession
+from shoal_runtime.tasks import Tasks
 
 Delivered = Callable[[wire.Delivery], None]
 

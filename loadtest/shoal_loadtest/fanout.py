@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal_contract.chunk import encode_chunk
-from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.frames import change_frame
@@ -41,6 +40,7 @@ from shoal_loadtest.prepared import scratch
 from shoal_loadtest.report import Result
 from shoal_loadtest.setting import Setting
 from shoal_loadtest.timings import Timings
+from shoal_runtime.tasks import Tasks
 
 _KEY = key_name(0)
 

@@ -17,12 +17,12 @@ from contextlib import AsyncExitStack
 
 import uvloop
 
-from shoal_contract.loops import Loop
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.consuming import ConsumingSession
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.limits import FANOUT_QUEUES, FANOUT_SESSIONS
 from shoal_loadtest.population import queue_name
+from shoal_runtime.loops import Loop
 
 
 class Progress:

@@ -21,7 +21,6 @@ import uvloop
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import CHUNK_MESSAGES_MAX, FRAME_OPERATIONS_MAX, WINDOW_BYTES_MAX
-from shoal_contract.loops import Loop
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
@@ -48,6 +47,7 @@ from shoal_loadtest.limits import (
     GREEDY_WINDOW_MESSAGES,
 )
 from shoal_loadtest.load_session import OPTIONS
+from shoal_runtime.loops import Loop
 
 Go = Callable[[], Awaitable[None]]
 """The work of a greedy client once the clock runs; it never ends by itself."""

@@ -14,11 +14,11 @@ from typing import Any
 import grpc
 
 from shoal_contract.limits import FRAME_BYTES_MAX, PRODUCER_BYTES, REQUEST_BYTES_MAX
-from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.failure import BenchFailed
 from shoal_loadtest.frames import Frame, numbered
 from shoal_loadtest.limits import ANSWER_S_MAX
+from shoal_runtime.tasks import Tasks
 
 Answered = Callable[[wire.Answer], None]
 OnDeliveries = Callable[[Sequence[wire.Delivery]], None]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import uvloop
 
-from shoal_contract.loops import Loop
 from shoal_loadtest.bulk import bench_bulk
 from shoal_loadtest.churn import bench_churn
 from shoal_loadtest.failure import BenchFailed
@@ -25,6 +24,7 @@ from shoal_loadtest.publish import bench_publish
 from shoal_loadtest.report import Result, as_json, as_text, say
 from shoal_loadtest.restart import bench_restart
 from shoal_loadtest.setting import Setting
+from shoal_runtime.loops import Loop
 
 BENCHES: dict[str, Callable[[Setting], Awaitable[Result]]] = {
     "churn": bench_churn,

@@ -10,7 +10,6 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_loadtest.churn import Churn
 from shoal_loadtest.failure import BenchFailed
@@ -23,6 +22,7 @@ from shoal_loadtest.population import Population, queue_name
 from shoal_loadtest.prepared import copied, populated
 from shoal_loadtest.report import Result
 from shoal_loadtest.setting import Setting
+from shoal_runtime.tasks import Tasks
 
 
 @dataclass(frozen=True)

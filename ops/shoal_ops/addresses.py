@@ -1,14 +1,14 @@
 """Checks HOST:PORT arguments of the command line before anything is started: a bad one ends with exit code 2.
 
-Belongs here: parsing, and its error messages. Not here: whether the port is free (shoal_coordination.local_ports).
+Belongs here: parsing, and its error messages. Not here: whether the port is free (shoal_local.ports).
 """
 
 from __future__ import annotations
 
 import typer
 
-from shoal_contract.http.headers import is_loopback
 from shoal_ops.limits import PORT_MAX
+from shoal_runtime.http.headers import is_loopback
 
 
 def host_port(text: str) -> str:

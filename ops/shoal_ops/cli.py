@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
+import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_contract.version import version
 from shoal_ops import cli_admin, cli_verbs, exits
 from shoal_ops.addresses import host_port, loopback, optional_host_port

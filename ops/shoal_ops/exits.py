@@ -84,7 +84,7 @@ def told(hints: Mapping[int, str] | None = None) -> Iterator[None]:
 
     `hints`: by exit code, in place of the usual hint; "" for errors that say themselves what to do.
     """
-    log = logging.getLogger("shoal_contract.tasks")
+    log = logging.getLogger("shoal_runtime.tasks")
     before = log.disabled
     log.disabled = True  # The same errors arrive here; the log of tasks would only print them twice.
     try:
@@ -110,7 +110,7 @@ def run(work: Coroutine[Any, Any, Result], hints: Mapping[int, str] | None = Non
         try:
             import uvloop
 
-            from shoal_contract.loops import Loop
+            from shoal_runtime.loops import Loop
         except ModuleNotFoundError:
             work.close()
             raise

@@ -1,7 +1,7 @@
 """Runs one job: `python -m shoal_pipeline JOB ...`; or, unchanged, `spark-submit .../shoal_pipeline/__main__.py JOB
 ...`."""
 
-import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
+import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
 
 if __name__ == "__main__":
     from shoal_pipeline.main import main

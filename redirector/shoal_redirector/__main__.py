@@ -2,7 +2,7 @@
 
 import sys
 
-import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
+import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_redirector.main import main
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 from typing import Final
 
 from shoal_contract.errors import OutOfRange
-from shoal_contract.http.limits import BESIDE_GRPC_PAUSE_S, HttpLimits
-from shoal_contract.limits import CALLS_PER_CONNECTION_MAX, LOCATE_KEYS_MAX, NAME_BYTES_MAX
-from shoal_contract.places import PlacesLimits
+from shoal_contract.limits import LOCATE_KEYS_MAX, NAME_BYTES_MAX
+from shoal_runtime.http.limits import BESIDE_GRPC_PAUSE_S, HttpLimits
+from shoal_runtime.limits import CALLS_PER_CONNECTION_MAX
+from shoal_runtime.places import PlacesLimits
 
 REQUEST_BYTES_MAX: Final = LOCATE_KEYS_MAX * (NAME_BYTES_MAX + 4)
 """The bytes of one request: as many of the longest keys as a Locate may have."""

@@ -13,15 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal_contract import grpc_server, server_process
 from shoal_contract.errors import ShoalError
-from shoal_contract.http.guard import guarded
-from shoal_contract.http.server import HttpServer
-from shoal_contract.memory_guard import MemoryGuard
-from shoal_contract.process_memory import map_large_blocks
-from shoal_contract.stopping import Stopping
-from shoal_contract.tasks import Tasks
-from shoal_contract.unread import Unread
 from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.keys import check_record_name
@@ -32,6 +24,14 @@ from shoal_redirector.adapters.etcd import follow
 from shoal_redirector.adapters.grpc import RedirectorService
 from shoal_redirector.adapters.http import new_application
 from shoal_redirector.adapters.tally import Tally
+from shoal_runtime import grpc_server, server_process
+from shoal_runtime.http.guard import guarded
+from shoal_runtime.http.server import HttpServer
+from shoal_runtime.memory_guard import MemoryGuard
+from shoal_runtime.process_memory import map_large_blocks
+from shoal_runtime.stopping import Stopping
+from shoal_runtime.tasks import Tasks
+from shoal_runtime.unread import Unread
 
 _log = logging.getLogger(__name__)
 

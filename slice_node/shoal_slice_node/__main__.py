@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 
-import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported
+import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_slice_node.main import main
 
 code = main()

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from shoal_contract import server_process
 from shoal_contract.errors import ShoalError
 from shoal_contract.limits import PARTITIONS_DEFAULT
-from shoal_contract.tasks import Tasks, run_until
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.leadership import note_lsn
 from shoal_coordination.records import NodeRecord
+from shoal_runtime import server_process
+from shoal_runtime.tasks import Tasks, run_until
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.joining import Joined, join

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc.aio
 
-from shoal_contract.grpc_server import listen, new_server
 from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceServicer, add_RedirectorServiceServicer_to_server
+from shoal_runtime.grpc_server import listen, new_server
 from tests.client.fake_slice import FakeSlice
 
 PARTITIONS = 64

@@ -14,10 +14,10 @@ import grpc.aio
 
 from shoal.waiting import no_such_queue
 from shoal_contract.errors import ShoalError
-from shoal_contract.grpc_server import listen, new_server
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceServicer, add_SliceServiceServicer_to_server
+from shoal_runtime.grpc_server import listen, new_server
 from tests.client.fake_admin import FakeAdmin
 from tests.client.fake_state import FakeState
 

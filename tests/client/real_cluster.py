@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 
 START_S = 120
 """etcd, a redirector and three nodes, on a machine that does other things too."""

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from shoal_contract import errors
-from shoal_contract.grpc_errors import abort, from_rpc_error, status_of
+from shoal_contract.grpc_errors import from_rpc_error, status_of
 from shoal_contract.limits import ERROR_TEXT_BYTES_MAX
 from shoal_contract.wire import common_pb2
 from shoal_contract.wire.redirector_pb2 import LocateRequest
@@ -17,6 +17,7 @@ from shoal_contract.wire.redirector_pb2_grpc import (
     RedirectorServiceStub,
     add_RedirectorServiceServicer_to_server,
 )
+from shoal_runtime.aborting import abort
 
 LEAVES = [
     errors.NotOwner, errors.NotLeader, errors.Unavailable, errors.Fenced, errors.DeadlineExceeded,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shoal_contract.build_info import BuildInfo
 from shoal_contract.version import version
+from shoal_runtime.build_info import BuildInfo
 
 ROOT = Path(__file__).parents[2]
 ENDS_AT_ONCE = """
 import sys
-from shoal_contract import server_process
+from shoal_runtime import (server_process)
 
 async def serve(stop):
     server_process.say_ready()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.local_etcd import LocalEtcd, etcd_in_wheel, version_of
+from shoal_local.etcd import LocalEtcd, etcd_in_wheel, version_of
 
 
 def _programs() -> dict[tuple[int, ...], Path]:

@@ -10,10 +10,10 @@ from shoal_contract.errors import Conflict
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.keys import ClusterKeys
 from shoal_coordination.leadership import claim_slice_leadership, note_lsn
-from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.nodes import Registration, register_node
 from shoal_coordination.records import NodeRecord, SliceRecord, decode_record
 from shoal_coordination.slice_data import ClaimedData
+from shoal_local.etcd import LocalEtcd
 
 LIFE, OTHER = "a" * 32, "b" * 32
 

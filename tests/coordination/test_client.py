@@ -16,8 +16,8 @@ from shoal_coordination.entries import (
     prefix_end,
     version_is,
 )
-from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.options import EtcdOptions, parse_endpoints
+from shoal_local.etcd import LocalEtcd
 
 DEAD = "127.0.0.1:1"
 

@@ -12,9 +12,9 @@ import pytest
 from shoal_contract.errors import OutOfRange
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.lease import grant_lease
-from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.options import EtcdOptions
 from shoal_coordination.watch import Snapshot, watch_prefix
+from shoal_local.etcd import LocalEtcd
 from tests.coordination.lease_holder import holding
 
 WAIT_S = 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.local_etcd import LocalEtcd
+from shoal_local.etcd import LocalEtcd
 
 
 async def test_web_pages_find_no_way_in(etcd: LocalEtcd) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.local_etcd import LocalEtcd
+from shoal_local.etcd import LocalEtcd
 from tests.coordination.cluster_records import read_cluster
 
 WAIT_S = 60

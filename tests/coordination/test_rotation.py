@@ -14,8 +14,8 @@ from shoal_contract.errors import Malformed
 from shoal_coordination.arguments import add_etcd_arguments, etcd_options
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.lease import grant_lease
-from shoal_coordination.local_etcd import LocalEtcd, ServerTls
 from shoal_coordination.options import EtcdOptions, Tls
+from shoal_local.etcd import LocalEtcd, ServerTls
 from tests.coordination.certificates import issue
 
 WAIT_S = 30

@@ -12,9 +12,9 @@ import pytest
 from shoal_contract.errors import PermissionDenied, Unauthenticated, Unavailable
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.lease import grant_lease
-from shoal_coordination.local_etcd import LocalEtcd, ServerTls, etcd_in_wheel
 from shoal_coordination.options import EtcdOptions, Tls
 from shoal_coordination.watch import Changes, watch_prefix
+from shoal_local.etcd import LocalEtcd, ServerTls, etcd_in_wheel
 from tests.coordination.certificates import issue
 
 WAIT_S = 30

@@ -9,13 +9,13 @@ from contextlib import aclosing
 
 import pytest
 
-from shoal_contract.tasks import Tasks
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.entries import Delete, Put
-from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.options import EtcdOptions
 from shoal_coordination.watch import Changes, Snapshot, watch_prefix
 from shoal_coordination.wire import rpc_pb2 as wire
+from shoal_local.etcd import LocalEtcd
+from shoal_runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 

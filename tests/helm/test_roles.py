@@ -12,8 +12,8 @@ import yaml
 
 from shoal_chart.chart import CHART, Manifest, merged, read_values, render
 from shoal_chart.pods import SERVERS, template_of, workloads
-from shoal_contract.http.limits import BODIES_BYTES_MAX
 from shoal_redirector.limits import watchers_max
+from shoal_runtime.http.limits import BODIES_BYTES_MAX
 from tests.helm.examples import EXAMPLES, FILES
 
 EVERYTHING: dict[str, Any] = {"archive": {"enabled": True}, "census": {"enabled": True}}

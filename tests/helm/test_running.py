@@ -25,8 +25,8 @@ import pytest_asyncio
 import shoal
 from shoal_chart.chart import CHART, Manifest, hooks_of, merged, read_values, render
 from shoal_chart.running import RenderedCluster
-from shoal_coordination.local_etcd import LocalEtcd, ServerTls, etcd_in_wheel
 from shoal_coordination.options import Tls
+from shoal_local.etcd import LocalEtcd, ServerTls, etcd_in_wheel
 from tests.coordination.certificates import issue
 
 DATA = Path(__file__).parents[1] / "data"

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 import shoal as client
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 from shoal_ops import exits
 from shoal_ops.commands.top import COLUMNS, RATES
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 from shoal_ops import exits
 from shoal_ops.commands.demo import CHANNEL, CHURN
 

@@ -17,7 +17,7 @@ from shoal_contract.errors import (
 )
 from shoal_ops import exits
 
-LOG = logging.getLogger("shoal_contract.tasks")
+LOG = logging.getLogger("shoal_runtime.tasks")
 
 
 def told(error: BaseException, capsys: pytest.CaptureFixture[str], hints: dict[int, str] | None = None) -> str:

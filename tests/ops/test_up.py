@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_coordination.local_ports import holder_of
-from shoal_coordination.local_record import ETCD, http_of, read_record
+from shoal_local.ports import holder_of
+from shoal_local.record import ETCD, http_of, read_record
 from shoal_ops import exits
 
 from .command_line import WAIT_S, shoal

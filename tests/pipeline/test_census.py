@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import BadCall, Conflict
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 from shoal_ops.replay.run import Replay
 from shoal_ops.replay.run import Source as ReplaySource
 from shoal_pipeline.census import job

@@ -20,7 +20,7 @@ import shoal
 from shoal_contract.errors import BadCall, Conflict, InvalidName, Malformed, ShoalError, Unavailable
 from shoal_contract.wire.bulk_pb2 import ImportStatusRequest
 from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 from shoal_pipeline.bulk import attempts, export, load
 from shoal_pipeline.bulk.runs import Manifest
 from shoal_pipeline.failure import typed

@@ -16,7 +16,7 @@ import pytest
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
-from shoal_coordination.local_etcd import LocalEtcd
+from shoal_local.etcd import LocalEtcd
 
 if TYPE_CHECKING:
     from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub

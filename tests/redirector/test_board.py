@@ -8,12 +8,12 @@ import pytest
 
 from shoal_contract.errors import Unavailable
 from shoal_contract.partition_map import PartitionMap
-from shoal_contract.unread import Unread
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.grpc import RedirectorService
 from shoal_redirector.adapters.tally import Tally
 from shoal_redirector.core.directory import directory_of
+from shoal_runtime.unread import Unread
 
 FIRST = directory_of(PartitionMap.even(["s1", "s2"], 16), {})
 

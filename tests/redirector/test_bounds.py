@@ -18,11 +18,11 @@ from shoal_contract.wire import redirector_pb2 as wire
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
-from shoal_coordination.local_etcd import LocalEtcd
+from shoal_local.etcd import LocalEtcd
 from shoal_redirector import limits
-from tests.contract.passed_over import send_until_ended
 from tests.coordination.cluster_records import replace_map
 from tests.redirector.conftest import CLUSTER, SLICES, WAIT_S, Redirector, end, launch, until_ready
+from tests.runtime.passed_over import send_until_ended
 
 PARTITIONS = 4096
 MEMORY_MIB = 160
@@ -224,7 +224,7 @@ async def test_the_log_of_nonsense_is_short(etcd: LocalEtcd, cluster: None) -> N
         process = await launch(etcd.endpoint, stderr=asyncio.subprocess.PIPE)
         stack.push_async_callback(end, process)
         redirector = await until_ready(process, stack)
-        # A method of a service whose requests gRPC decodes is in tests/contract/test_grpc_requests.py.
+        # A method of a service whose requests gRPC decodes is in tests/runtime/test_grpc_requests.py.
         nonsense: Any = redirector.channel.unary_unary("/shoal.v1.RedirectorService/Locate")
         for _ in range(300):
             with pytest.raises(grpc.aio.AioRpcError):

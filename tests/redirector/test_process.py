@@ -23,10 +23,10 @@ from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.leadership import claim_slice_leadership
-from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.nodes import register_node
 from shoal_coordination.records import NodeRecord
 from shoal_coordination.slice_data import ClaimedData
+from shoal_local.etcd import LocalEtcd
 from tests.coordination.cluster_records import replace_map
 from tests.redirector.conftest import CLUSTER, PARTITIONS, SLICES, WAIT_S, Redirector, end, launch, until_ready
 

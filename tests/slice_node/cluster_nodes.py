@@ -11,7 +11,7 @@ from pathlib import Path
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.keys import ClusterKeys
-from shoal_coordination.local_etcd import LocalEtcd
+from shoal_local.etcd import LocalEtcd
 
 from .faulty_node import FOLDER, LEASE
 from .node_process import How

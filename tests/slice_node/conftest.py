@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.local_etcd import LocalEtcd
+from shoal_local.etcd import LocalEtcd
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.keys import ClusterKeys
-from shoal_coordination.local_etcd import LocalEtcd
 from shoal_coordination.records import SliceRecord, decode_record
+from shoal_local.etcd import LocalEtcd
 from shoal_slice_node.main import main
 
 READY_S = 60

@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from shoal_contract.errors import ResourceExhausted
-from shoal_contract.limits import BLAME_S
-from shoal_contract.places import PlacesLimits
-from shoal_contract.unread import Unread
+from shoal_runtime.limits import BLAME_S
+from shoal_runtime.places import PlacesLimits
+from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.limits import (
     UNARY,
@@ -72,7 +72,7 @@ async def test_a_connection_with_many_calls_keeps_nobody_out() -> None:
 async def test_who_held_up_others_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """200 connections whose calls said nothing kept everyone waiting for 6 s."""
     now_s = 0.0
-    monkeypatch.setattr("shoal_contract.places.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("shoal_runtime.places.time.monotonic", lambda: now_s)
     calls = Calls(Admission(Unread()))
     await calls.begin(*[f"silent-{number}" for number in range(UNARY.places_max + 50)], "silent-1")
     for number in range(UNARY.places_max + 50):

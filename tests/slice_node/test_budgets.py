@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from shoal_contract.errors import OutOfRange, ResourceExhausted
-from shoal_contract.tasks import Tasks
+from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters import writers
 from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
 from shoal_slice_node.adapters.limits import ANSWERS_HELD_FLOOR_BYTES, LARGE_ANSWER_BYTES, STEPS_WATCHED_S

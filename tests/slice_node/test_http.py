@@ -10,9 +10,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal_contract.tasks import OnFailure
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
+from shoal_runtime.tasks import OnFailure
 from shoal_slice_node.adapters.http import watched_over
 from shoal_slice_node.adapters.metrics import COUNTERS, GAUGES, MEMORY_LIMIT, MEMORY_USED, PREFIX, REFUSALS
 

@@ -10,8 +10,9 @@ import grpc
 import pytest
 
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError
-from shoal_contract.grpc_errors import abort, from_rpc_error
+from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
+from shoal_runtime.aborting import abort
 from shoal_slice_node.adapters import bulk_service, import_stream
 from shoal_slice_node.adapters.limits import IMPORTS
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from shoal_contract.errors import Conflict
-from shoal_contract.tasks import Tasks
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.keys import ClusterKeys
@@ -21,6 +20,7 @@ from shoal_coordination.leadership import claim_slice_leadership
 from shoal_coordination.nodes import Registration, register_node
 from shoal_coordination.records import NodeRecord, encode_record
 from shoal_coordination.slice_data import ClaimedData
+from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters import membership
 from shoal_slice_node.adapters.membership import lead_slice
 

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from shoal_contract import memory_guard
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
-from shoal_contract.hang_up import address_of
-from shoal_contract.limits import UNREAD_ENDED_BYTES_MIN, UNREAD_READ_BYTES
-from shoal_contract.process_memory import give_back, own_bytes
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_runtime import memory_guard
+from shoal_runtime.hang_up import address_of
+from shoal_runtime.limits import UNREAD_ENDED_BYTES_MIN, UNREAD_READ_BYTES
+from shoal_runtime.process_memory import give_back, own_bytes
 from shoal_slice_node.adapters import watchman, writers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import MEMORY_HIGH, MEMORY_SLACK_BYTES
 from shoal_slice_node.storage import mapped_memory
-from tests.contract.passed_over import FILLER, send_until_ended
-from tests.contract.resets import connect
-from tests.contract.standing import standing
+from tests.runtime.passed_over import FILLER, send_until_ended
+from tests.runtime.resets import connect
+from tests.runtime.standing import standing
 
 from .brokers import OPTIONS, connected, running, served
 from .node_process import NodeProcess

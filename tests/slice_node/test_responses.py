@@ -11,13 +11,13 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from shoal_contract import grpc_errors
 from shoal_contract.errors import DeadlineExceeded, InvalidName, Malformed, NoSuchQueue, ShoalError
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import FRAME_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_runtime import aborting
 from shoal_slice_node.adapters import unary
 
 from .brokers import running, served
@@ -182,7 +182,7 @@ async def test_a_unary_call_whose_answer_is_not_read_says_so(
 
     async def abort(*given: Any) -> None:
         timed_out.set()
-        await grpc_errors.abort(*given)
+        await aborting.abort(*given)
 
     monkeypatch.setattr(unary, "abort", abort)
     peek = wire.PullRequest(pull=await large_queue(stub))

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from shoal_contract import grpc_server
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
-from shoal_contract.limits import HANDSHAKE_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_runtime import grpc_server
+from shoal_runtime.limits import HANDSHAKE_MS_MAX
 from shoal_slice_node.adapters import admission, bulk_service, import_stream, servers, slice_service
 from shoal_slice_node.adapters.limits import (
     LARGE_ANSWER_BYTES,

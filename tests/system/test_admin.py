@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 import shoal
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WAIT_S = 60

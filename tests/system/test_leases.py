@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 
 LEASE_MS = 60_000
 

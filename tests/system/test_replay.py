@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal_contract.tasks import Tasks
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 from shoal_ops.replay.expectation import Due, Expectation
 from shoal_ops.replay.run import Replay, Source
+from shoal_runtime.tasks import Tasks
 
 DATA = Path(__file__).parents[1] / "data"
 CHANNEL_EVENTS = 800

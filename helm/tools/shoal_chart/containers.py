@@ -15,7 +15,7 @@ from shoal_chart import volumes
 from shoal_chart.network import HOST, Network
 from shoal_chart.pods import Pod
 from shoal_chart.volumes import Volumes
-from shoal_coordination.local_etcd import find_etcd
+from shoal_local.etcd import find_etcd
 
 ETCD: Final = "etcd"
 """The only program that is in another image."""

@@ -21,8 +21,8 @@ from shoal_chart.containers import Command, Image, command_of
 from shoal_chart.network import Network
 from shoal_chart.pods import Pod, pods_at_install, pods_of
 from shoal_chart.volumes import Volumes
-from shoal_contract.tasks import Tasks
-from shoal_coordination.end_with_parent import tied_command
+from shoal_local.end_with_parent import tied_command
+from shoal_runtime.tasks import Tasks
 
 HTTP_OK = 200
 # No proxy: everything is on loopback.

@@ -15,10 +15,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import shoal_contract.without_forks  # noqa: F401 - before gRPC is imported # isort: skip
+import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported # isort: skip
 import shoal
-from shoal_contract.loops import Loop
-from shoal_contract.tasks import Tasks
 from shoal_loadtest.residents import wire
 from shoal_loadtest.residents.core.load import load_at, part_of
 from shoal_loadtest.residents.core.sessions import Arrivals, rest_s, session_s
@@ -41,6 +39,8 @@ from shoal_loadtest.residents.scene import Scene, State, now_s, until
 from shoal_loadtest.residents.setting import Setting, read_setting
 from shoal_loadtest.residents.speaking import say
 from shoal_loadtest.residents.visits import Change, Visits
+from shoal_runtime.loops import Loop
+from shoal_runtime.tasks import Tasks
 
 
 class Generator:

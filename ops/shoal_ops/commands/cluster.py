@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal_contract.errors import OutcomeUnknown, ShoalError
-from shoal_contract.tasks import run_until
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
+from shoal_runtime.tasks import run_until
 
 _COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_cyan", "bright_magenta", "bright_green")
 

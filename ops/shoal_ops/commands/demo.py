@@ -9,13 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from shoal_contract.errors import BadCall
-from shoal_contract.tasks import Tasks
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 from shoal_ops import output
 from shoal_ops.commands.replaying import shown_progress, tell
 from shoal_ops.exits import DONE, FOUND
 from shoal_ops.replay.events import count_events
 from shoal_ops.replay.run import Replay, Source
+from shoal_runtime.tasks import Tasks
 
 CHANNEL = "linux-channel.events.tsv.gz"
 CHURN = ("k8s-org.churn.tsv.gz", "rust-team.churn.tsv.gz")

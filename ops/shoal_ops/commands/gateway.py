@@ -7,11 +7,11 @@ import os
 import sys
 from pathlib import Path
 
-from shoal_contract.stopping import Stopping
 from shoal_contract.version import version
 from shoal_ops import output
 from shoal_ops.http.serving import Ready, Settings, serve
 from shoal_ops.http.token import TOKEN_VARIABLE, token_from
+from shoal_runtime.stopping import Stopping
 
 
 async def run_admin(

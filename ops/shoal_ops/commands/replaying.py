@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from shoal_contract.tasks import Tasks
 from shoal_ops import output
 from shoal_ops.exits import DONE, FOUND
 from shoal_ops.limits import MISMATCHES_SHOWN_MAX, REFRESH_PER_S
 from shoal_ops.replay.events import count_events
 from shoal_ops.replay.run import Replay, Source
 from shoal_ops.replay.tally import ReplayReport
+from shoal_runtime.tasks import Tasks
 
 
 class _Counts(ProgressColumn):

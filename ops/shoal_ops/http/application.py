@@ -13,12 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from shoal_contract.errors import ShoalError
-from shoal_contract.http.problem import answer_error
 from shoal_ops.http import problem, routes_admin, routes_messages, routes_process, routes_queues
 from shoal_ops.http.gate import Gate
 from shoal_ops.http.gateway import Gateway
 from shoal_ops.http.parameters import known_queries, only_known_queries
 from shoal_ops.http.token import Token
+from shoal_runtime.http.problem import answer_error
 
 DESCRIPTION: Final = """The broker over plain HTTP, and its administration.
 

@@ -18,10 +18,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 import shoal
-from shoal_contract.tasks import Tasks
 from shoal_ops.http import limits, messages, names
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.push import Push, Stream
+from shoal_runtime.tasks import Tasks
 
 MEDIA_TYPE: Final = "text/event-stream"
 _HEARTBEAT: Final = b": nothing new\n\n"

@@ -2,7 +2,7 @@
 Keeps the path as it came. Adds headers to every answer and counts it. Plain ASGI, so that event streams and long polls
 cost nothing extra.
 
-Not here: what a path does (routes_*.py), bounds that all servers share (shoal_contract.http).
+Not here: what a path does (routes_*.py), bounds that all servers share (shoal_runtime.http).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal_contract.errors import PermissionDenied, ShoalError
-from shoal_contract.http import problem
-from shoal_contract.http.guard import HEALTH, Guard, never
-from shoal_contract.http.headers import names_loopback, one_value
-from shoal_contract.http.limits import LOG_LINES_PER_S
-from shoal_contract.rare_log import RareLog
 from shoal_ops.http import limits
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.token import Token
+from shoal_runtime.http import problem
+from shoal_runtime.http.guard import HEALTH, Guard, never
+from shoal_runtime.http.headers import names_loopback, one_value
+from shoal_runtime.http.limits import LOG_LINES_PER_S
+from shoal_runtime.rare_log import RareLog
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -14,7 +14,6 @@ import shoal
 from shoal_contract.errors import Unavailable
 from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
-from shoal_contract.tasks import Tasks
 from shoal_ops.http import limits
 from shoal_ops.http.arrivals import Arrivals
 from shoal_ops.http.metrics import Metrics
@@ -22,6 +21,7 @@ from shoal_ops.http.push import Push
 from shoal_ops.http.samples import Sampler
 from shoal_ops.http.takes import Takes
 from shoal_ops.sweep.sweeper import Sweeper
+from shoal_runtime.tasks import Tasks
 
 
 class Gateway:

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from shoal_contract.http.limits import HttpLimits
 from shoal_contract.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
@@ -11,6 +10,7 @@ from shoal_contract.limits import (
     NAME_BYTES_MAX,
     PULL_LEASE_MS_MAX,
 )
+from shoal_runtime.http.limits import HttpLimits
 
 # Requests
 

@@ -17,8 +17,8 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from shoal_contract.build_info import BuildInfo
-from shoal_contract.http.kept_text import KeptText
+from shoal_runtime.build_info import BuildInfo
+from shoal_runtime.http.kept_text import KeptText
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double the series and say nothing new

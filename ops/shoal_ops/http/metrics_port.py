@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal_contract.errors import ShoalError
-from shoal_contract.http.problem import answer_error, answer_http_exception
 from shoal_ops.http import metrics
 from shoal_ops.http.gateway import Gateway
+from shoal_runtime.http.problem import answer_error, answer_http_exception
 
 
 def new_metrics_application(gateway: Gateway) -> Starlette:

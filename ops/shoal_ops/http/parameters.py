@@ -8,9 +8,9 @@ from fastapi import Depends, Path, Query, Request
 
 from shoal_contract.arguments import PAGE_ITEMS
 from shoal_contract.errors import InvalidName
-from shoal_contract.http import query
 from shoal_ops.http import limits, names
 from shoal_ops.http.gateway import Gateway, of
+from shoal_runtime.http import query
 
 # FastAPI would run each dependency that is not async in a thread.
 TheGateway = Annotated[Gateway, Depends(of)]

@@ -1,6 +1,6 @@
 """Answers what FastAPI, Starlette and pydantic refuse as problems, and describes all problems for OpenAPI.
 
-Not here: the form of a problem, and which status each error has (shoal_contract.http.problem).
+Not here: the form of a problem, and which status each error has (shoal_runtime.http.problem).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 
 from shoal_contract import errors
 from shoal_contract.errors import ShoalError
-from shoal_contract.http.problem import MEDIA_TYPE, STATUS, Refused, answer, title
+from shoal_runtime.http.problem import MEDIA_TYPE, STATUS, Refused, answer, title
 
 _log = logging.getLogger(__name__)
 

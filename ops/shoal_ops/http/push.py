@@ -17,8 +17,8 @@ from collections.abc import Iterable
 import shoal
 from shoal_contract.errors import ShoalError, exhausted
 from shoal_contract.names import show
-from shoal_contract.tasks import Tasks
 from shoal_ops.http import limits
+from shoal_runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from fastapi.responses import JSONResponse
 
 import shoal
 from shoal_contract.errors import Malformed, OutOfRange, TooLarge
-from shoal_contract.http import problem, query
 from shoal_contract.names import Name, check_name, encode_name
 from shoal_ops.http import glance, limits, models, models_admin, names
 from shoal_ops.http.parameters import After, KeyName, Limit, Prefix, QueueName, TheGateway
+from shoal_runtime.http import problem, query
 
 router = APIRouter(tags=["administration"])
 

@@ -11,12 +11,12 @@ from fastapi.responses import JSONResponse
 import shoal
 from shoal_contract.arguments import PULL_MESSAGES
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable
-from shoal_contract.http import problem
 from shoal_contract.names import encode_name
-from shoal_contract.tasks import Tasks
 from shoal_ops.http import events, limits, messages, models, names
 from shoal_ops.http.gateway import Gateway
 from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
+from shoal_runtime.http import problem
+from shoal_runtime.tasks import Tasks
 
 router = APIRouter(tags=["messages"])
 

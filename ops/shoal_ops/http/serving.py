@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shoal_contract.http.guard import guarded
-from shoal_contract.http.server import HttpServer
-from shoal_contract.stopping import Stopping
-from shoal_contract.tasks import Tasks
 from shoal_ops.http import limits
 from shoal_ops.http.application import new_application
 from shoal_ops.http.gateway import open_gateway
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.metrics_port import new_metrics_application
 from shoal_ops.http.token import Token, check_start
+from shoal_runtime.http.guard import guarded
+from shoal_runtime.http.server import HttpServer
+from shoal_runtime.stopping import Stopping
+from shoal_runtime.tasks import Tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from shoal_contract.errors import Unauthenticated
-from shoal_contract.http.headers import listens_on_loopback
 from shoal_ops.http.token_file import TokenFile, tokens_in
+from shoal_runtime.http.headers import listens_on_loopback
 
 TOKEN_VARIABLE: Final = "SHOAL_ADMIN_TOKEN"
 

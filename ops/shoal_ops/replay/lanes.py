@@ -11,7 +11,6 @@ from collections import deque
 from typing import NamedTuple
 
 from shoal import Broker, Receipt
-from shoal_contract.tasks import Tasks
 from shoal_ops.limits import CHANGES_UNDER_WAY_MAX, DEADLINE_S, PUBLISHES_UNDER_WAY_MAX, STEPS_PENDING_MAX
 from shoal_ops.replay.comparison import Mismatches
 from shoal_ops.replay.events import Join, Leave, Say
@@ -19,6 +18,7 @@ from shoal_ops.replay.expectation import Due
 from shoal_ops.replay.offsets import Offsets
 from shoal_ops.replay.population import Population
 from shoal_ops.replay.tally import Tally
+from shoal_runtime.tasks import Tasks
 
 
 class Item(NamedTuple):

@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack
 from zlib import crc32
 
 from shoal import Broker, Delivery, Inbox
-from shoal_contract.tasks import Tasks
 from shoal_ops.limits import ACK_EVERY_S, ACKS_HELD_MAX, DEADLINE_S, QUEUES_AT_ONCE_MAX
 from shoal_ops.replay.comparison import Mismatches
 from shoal_ops.replay.received import Received
+from shoal_runtime.tasks import Tasks
 
 
 class Population:

@@ -13,7 +13,6 @@ from time import monotonic
 from zlib import crc32
 
 import shoal
-from shoal_contract.tasks import Tasks
 from shoal_ops.limits import CONNECT_S, QUIET_S
 from shoal_ops.replay.comparison import Mismatches, compare
 from shoal_ops.replay.events import Event, Join, Leave, Say, Step, read_events
@@ -22,6 +21,7 @@ from shoal_ops.replay.lanes import Item, Lane, Pending
 from shoal_ops.replay.population import Population
 from shoal_ops.replay.received import Received
 from shoal_ops.replay.tally import ReplayReport, Tally
+from shoal_runtime.tasks import Tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,8 @@ from typing import Any, Final
 
 import grpc
 
-from shoal_contract.client_patience import ClientPatience
 from shoal_contract.errors import Malformed, ShoalError
-from shoal_contract.grpc_errors import abort, send_headers
-from shoal_contract.grpc_requests import decode
 from shoal_contract.limits import LOCATE_KEYS_MAX
-from shoal_contract.places import Places
-from shoal_contract.unread import Unread
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
@@ -24,6 +19,11 @@ from shoal_redirector.adapters.steps import Steps, slices
 from shoal_redirector.adapters.tally import Tally
 from shoal_redirector.adapters.watchers import Watchers
 from shoal_redirector.core.directory import Directory, check_keys, locate
+from shoal_runtime.aborting import abort, send_headers
+from shoal_runtime.client_patience import ClientPatience
+from shoal_runtime.grpc_requests import decode
+from shoal_runtime.places import Places
+from shoal_runtime.unread import Unread
 
 SERVICE: Final = "shoal.v1.RedirectorService"
 Context = grpc.aio.ServicerContext[Any, Any]

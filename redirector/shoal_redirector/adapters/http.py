@@ -12,13 +12,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal_contract.errors import Malformed, ShoalError, Unavailable
-from shoal_contract.http import query
-from shoal_contract.http.problem import answer_error, answer_http_exception
 from shoal_contract.names import text
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.tally import RedirectorMetrics, Tally
 from shoal_redirector.core.directory import check_keys, locate
+from shoal_runtime.http import query
+from shoal_runtime.http.problem import answer_error, answer_http_exception
 
 
 def new_application(board: Board, tally: Tally, is_leaving: Callable[[], bool] = lambda: False) -> Starlette:

@@ -9,9 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from shoal_contract.build_info import BuildInfo
-from shoal_contract.http.kept_text import KeptText
 from shoal_redirector.adapters.board import Board
+from shoal_runtime.build_info import BuildInfo
+from shoal_runtime.http.kept_text import KeptText
 
 
 class Tally:

@@ -14,9 +14,9 @@ import grpc
 from shoal_contract.errors import InvalidName, TooLarge
 from shoal_contract.limits import LIST_ITEMS_MAX, NAME_BYTES_MAX
 from shoal_contract.names import check_name
-from shoal_contract.places import Places
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_contract.wire import slice_pb2
+from shoal_runtime.places import Places
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.figures import Figures

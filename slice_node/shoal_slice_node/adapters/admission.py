@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from shoal_contract.client_patience import ClientPatience
-from shoal_contract.places import Places, PlacesLimits
-from shoal_contract.unread import Unread
+from shoal_runtime.client_patience import ClientPatience
+from shoal_runtime.places import Places, PlacesLimits
+from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.limits import (
     UNARY,
     UNARY_READ_CROWDED_S,

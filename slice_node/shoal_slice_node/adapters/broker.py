@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError
-from shoal_contract.process_memory import own_bytes
-from shoal_contract.tasks import OnFailure, Tasks
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.process_memory import own_bytes
+from shoal_runtime.tasks import OnFailure, Tasks
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.checkpoints import Checkpoints

@@ -14,13 +14,13 @@ from typing import Any
 
 import grpc
 
-from shoal_contract.client_patience import ClientPatience, Turn
 from shoal_contract.errors import ShoalError
-from shoal_contract.grpc_errors import abort, send_headers
-from shoal_contract.places import Places, PlacesLimits
-from shoal_contract.tasks import Tasks
-from shoal_contract.unread import Unread
 from shoal_contract.wire import bulk_pb2 as wire
+from shoal_runtime.aborting import abort, send_headers
+from shoal_runtime.client_patience import ClientPatience, Turn
+from shoal_runtime.places import Places, PlacesLimits
+from shoal_runtime.tasks import Tasks
+from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk

@@ -14,11 +14,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal_contract.errors import ShoalError, Unavailable
-from shoal_contract.http.guard import guarded
-from shoal_contract.http.limits import BESIDE_GRPC_PAUSE_S, HttpLimits
-from shoal_contract.http.problem import answer_error, answer_http_exception
-from shoal_contract.http.server import HttpServer
-from shoal_contract.tasks import OnFailure, Tasks
+from shoal_runtime.http.guard import guarded
+from shoal_runtime.http.limits import BESIDE_GRPC_PAUSE_S, HttpLimits
+from shoal_runtime.http.problem import answer_error, answer_http_exception
+from shoal_runtime.http.server import HttpServer
+from shoal_runtime.tasks import OnFailure, Tasks
 from shoal_slice_node.adapters import limits
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.metrics import SliceMetrics

@@ -13,13 +13,13 @@ from zlib import crc32
 
 import grpc
 
-from shoal_contract.client_patience import ClientPatience, Turn
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge
-from shoal_contract.grpc_errors import send_headers
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX, RUN_BYTES
-from shoal_contract.places import Places
-from shoal_contract.tasks import Tasks
 from shoal_contract.wire import bulk_pb2 as wire
+from shoal_runtime.aborting import send_headers
+from shoal_runtime.client_patience import ClientPatience, Turn
+from shoal_runtime.places import Places
+from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import (
     IMPORT_CHUNKS_IN_FLIGHT,

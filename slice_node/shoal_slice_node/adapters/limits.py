@@ -3,7 +3,7 @@
 from typing import Final
 
 from shoal_contract.limits import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, REQUEST_BYTES_MAX
-from shoal_contract.places import PlacesLimits
+from shoal_runtime.places import PlacesLimits
 from shoal_slice_node.core.limits import (
     ACK_FLUSH_MS,
     ANSWERS_KEPT_MAX,
@@ -138,7 +138,7 @@ UNREAD_BYTES: Final = 72 << 10
 64 KiB of bodies. With less, each such frame costs a round trip (a sixth fewer frames with 64 KiB, a third with 8).
 gRPC's own estimate would let it grow to megabytes for each of thousands of waiting calls. In all there may be some
 11,000 waiting calls, which cost 16 KB each besides. Where that is too much, their connections end
-(shoal_contract.unread)."""
+(shoal_runtime.unread)."""
 
 UNARY_READ_S: Final = 10.0
 """How long a unary call may take to send its request once the node reads it: 4 MiB at 4 Mbit/s."""

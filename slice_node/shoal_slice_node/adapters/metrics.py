@@ -11,10 +11,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from shoal_contract.build_info import BuildInfo
-from shoal_contract.http.kept_text import KeptText
 from shoal_contract.wire.admin_pb2 import FiguresResponse
 from shoal_contract.wire.common_pb2 import ErrorCode
+from shoal_runtime.build_info import BuildInfo
+from shoal_runtime.http.kept_text import KeptText
 from shoal_slice_node.adapters.archiving import ArchiveFigures
 from shoal_slice_node.adapters.figures import Figures
 

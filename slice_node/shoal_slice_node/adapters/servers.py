@@ -12,8 +12,8 @@ from pathlib import Path
 
 import grpc
 
-from shoal_contract import grpc_server
-from shoal_contract.open_files import raise_open_files
+from shoal_runtime import grpc_server
+from shoal_runtime.open_files import raise_open_files
 from shoal_slice_node.adapters.admin_service import admin_handlers
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker

@@ -14,10 +14,10 @@ from typing import Any
 import grpc
 
 from shoal_contract.errors import Malformed, ShoalError
-from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX, PRODUCER_BYTES, PULL_LEASE_MS_MAX
-from shoal_contract.tasks import Tasks
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.aborting import abort, send_headers
+from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.broker import Broker

@@ -9,12 +9,12 @@ from typing import Any
 
 import grpc
 
-from shoal_contract.client_patience import ClientPatience
 from shoal_contract.errors import Malformed, ShoalError, from_wire
-from shoal_contract.grpc_errors import abort
 from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX
-from shoal_contract.places import Places
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.aborting import abort
+from shoal_runtime.client_patience import ClientPatience
+from shoal_runtime.places import Places
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker

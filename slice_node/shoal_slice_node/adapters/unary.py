@@ -20,9 +20,9 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from shoal_contract.errors import DeadlineExceeded, Malformed, ShoalError, TooLarge
-from shoal_contract.grpc_errors import abort, send_headers
 from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.wire_count import Shape, count_fields
+from shoal_runtime.aborting import abort, send_headers
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.limits import (
     UNARY_ABORT_S,

@@ -9,9 +9,9 @@ from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.limits import REQUEST_BYTES_MAX
-from shoal_contract.memory_guard import MemoryGuard
-from shoal_contract.rare_log import RareLog
-from shoal_contract.unread import Unread
+from shoal_runtime.memory_guard import MemoryGuard
+from shoal_runtime.rare_log import RareLog
+from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (

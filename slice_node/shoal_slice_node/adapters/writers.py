@@ -12,9 +12,9 @@ from heapq import nlargest
 from itertools import chain, islice, takewhile
 from operator import attrgetter
 
-from shoal_contract.connections import Address
 from shoal_contract.errors import ResourceExhausted, ShoalError
-from shoal_contract.hang_up import address_of
+from shoal_runtime.connections import Address
+from shoal_runtime.hang_up import address_of
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
     ANSWERS_HELD_FLOOR_BYTES,

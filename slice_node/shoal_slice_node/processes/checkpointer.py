@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal_contract import errors
-from shoal_contract.child_signals import send_signal
 from shoal_contract.errors import ShoalError, Unavailable
+from shoal_runtime.child_signals import send_signal
 from shoal_slice_node.core.tables.delta_piece import Piece
 from shoal_slice_node.processes.checkpoint_frame import COMMIT, FAILED, encode_frame, read_frame
 from shoal_slice_node.processes.child import CHILD_SOCKET, start_child

@@ -10,8 +10,8 @@ import signal
 from asyncio.subprocess import Process
 from pathlib import Path
 
-from shoal_contract.child_signals import send_signal
 from shoal_contract.errors import Unavailable, from_wire_bytes
+from shoal_runtime.child_signals import send_signal
 from shoal_slice_node.processes.child import CHILD_SOCKET, start_child
 from shoal_slice_node.processes.child_frame import DATA, END, ERROR, encode_frame, read_frame
 from shoal_slice_node.processes.limits import SNAPSHOT_END_S_MAX

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_contract.http import limits as shared
 from shoal_ops.http import limits
+from shoal_runtime.http import limits as shared
 from tests.ops.http.conftest import Running
 
 DOCUMENT = (Path(__file__).parent.parent.parent.parent / "docs" / "http.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal_coordination.local_cluster import LocalCluster
+from shoal_local.cluster import LocalCluster
 from tests.ops.http.conftest import WAIT_S
 from tests.ops.http.test_gateway import ok
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 import shoal
-from shoal_contract.tasks import Tasks
 from shoal_ops.http import limits
 from shoal_ops.http.push import Push, Stream, size_of
+from shoal_runtime.tasks import Tasks
 from tests.ops.http.conftest import WAIT_S, Running
 
 BODY = b"x" * 20_000

@@ -1,0 +1,234 @@
+"""Runs a whole cluster on this machine for `shoal up`, tests, demos: real processes of etcd, redirector, slice nodes.
+
+Belongs here: which processes there are, their arguments, the order of their starts and ends. Does not: keeping them
+running (supervisor.py), a child's life (child.py), the folder (folder.py), terminals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from shoal_contract.errors import Conflict, ShoalError
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.cluster import create_cluster
+from shoal_local.addresses import ClientAddresses
+from shoal_local.child import Facts
+from shoal_local.commands import CLUSTER, admin_command, node_command, redirector_command
+from shoal_local.etcd import LocalEtcd, find_etcd, version_of
+from shoal_local.files import make_folder
+from shoal_local.folder import LocalFolder
+from shoal_local.log import LogFile
+from shoal_local.ports import HOST
+from shoal_local.process import LocalProcess, OnLine
+from shoal_local.record import ETCD, ETCD_PEERS, LocalRecord, http_of
+from shoal_local.supervisor import Supervisor
+
+ANY_PORT = f"{HOST}:0"
+REDIRECTOR = "redirector"
+ADMIN = "admin"
+
+
+def _say_nothing(name: str, line: str) -> None:
+    pass
+
+
+class LocalCluster:
+    """Runs a cluster: `async with LocalCluster(folder) as cluster`, or `start` and `stop`. It ends with this process.
+
+    `listen`, `http`: the redirector's addresses. `admin`: the HTTP gateway's address; if given, the gateway is started
+    too. Port 0 takes a free one. `slices` None: as many as the folder remembers, or 3. `fresh`: wipe the folder first
+    (only if it is a local cluster's). `archive`: slice nodes put closed journal segments there. `etcd`: the program;
+    None: the one on PATH, else the wheel's. `partly`: if at least one slice starts, those that do not are listed in
+    `missing` and tried again. `first`: further arguments of slice nodes, by slice, until they were ready once.
+    `on_line(name, line)`: gets every line of every process except etcd, and our own lines as "shoal".
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        slices: int | None = None,
+        listen: str = ANY_PORT,
+        http: str = ANY_PORT,
+        admin: str = "",
+        fresh: bool = False,
+        archive: Path | None = None,
+        etcd: Path | None = None,
+        partly: bool = False,
+        first: Mapping[str, Sequence[str]] | None = None,
+        on_line: OnLine = _say_nothing,
+    ) -> None:
+        self._folder = LocalFolder(folder)
+        self._slices = slices
+        self._at = ClientAddresses(listen, http, admin)
+        self._fresh = fresh
+        self._archive = archive
+        self._program = etcd
+        self._partly = partly
+        self._first = first or {}
+        self._on_line = on_line
+        self._record = LocalRecord([])
+        self._supervisor = Supervisor(self.say)
+        self.missing: dict[str, ShoalError] = {}
+        """Slice that did not start -> the reason; empty again once all have started."""
+
+    @property
+    def redirector(self) -> str:
+        """Returns the redirector's host:port, for `shoal.connect`."""
+        return self._at.listen
+
+    @property
+    def http(self) -> str:
+        """Returns host:port of the redirector's HTTP."""
+        return self._at.http
+
+    @property
+    def admin(self) -> str:
+        """Returns host:port of the HTTP gateway; empty: there is none."""
+        return self._at.admin
+
+    @property
+    def slices(self) -> list[str]:
+        return list(self._record.slices)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Returns slice -> host:port of its node; the same after each start."""
+        return {name: self._record.address(name) for name in self._record.slices}
+
+    @property
+    def http_addresses(self) -> dict[str, str]:
+        """Returns slice -> host:port of its node's HTTP (health, metrics); the same after each start."""
+        return {name: self._record.address(http_of(name)) for name in self._record.slices}
+
+    @property
+    def log_folder(self) -> Path:
+        return self._folder.path / "log"
+
+    async def __aenter__(self) -> LocalCluster:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Starts all processes. Returns when all are ready, or, with `partly`, when at least one slice is.
+
+        Otherwise nothing runs, and this raises Conflict (also for a port that is taken: then nothing was made),
+        Corrupt, OutOfRange, Unavailable.
+        """
+        self._folder.check(self._slices)
+        self._at.choose()
+        program = self._program or find_etcd()
+        version_of(program)
+        self._record = self._folder.open(self._slices, self._fresh)
+        try:
+            self._record.choose_ports(self._at.ports)
+            self._record.save(self._folder.path)
+            make_folder(self.log_folder)
+            self._own_log.add(f"starting, by process {os.getpid()}")
+            await self._start_etcd(program)
+            await self._start_servers()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Ends this cluster's gateway, then its redirector and nodes (nodes checkpoint), then its etcd."""
+        await self._supervisor.stop([ADMIN], [REDIRECTOR, *self._record.slices], [ETCD])
+        self._folder.close()
+
+    def say(self, line: str, name: str = "shoal") -> None:
+        """Passes a line of our own, or of a process, to the listener, and with the time to log/up.log."""
+        with suppress(OSError, Conflict):
+            self._own_log.add(line if name == "shoal" else f"{name} {line}")
+        self._on_line(name, line)
+
+    async def kill(self, name: str) -> None:
+        """Kills a process as kill -9; it stays down until `restart`. `name`: a slice, "etcd", "redirector", "admin"."""
+        await self._supervisor.kill(name)
+
+    async def crash(self, name: str) -> None:
+        """Kills a process as kill -9; the cluster starts it again by itself. `name`: as for `kill`."""
+        await self._supervisor.crash(name)
+
+    async def restart(self, name: str) -> None:
+        """Starts a process again at the same address, after a clean stop if it still runs. Returns when it is ready."""
+        await self._supervisor.restart(name)
+
+    def pid(self, name: str) -> int:
+        """Returns the pid of a process. `name`: as for `kill`."""
+        return self._supervisor.pid(name)
+
+    @property
+    def _own_log(self) -> LogFile:
+        return LogFile(self.log_folder / "up.log")
+
+    async def _start_etcd(self, program: Path) -> None:
+        ports, record = self._record.ports, self._record
+        log = self.log_folder / "etcd.log"
+        folder = self._folder.path / "etcd"
+        etcd = LocalEtcd(folder, program=program, port=ports[ETCD], peer_port=ports[ETCD_PEERS], log=log)
+        self._supervisor.add(etcd, lambda facts: None)
+        await self._supervisor.start(ETCD)
+        self.say(f"ready at {etcd.endpoint}; its log is {log}", ETCD)
+        async with EtcdClient(etcd.options()) as client:
+            config = await create_cluster(client, CLUSTER, record.slices, cluster_id=record.id)
+        if not record.id:
+            record.id = config.id
+            record.save(self._folder.path)
+
+    async def _start_servers(self) -> None:
+        for name in self._record.slices:
+            command = node_command(self._record, name, self._folder.path / name, self._archive)
+            self._add(name, command, self._first.get(name, ()))
+        self._add(REDIRECTOR, redirector_command(self._record, self._at))
+        servers = [REDIRECTOR, *self._record.slices]
+        results = await asyncio.gather(*map(self._supervisor.start, servers), return_exceptions=True)
+        self._bear({name: result for name, result in zip(servers, results, strict=True) if result is not None})
+        if self.admin:
+            self._add(ADMIN, admin_command(self._at))
+            await self._start_admin()
+
+    async def _start_admin(self) -> None:
+        try:
+            await self._supervisor.start(ADMIN)
+        except ShoalError as problem:
+            if not self._partly:
+                raise
+            self.say(f"did not start: {problem}; trying again", ADMIN)
+            self._supervisor.try_on(ADMIN, problem)
+
+    def _bear(self, problems: Mapping[str, BaseException]) -> None:
+        """Goes on without slices that did not start, or raises."""
+        for name, problem in problems.items():
+            if not (self._partly and isinstance(problem, ShoalError)) or name == REDIRECTOR:
+                raise problem
+            self.missing[name] = problem
+        if len(self.missing) == len(self._record.slices):
+            raise next(iter(self.missing.values()))
+        for name, problem in self.missing.items():
+            self._supervisor.try_on(name, problem)
+
+    def _add(self, name: str, command: list[str], first: Sequence[str] = ()) -> None:
+        log = LogFile(self.log_folder / f"{name}.log")
+        process = LocalProcess(name, command, log, self._pass_on, first)
+        self._supervisor.add(process, lambda facts: self._ready(name, facts))
+
+    def _pass_on(self, name: str, line: str) -> None:
+        if name == "shoal":
+            self.say(line)
+        else:
+            self._on_line(name, line)
+
+    def _ready(self, name: str, facts: Facts) -> None:
+        self.missing.pop(name, None)
+        where = facts.get("address") or facts.get("grpc")
+        metrics = f", metrics http://{facts['http']}/metrics" if where else ""
+        where = where or f"http://{facts.get('http')}"
+        self.say(f"ready at {where}{metrics}", name)

@@ -1,0 +1,49 @@
+"""Defines the bounds of a local cluster, each with its unit and its reason."""
+
+from typing import Final
+
+START_S: Final = 30.0
+"""How long a local etcd may take to answer after its start, in seconds. If another server takes longer, this is
+reported."""
+
+READY_S: Final = 600.0
+"""How long a local server may take to be ready, in seconds, before it is killed and started again. A slice may have a
+long journal to recover, on a busy machine."""
+
+STOP_S: Final = 10.0
+"""How long a local process may take to end after SIGTERM, in seconds, before it is killed."""
+
+LAST_WORDS_BYTES: Final = 64 << 10
+"""The bytes read from the end of a log to find why a process ended: a traceback and the lines before it."""
+
+LINE_BYTES_MAX: Final = 1 << 20
+"""The bytes of a line in a local server's log, such as a traceback with a largest frame in it. A longer line is left
+out."""
+
+LAST_LINES_S: Final = 1.0
+"""How long to wait for the last lines of a local server that has ended, in seconds: a child of its own may hold its
+streams."""
+
+RESTART_S_MIN: Final = 0.25
+RESTART_S_MAX: Final = 10.0
+"""The pause before a crashed local server is started again, in seconds; it doubles with each crash in a row, from the
+first value to the second."""
+
+STEADY_S: Final = 30.0
+"""How long a local server must run, in seconds, so that its next crash does not count as one in a row."""
+
+SLICES_MAX: Final = 64
+"""The number of slices of a local cluster: a process of 100 MB each."""
+
+PORTS: Final = range(17_000, 32_000)
+"""The ports where slice nodes of local clusters listen: below the ports that Linux gives to outgoing connections, which
+could take a node's port while it is down."""
+
+PORT_ATTEMPTS_MAX: Final = 1_000
+"""The number of ports tried until one is free."""
+
+START_ATTEMPTS_MAX: Final = 3
+"""How often an etcd without a port of its own is started: another process can take the chosen free port before etcd has
+it."""
+
+assert START_S < READY_S

@@ -1,0 +1,125 @@
+"""Defines the bounds of what runs in every process, each with its unit and its reason."""
+
+from typing import Final
+
+HANDSHAKE_MS_MAX: Final = 5_000
+"""The time that a new connection to a gRPC server may take for TLS and HTTP/2 settings, in milliseconds: some round
+trips of a slow network."""
+
+CALLS_PER_CONNECTION_MAX: Final = 128
+"""The number of calls and streams at a time on one connection to a gRPC server; further calls of a client wait in its
+own process. A call that has ended counts until it is freed; calls beyond the bound are then refused (REFUSED_STREAM:
+nothing was done). With 115 at a time no call was refused. HTTP/2 recommends at least 100. The client library has one
+stream per connection, and short calls; a program in another language may have a hundred sessions on one connection."""
+
+CALLS_WAITING_MAX: Final = 8_000
+"""The number of new calls, of all connections, in gRPC's own line until a turn of the loop takes or refuses them: about
+16 KB each, 1,000 to 3,000 a second. Above this gRPC drops every new call; its own default is 1,000."""
+
+PATIENCE_S_MIN: Final = 0.01
+"""The least time that the holder of a place has to send, in seconds, however many wait for a place: what has arrived is
+read in a few turns of the loop."""
+
+BLAME_S: Final = 120.0
+BLAMED_MAX: Final = 10_000
+"""The seconds for which a connection that held up others comes after them, and the number of such connections that are
+remembered."""
+
+SERVED_MAX: Final = 20_000
+"""The number of connections that used their places in time and are remembered: about as many as a process has."""
+
+RECEIVED_BYTES_MAX: Final = 128 << 10
+"""The bytes that the kernel holds for one gRPC connection until the process reads them. Containers count them as
+memory; the kernel takes twice as much. HTTP/2's windows are smaller, so honest clients do not notice."""
+
+UNREAD_LOOKS: Final = 3
+"""The number of looks in a row at which bytes must be unread before they count: a frame that is still arriving does not
+count."""
+
+UNREAD_LOOK_S: Final = 5.0
+BUDGET_LOOK_S: Final = 0.5
+MEMORY_LOOK_S: Final = 0.05
+"""The time between two looks at connections, in seconds. The first two are the most and the least while there is enough
+memory; the third applies while memory is short. In the third, the clients on one network can send 50 MB."""
+
+FILES_MAX: Final = 1 << 20
+"""The number of file descriptors that are tried where the process has no limit and its open files cannot be listed."""
+
+FILES_PER_STEP: Final = 256
+STEP_PAUSE_S: Final = 0.0005
+"""The number of open files that are looked at in one go, about 2 ms, and the pause after them, in seconds. In the pause
+other threads have Python's lock. They would not get it in a pause of no length."""
+
+CONNECTIONS_ENDED_PER_LOOK: Final = 4_096
+UNREAD_ENDED_BYTES_MIN: Final = 256 << 10
+UNREAD_ENDED_BYTES_LEAST: Final = 16 << 10
+UNREAD_ENDED_AT_ONCE_BYTES: Final = 32 << 20
+"""The most connections that are shut down in one look where a process holds far too much: those with most unread bytes.
+Each has at least UNREAD_ENDED_BYTES_MIN: a few calls have less under way. Where thousands of connections hold less each
+but too much together, UNREAD_ENDED_BYTES_LEAST is enough. UNREAD_ENDED_AT_ONCE_BYTES count at their first look: calls
+that wait hold less, and so do dozens of sessions that are in the middle of a frame."""
+
+UNREAD_ACCEPT_S: Final = 5.0
+UNREAD_PARTS_MAX: Final = 64
+"""Bytes that came on a connection count until all calls have ended that began up to UNREAD_ACCEPT_S after them: the
+bytes may be theirs, as calls wait in gRPC's line until their handlers begin. For this, the bytes of at most
+UNREAD_PARTS_MAX looks are kept apart."""
+
+BURST_S: Final = 0.05
+BURST_MESSAGE_BYTES_MAX: Final = 72 << 10
+"""The messages of a connection that handlers read within so many seconds came at once. Of one message no more does
+than a window of HTTP/2, however large it is."""
+
+BUFFERED_BYTES_MAX: Final = 256 << 10
+BUFFERED_BYTES_LEAST: Final = 32 << 10
+"""gRPC keeps buffers for a connection on which much came at once: as many bytes as came, up to BUFFERED_BYTES_MAX. A
+connection on which less than BUFFERED_BYTES_LEAST came is not worth ending."""
+
+BUFFERED_ENDED_PER_LOOK: Final = 16
+"""The most such connections that end in a look where memory is short and nothing is unread or unsent: 320 a second."""
+
+CALL_HELD_BYTES: Final = 20 << 10
+CALLS_FREE: Final = 4
+"""What a process holds for each call of a connection, beyond the first few: 20 KiB for a session that does nothing
+(measured). A connection of a hundred sessions holds more than one on which a large message came."""
+
+SPARED_S: Final = 2.0
+"""For so long after enough other connections ended, none ends for buffers: the memory of those is not free yet. Then
+they are not spared for as long."""
+
+FUTILE_PARTS: Final = 4
+"""No connection ends for memory if all of them together hold less than the excess divided by this: something else holds
+the memory then."""
+
+KERNEL_PARTS: Final = 8
+"""Memory that the kernel holds for connections counts as the process's only above the budget divided by this: slow
+clients have some there at all times."""
+
+LOOK_SHARE: Final = 100
+LOOK_SHARE_HURRIED: Final = 10
+"""The time between two looks is at least so many times the processor time of the last look: looks take 1 % of the
+processor, and 10 % while memory may be short."""
+
+DOORS_S: Final = 1.0
+"""The seconds for which new connections are kept out at a time, and then let in again at least."""
+
+GIVE_BACK_S: Final = 1.0
+"""The seconds between two requests to the C library to return free memory, while memory is short."""
+
+UNREAD_READ_PARTS: Final = 1_024
+UNREAD_SHARE_BYTES_MAX: Final = 1 << 20
+"""What is read of a connection, divided by the first, may seem unread, up to the second: clients decide how many frames
+a message comes in."""
+
+UNREAD_READ_BYTES: Final = 7
+UNREAD_CALL_BYTES: Final = 64
+UNREAD_WROTE_BYTES: Final = 32
+UNREAD_FREE_SENT_BYTES: Final = 256
+UNREAD_FREE_BYTES_PER_S: Final = 64
+"""The bytes that may come on a connection besides messages and the heads of their frames: with each message, with
+each call (headers: 44 bytes measured), with each message that is sent to the client (window updates: 26), one byte for
+so many bytes that are sent (window updates of large messages), and each second (pings)."""
+
+ABORT_S: Final = 5.0
+"""The seconds that the client of a call that a server ends may take to read what was written before. Then its
+connection is shut down."""

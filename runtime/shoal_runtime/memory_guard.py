@@ -1,0 +1,210 @@
+"""Ends connections where a process holds too much memory: the last resort for memory that no account covers, because
+gRPC or the kernel holds it for a connection.
+
+It runs in its own thread. gRPC's threads can add half a gigabyte a second, also while the event loop is busy for
+seconds; but gRPC frees memory only through the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from shoal_runtime.limits import (
+    BUDGET_LOOK_S,
+    BUFFERED_BYTES_LEAST,
+    BUFFERED_BYTES_MAX,
+    BUFFERED_ENDED_PER_LOOK,
+    CALL_HELD_BYTES,
+    CALLS_FREE,
+    CONNECTIONS_ENDED_PER_LOOK,
+    DOORS_S,
+    FUTILE_PARTS,
+    GIVE_BACK_S,
+    KERNEL_PARTS,
+    LOOK_SHARE,
+    LOOK_SHARE_HURRIED,
+    MEMORY_LOOK_S,
+    SPARED_S,
+    UNREAD_ACCEPT_S,
+    UNREAD_ENDED_AT_ONCE_BYTES,
+    UNREAD_ENDED_BYTES_LEAST,
+    UNREAD_ENDED_BYTES_MIN,
+    UNREAD_LOOK_S,
+)
+from shoal_runtime.process_memory import give_back, own_bytes
+from shoal_runtime.rare_log import RareLog
+from shoal_runtime.unread import Client, Unread
+
+_log = logging.getLogger(__name__)
+
+
+class MemoryGuard:
+    """Looks at the process's memory, and ends connections while it is short. `budget_bytes`: what the process should
+    hold. `short_bytes`: above this, memory is short; the guard's owner raises it for memory that stays.
+
+    While memory is short, the connections that hold most end, until the process is back at its budget. New connections
+    are kept from the ports of `unread` for a moment, because a client comes back sooner than its memory is free. What
+    the kernel holds for connections counts too, as it does for a container's limit, but only beyond what slow clients
+    have there at all times. The counted sizes may differ from the memory really held, so each look starts from what is
+    held at that time. Where all connections together hold little of the excess, none ends."""
+
+    def __init__(
+        self, unread: Unread, budget_bytes: int, short_bytes: int, held_bytes: Callable[[], int] = own_bytes
+    ) -> None:
+        self.short_bytes = short_bytes
+        self.ended = 0
+        """The number of connections ended since the start."""
+        self._unread = unread
+        self._budget_bytes = budget_bytes
+        self._short_at_first_bytes = short_bytes
+        self._held_bytes = held_bytes
+        self._was_short = False
+        self._shut = False
+        self._doors_next_s = 0.0
+        """The time when the ports may be opened, or shut again, in seconds of time.monotonic."""
+        self._gave_back_s = 0.0
+        self._spared_until_s = 0.0
+        """The time until which connections do not end for gRPC's buffers, in seconds of time.monotonic."""
+        self._took_s = 0.0
+        """The processor time that the last look took, in seconds."""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory guard", daemon=True)
+        self._complaints = RareLog(_log)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the thread has ended."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        looked_s = 0.0
+        while not self._stopped.wait(MEMORY_LOOK_S):
+            try:
+                if time.monotonic() - looked_s >= self._pause_s():
+                    began_s = time.thread_time()
+                    self.look()
+                    looked_s, self._took_s = time.monotonic(), time.thread_time() - began_s
+            except Exception as error:
+                self._shut_doors(False)
+                looked_s = time.monotonic()
+                self._complaints.warning(
+                    "looking at connections failed, it goes on: %s: %s", type(error).__name__, error
+                )
+
+    def _pause_s(self) -> float:
+        """Returns the time between two looks, in seconds. Beside what the kernel held at the last look, it considers
+        all that was sent since: the kernel may still hold it."""
+        held_bytes = self._held_bytes()
+        if held_bytes + self._kernel_bytes() > self.short_bytes or self._shut:
+            return 0.0
+        if held_bytes + self._kernel_bytes(self._unread.sent_bytes) > self.short_bytes:
+            return LOOK_SHARE_HURRIED * self._took_s
+        return min(UNREAD_LOOK_S, max(BUDGET_LOOK_S, LOOK_SHARE * self._took_s))
+
+    def _all_held_bytes(self) -> int:
+        return self._held_bytes() + self._kernel_bytes()
+
+    def _kernel_bytes(self, sent_bytes: int = 0) -> int:
+        """Returns the kernel's memory that counts. `sent_bytes`: what was sent since the last look."""
+        return max(0, self._unread.kernel_bytes + sent_bytes - self._budget_bytes // KERNEL_PARTS)
+
+    def look(self) -> None:
+        """Looks once, and ends connections if memory is short. To be called from one thread at a time."""
+        if not self._was_short and self._all_held_bytes() > self.short_bytes:
+            self._shut_doors(True)  # Before the first look, which takes long.
+        self._unread.look()
+        held_bytes = self._all_held_bytes()
+        self._was_short = held_bytes > self.short_bytes
+        chosen: Sequence[Client] = ()
+        if self._was_short:
+            stays_bytes = max(0, self.short_bytes - self._short_at_first_bytes)
+            too_much_bytes = held_bytes - stays_bytes - self._budget_bytes
+            chosen = self._chosen(self._unread.clients.values(), too_much_bytes, time.monotonic())
+        self._shut_doors(bool(chosen))  # Before connections end: a client comes back within a millisecond.
+        for one in chosen:
+            self._unread.hang_up(one)
+        self.ended += len(chosen)
+        now_s = time.monotonic()
+        if chosen:
+            self._complaints.warning(
+                "memory is short, %d MiB are held: %d connections end, which hold most of it, and no new ones come for"
+                " a second",
+                held_bytes >> 20,
+                len(chosen),
+            )
+        if self._was_short and now_s - self._gave_back_s > GIVE_BACK_S:
+            self._gave_back_s = now_s
+            give_back()
+
+    def _chosen(self, clients: Collection[Client], too_much_bytes: int, now_s: float) -> Sequence[Client]:
+        """Returns the clients whose connections end now: those with most unread or unsent bytes and most calls; where
+        there are none, some for which gRPC keeps buffers. These are spared for a moment after enough others ended: gRPC
+        frees the memory of ended connections only through the loop."""
+        if sum(_size_bytes(one) + _buffered_bytes(one) for one in clients) < too_much_bytes // FUTILE_PARTS:
+            return ()
+        largest = _largest(clients, too_much_bytes)
+        if not largest:
+            return _buffered(clients, now_s) if now_s >= self._spared_until_s else ()
+        enough = sum(_size_bytes(one) for one in largest) >= too_much_bytes
+        if (
+            enough and now_s >= self._spared_until_s + SPARED_S
+        ):  # Not all the time, even where clients keep coming back.
+            self._spared_until_s = now_s + SPARED_S
+        return largest
+
+    def _shut_doors(self, shut: bool) -> None:
+        """Keeps new connections out, or lets them in again. The ports are shut for DOORS_S at a time, and then open for
+        as long. A client's kernel tries again a second after its first attempt, so a newcomer waits for that second
+        and no longer, whatever goes on."""
+        now_s = time.monotonic()
+        if now_s < self._doors_next_s:
+            return
+        if self._shut or shut:
+            self._shut = not self._shut and self._unread.shut_doors(True)
+            if not self._shut:
+                self._unread.shut_doors(False)
+            self._doors_next_s = now_s + DOORS_S
+
+
+def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
+    """Returns the clients with most unread or unsent bytes and most calls: all that have more than calls can have, and
+    as many as hold `too_much_bytes` together. Where many clients hold little each but too much together, a client with
+    fewer bytes is chosen too."""
+    least_bytes = max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * len(clients))))
+    sizes = ((_size_bytes(one), one.address, one) for one in clients)
+    chosen: list[Client] = []
+    for size_bytes, _, one in sorted((one for one in sizes if one[0] >= least_bytes), reverse=True):
+        enough = too_much_bytes <= 0 and size_bytes < UNREAD_ENDED_AT_ONCE_BYTES
+        if enough or len(chosen) == CONNECTIONS_ENDED_PER_LOOK:
+            break
+        too_much_bytes -= size_bytes
+        chosen.append(one)
+    return chosen
+
+
+def _buffered(clients: Collection[Client], now_s: float) -> list[Client]:
+    """Returns clients for which gRPC keeps buffers of what they once sent. Clients without calls come first: a new
+    connection costs them a round trip. Then come those for which nothing was read or written for the longest time."""
+    until_s = now_s - UNREAD_ACCEPT_S
+    found = [one for one in clients if _buffered_bytes(one)]
+    resting = [one for one in found if one.rests_since_s < until_s]
+    if resting:
+        return sorted(resting, key=lambda one: one.burst, reverse=True)[:BUFFERED_ENDED_PER_LOOK]
+    return sorted(found, key=lambda one: one.heard_s)[:BUFFERED_ENDED_PER_LOOK]
+
+
+def _buffered_bytes(client: Client) -> int:
+    return min(client.burst, BUFFERED_BYTES_MAX) if client.burst >= BUFFERED_BYTES_LEAST else 0
+
+
+def _size_bytes(client: Client) -> int:
+    now_bytes = client.unread[-1]
+    unread_bytes = now_bytes if now_bytes >= UNREAD_ENDED_AT_ONCE_BYTES else client.standing
+    return unread_bytes + client.standing_kernel + max(0, client.calls - CALLS_FREE) * CALL_HELD_BYTES

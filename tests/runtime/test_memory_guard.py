@@ -1,0 +1,221 @@
+"""Where a process holds too much, the connections end that hold most of what nobody reads, and no more than needed."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from shoal_runtime.connections import Address, Connection
+from shoal_runtime.limits import (
+    BUDGET_LOOK_S,
+    BUFFERED_ENDED_PER_LOOK,
+    DOORS_S,
+    SPARED_S,
+    UNREAD_ENDED_AT_ONCE_BYTES,
+    UNREAD_LOOK_S,
+    UNREAD_LOOKS,
+)
+from shoal_runtime.memory_guard import MemoryGuard
+from shoal_runtime.unread import Client, Unread
+
+MIB = 1 << 20
+BUDGET, SHORT = 100 * MIB, 125 * MIB
+
+
+class Held:
+    """What a process seems to hold, and its clients. `ended`: ports of those that were hung up on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        self.kernel_bytes = 0
+        self.sent_bytes = 0
+        self.clients: dict[Address, Client] = {}
+        self.ended: list[int] = []
+        self.shut = False
+        self.now_s = 0.0
+        self.guard = MemoryGuard(cast(Unread, self), BUDGET, SHORT, lambda: self.bytes)
+        monkeypatch.setattr("shoal_runtime.memory_guard.time.monotonic", lambda: self.now_s)
+
+    def look(self) -> None:
+        """As the guard asks for it."""
+
+    def shut_doors(self, shut: bool) -> bool:
+        assert self.shut != shut
+        self.shut = shut
+        return True
+
+    def hang_up(self, client: Client) -> None:
+        self.ended.append(client.address[1])
+        del self.clients[client.address]
+
+    def come(self, port: int, *unread_mib: float) -> None:
+        connection = Connection(port, port, ("c", port), 0, 0)
+        unread = tuple(int(size * MIB) for size in unread_mib)
+        self.clients["c", port] = Client(("c", port), {port: connection}, 0, unread)
+
+    def after(self, held_mib: int) -> list[int]:
+        """Who ends at one look."""
+        self.bytes = held_mib * MIB
+        self.ended.clear()
+        self.guard.look()
+        return list(self.ended)
+
+
+def test_those_with_most_end_until_it_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    for port, size_mib in enumerate((1, 15, 14, 9, 0)):
+        held.come(port, *[size_mib] * UNREAD_LOOKS)
+    assert not held.after(120)
+    assert held.after(126) == [1, 2]
+    assert held.after(126) == [3, 0], "what was counted was not held: those come next that do hold it"
+
+
+def test_what_just_comes_is_nothing_but_very_much_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    held.come(1, 0, 0, 15)
+    for port in (2, 3, 4):
+        held.come(port, 0, 0, port * UNREAD_ENDED_AT_ONCE_BYTES / MIB)
+    assert held.after(140) == [4, 3, 2], "all of them: no calls of a connection hold as much"
+
+
+def test_while_some_end_no_new_ones_come_for_a_second_and_then_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that had been hung up on was back sooner than what it had held was free: 2,500 MiB of 512. But who kept
+    the doors shut so shut all newcomers out: their kernels try again after 1, 3, 7 and 15 seconds."""
+    held = Held(monkeypatch)
+    held.now_s = 100.0
+    shut = []
+    for number in range(50):
+        held.come(number, 7, 7, 7)
+        assert held.after(126) == [number]
+        shut.append(held.shut)
+        held.now_s += 0.1
+    longest = max(len(part) for part in "".join("x" if one else " " for one in shut).split())
+    assert shut[0] and longest <= 11 and 20 <= sum(shut) <= 30
+    held.now_s += DOORS_S
+    held.after(100)
+    held.now_s += DOORS_S
+    held.after(100)
+    assert not held.shut
+
+
+def buffered(held: Held, port: int, burst: int, rests_since_s: float, heard_s: float = 0.0) -> None:
+    """A client on which so much came at once."""
+    held.come(port, 0, 0, 0)
+    client = held.clients["c", port]
+    client.burst, client.rests_since_s, client.heard_s = burst, rests_since_s, heard_s
+
+
+def test_where_nothing_is_unread_those_end_on_which_much_came_first_those_that_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """gRPC's buffers of 3,300 connections that had sent one large request each were 920 MiB, and no connection ended;
+    nor later, where each had a call, or sent nine bytes every 3 s."""
+    monkeypatch.setattr("shoal_runtime.memory_guard.BUFFERED_ENDED_PER_LOOK", 2)
+    monkeypatch.setattr("shoal_runtime.memory_guard.FUTILE_PARTS", 1_000)
+    held = Held(monkeypatch)
+    held.now_s = 100.0
+    for port, burst in enumerate((1 << 20, 3 << 20, 5_000, 2 << 20)):
+        buffered(held, port, burst, 90.0)
+    buffered(held, 4, 4 << 20, 100.0, 99.0)
+    buffered(held, 5, 4 << 20, 100.0, 98.0)
+    buffered(held, 6, 5_000, 100.0, 10.0)
+    assert held.after(126) == [1, 3]
+    assert held.after(126) == [0]
+    assert held.after(126) == [5, 4], "the one that was heard of last comes last"
+    assert held.after(126) == [], "these hold nothing"
+
+
+def test_connections_of_many_sessions_end_before_those_that_once_sent_a_large_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where 140 connections of 120 sessions held the memory, 700 publishers were hung up on, which freed nothing."""
+    held = Held(monkeypatch)
+    held.now_s = 100.0
+    for port in range(20):
+        held.come(port, 0, 0, 0)
+        held.clients["c", port].calls = 120
+    for port in range(20, 720):
+        buffered(held, port, 72 << 10, 90.0)
+        held.clients["c", port].calls = 1
+    assert held.after(126) == list(range(19, 7, -1)), "26 MiB in parts of 2.3"
+    for port in range(8):
+        held.clients["c", port].calls = 9
+    assert held.after(126) == list(range(7, -1, -1)), "many connections of few sessions, too"
+    held.now_s += SPARED_S - 0.1
+    assert held.after(126) == [], "the memory of those is not free yet"
+    held.now_s += 0.1
+    assert len(held.after(126)) == BUFFERED_ENDED_PER_LOOK
+    for port in range(20):
+        held.come(port, 2, 2, 2)
+    assert len(held.after(126)) == 13
+    held.clients = {address: one for address, one in held.clients.items() if one.burst}
+    assert len(held.after(126)) == BUFFERED_ENDED_PER_LOOK, "clients that keep coming back do not spare the others"
+
+
+def test_where_something_else_holds_the_memory_no_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While 110 MiB could not be given back, clients that published 20 KB every 8 s were hung up on again and again."""
+    held = Held(monkeypatch)
+    held.now_s = 100.0
+    held.come(1, 1, 1, 1)
+    for port in range(2, 18):
+        buffered(held, port, 1 << 20, 90.0)
+    assert held.after(126) == [], "5 MiB of the 26 that are too much"
+    held.come(1, 5, 5, 5)
+    assert held.after(126) == [1]
+
+
+def test_what_the_kernel_holds_for_connections_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    for port, kernel_mib in enumerate((1, 5, 30, 10)):
+        held.come(port, 0, 0, 0)
+        held.clients["c", port].kernel = (kernel_mib * MIB,) * UNREAD_LOOKS
+    held.clients["c", 3].kernel = (10 * MIB, 10 * MIB, 0)
+    held.kernel_bytes = 12 * MIB
+    assert held.after(125) == [], "slow clients have so much there at all times"
+    held.kernel_bytes = 46 * MIB
+    assert held.after(90) == []
+    assert held.after(97) == [2, 1], "the fourth has taken what was there"
+
+
+def test_looks_come_soon_enough_however_long_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the budget the next look came 50 to 180 s after one beside 5,000 connections; the kernel held 1,170 MiB."""
+    held = Held(monkeypatch)
+    pauses = []
+    for held.bytes in (50 * MIB, 110 * MIB):
+        for held.guard._took_s in (0.001, 0.02, 1.0):
+            pauses.append(held.guard._pause_s())
+    assert pauses == [BUDGET_LOOK_S, 2.0, UNREAD_LOOK_S] * 2
+    held.guard._took_s = 0.02
+    held.sent_bytes = 40 * MIB
+    assert held.guard._pause_s() == pytest.approx(0.2), "what was sent since the last look may all be in the kernel"
+    held.kernel_bytes = 40 * MIB
+    assert held.guard._pause_s() == 0.0
+
+
+def test_where_memory_stays_only_what_came_on_top_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    held.guard.short_bytes = SHORT + 200 * MIB
+    for port in (1, 2, 3):
+        held.come(port, 20, 20, 20)
+    assert held.after(326) == [3, 2], "26 MiB are too much, and not 226"
+
+
+def test_its_thread_ends_and_outlives_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doors stayed shut for as long as looking failed."""
+    held = Held(monkeypatch)
+    looks: list[bool] = []
+
+    def fails() -> None:
+        looks.append(held.shut)
+        held.now_s += 2 * DOORS_S
+        raise RuntimeError("once more")
+
+    held.bytes, held.now_s = 2 * SHORT, 100.0
+    monkeypatch.setattr(held, "look", fails)
+    held.guard.start()
+    while len(looks) < 3:
+        pass
+    held.guard.stop()
+    assert not held.guard._thread.is_alive()
+    assert looks[0] and not held.shut
