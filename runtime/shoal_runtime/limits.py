@@ -79,13 +79,16 @@ BUFFERED_ENDED_PER_LOOK: Final = 16
 """The most such connections that end in a look where memory is short and nothing is unread or unsent: 320 a second."""
 
 CALL_HELD_BYTES: Final = 20 << 10
-CALLS_FREE: Final = 4
-"""What a process holds for each call of a connection, beyond the first few: 20 KiB for a session that does nothing
-(measured). A connection of a hundred sessions holds more than one on which a large message came."""
+"""What a process holds for each call of a connection: 20 KiB for a session that does nothing (measured)."""
 
-SPARED_S: Final = 2.0
-"""For so long after enough other connections ended, none ends for buffers: the memory of those is not free yet. Then
-they are not spared for as long."""
+SHARE_WAIT_S: Final = 3.0
+SHARE_ENDED_MAX: Final = 512
+SHARE_FELL_PARTS: Final = 64
+SHARE_GREW_PARTS: Final = 16
+SHARE_RESTS_S: Final = 20.0
+"""Where it is not known what connections hold, at most so many end by chance, and the next ones so many seconds later:
+the memory of the first is free by then. If what is held did not fall by the budget divided by the third number, and did
+not grow by the budget divided by the fourth, none ends for so many seconds: they do not hold the memory."""
 
 FUTILE_PARTS: Final = 4
 """No connection ends for memory if all of them together hold less than the excess divided by this: something else holds

@@ -11,6 +11,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from heapq import nlargest
+from operator import itemgetter
+from random import Random
 
 from shoal_runtime.limits import (
     BUDGET_LOOK_S,
@@ -18,7 +21,6 @@ from shoal_runtime.limits import (
     BUFFERED_BYTES_MAX,
     BUFFERED_ENDED_PER_LOOK,
     CALL_HELD_BYTES,
-    CALLS_FREE,
     CONNECTIONS_ENDED_PER_LOOK,
     DOORS_S,
     FUTILE_PARTS,
@@ -27,7 +29,11 @@ from shoal_runtime.limits import (
     LOOK_SHARE,
     LOOK_SHARE_HURRIED,
     MEMORY_LOOK_S,
-    SPARED_S,
+    SHARE_ENDED_MAX,
+    SHARE_FELL_PARTS,
+    SHARE_GREW_PARTS,
+    SHARE_RESTS_S,
+    SHARE_WAIT_S,
     UNREAD_ACCEPT_S,
     UNREAD_ENDED_AT_ONCE_BYTES,
     UNREAD_ENDED_BYTES_LEAST,
@@ -52,7 +58,12 @@ class MemoryGuard:
     held at that time. Where all connections together hold little of the excess, none ends."""
 
     def __init__(
-        self, unread: Unread, budget_bytes: int, short_bytes: int, held_bytes: Callable[[], int] = own_bytes
+        self,
+        unread: Unread,
+        budget_bytes: int,
+        short_bytes: int,
+        held_bytes: Callable[[], int] = own_bytes,
+        chance: Random | None = None,
     ) -> None:
         self.short_bytes = short_bytes
         self.ended = 0
@@ -66,8 +77,13 @@ class MemoryGuard:
         self._doors_next_s = 0.0
         """The time when the ports may be opened, or shut again, in seconds of time.monotonic."""
         self._gave_back_s = 0.0
-        self._spared_until_s = 0.0
-        """The time until which connections do not end for gRPC's buffers, in seconds of time.monotonic."""
+        self._random = chance or Random()
+        self._by_share_next_s = 0.0
+        self._by_share_rests_until_s = 0.0
+        self._by_share_fell_bytes = self._by_share_grew_bytes = 0
+        """When clients may be chosen by their share again, in seconds of time.monotonic: the memory of the last ones is
+        free by then. Until the second time only if less is held than the first number of bytes, or more than the
+        second: otherwise their end freed nothing."""
         self._took_s = 0.0
         """The processor time that the last look took, in seconds."""
         self._stopped = threading.Event()
@@ -126,7 +142,7 @@ class MemoryGuard:
         if self._was_short:
             stays_bytes = max(0, self.short_bytes - self._short_at_first_bytes)
             too_much_bytes = held_bytes - stays_bytes - self._budget_bytes
-            chosen = self._chosen(self._unread.clients.values(), too_much_bytes, time.monotonic())
+            chosen = self._chosen(self._unread.clients.values(), too_much_bytes, held_bytes)
         self._shut_doors(bool(chosen))  # Before connections end: a client comes back within a millisecond.
         for one in chosen:
             self._unread.hang_up(one)
@@ -143,21 +159,24 @@ class MemoryGuard:
             self._gave_back_s = now_s
             give_back()
 
-    def _chosen(self, clients: Collection[Client], too_much_bytes: int, now_s: float) -> Sequence[Client]:
-        """Returns the clients whose connections end now: those with most unread or unsent bytes and most calls; where
-        there are none, some for which gRPC keeps buffers. These are spared for a moment after enough others ended: gRPC
-        frees the memory of ended connections only through the loop."""
-        if sum(_size_bytes(one) + _buffered_bytes(one) for one in clients) < too_much_bytes // FUTILE_PARTS:
+    def _chosen(self, clients: Collection[Client], too_much_bytes: int, held_bytes: int) -> Sequence[Client]:
+        """Returns the clients whose connections end now. Those come first of which it is known that they hold much:
+        unread or unsent bytes. Then come those without calls for which gRPC keeps buffers: a new connection costs them
+        a round trip. What the others hold is an estimate, so some of them end by chance, each with its share."""
+        if sum(_size_bytes(one) + _estimated_bytes(one) for one in clients) < too_much_bytes // FUTILE_PARTS:
             return ()
-        largest = _largest(clients, too_much_bytes)
-        if not largest:
-            return _buffered(clients, now_s) if now_s >= self._spared_until_s else ()
-        enough = sum(_size_bytes(one) for one in largest) >= too_much_bytes
-        if (
-            enough and now_s >= self._spared_until_s + SPARED_S
-        ):  # Not all the time, even where clients keep coming back.
-            self._spared_until_s = now_s + SPARED_S
-        return largest
+        now_s = time.monotonic()
+        chosen = _largest(clients, too_much_bytes) or _resting(clients, now_s)
+        if chosen or now_s < self._by_share_next_s:
+            return chosen
+        in_vain = self._by_share_fell_bytes < held_bytes < self._by_share_grew_bytes
+        if in_vain and now_s < self._by_share_rests_until_s:
+            return ()
+        self._by_share_next_s = now_s + SHARE_WAIT_S
+        self._by_share_rests_until_s = now_s + SHARE_RESTS_S
+        self._by_share_fell_bytes = held_bytes - self._budget_bytes // SHARE_FELL_PARTS
+        self._by_share_grew_bytes = held_bytes + self._budget_bytes // SHARE_GREW_PARTS
+        return _by_share(clients, too_much_bytes, self._random)
 
     def _shut_doors(self, shut: bool) -> None:
         """Keeps new connections out, or lets them in again. The ports are shut for DOORS_S at a time, and then open for
@@ -189,15 +208,31 @@ def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
     return chosen
 
 
-def _buffered(clients: Collection[Client], now_s: float) -> list[Client]:
-    """Returns clients for which gRPC keeps buffers of what they once sent. Clients without calls come first: a new
-    connection costs them a round trip. Then come those for which nothing was read or written for the longest time."""
+def _resting(clients: Collection[Client], now_s: float) -> list[Client]:
+    """Returns clients without calls for which gRPC keeps buffers of what they once sent, the largest first."""
     until_s = now_s - UNREAD_ACCEPT_S
-    found = [one for one in clients if _buffered_bytes(one)]
-    resting = [one for one in found if one.rests_since_s < until_s]
-    if resting:
-        return sorted(resting, key=lambda one: one.burst, reverse=True)[:BUFFERED_ENDED_PER_LOOK]
-    return sorted(found, key=lambda one: one.heard_s)[:BUFFERED_ENDED_PER_LOOK]
+    found = [one for one in clients if _buffered_bytes(one) and one.rests_since_s < until_s]
+    return sorted(found, key=lambda one: one.burst, reverse=True)[:BUFFERED_ENDED_PER_LOOK]
+
+
+def _by_share(clients: Collection[Client], too_much_bytes: int, chance: Random) -> list[Client]:
+    """Returns clients that hold `too_much_bytes` together, as far as is known, at most SHARE_ENDED_MAX. The chance of
+    each is its share of all that is held: however clients divide what they hold among connections, those pay that hold
+    it. (Weighted sampling without replacement, Efraimidis and Spirakis 2006.)"""
+    weighted = ((_estimated_bytes(one), one) for one in clients)
+    drawn = [(chance.random() ** (1 / size_bytes), size_bytes, one) for size_bytes, one in weighted if size_bytes]
+    chosen: list[Client] = []
+    for _, size_bytes, one in nlargest(SHARE_ENDED_MAX, drawn, key=itemgetter(0)):
+        if too_much_bytes <= 0:
+            break
+        too_much_bytes -= size_bytes
+        chosen.append(one)
+    return chosen
+
+
+def _estimated_bytes(client: Client) -> int:
+    """Returns what a process holds for a client besides what is unread and unsent, about."""
+    return _buffered_bytes(client) + client.calls * CALL_HELD_BYTES
 
 
 def _buffered_bytes(client: Client) -> int:
@@ -207,4 +242,4 @@ def _buffered_bytes(client: Client) -> int:
 def _size_bytes(client: Client) -> int:
     now_bytes = client.unread[-1]
     unread_bytes = now_bytes if now_bytes >= UNREAD_ENDED_AT_ONCE_BYTES else client.standing
-    return unread_bytes + client.standing_kernel + max(0, client.calls - CALLS_FREE) * CALL_HELD_BYTES
+    return unread_bytes + client.standing_kernel

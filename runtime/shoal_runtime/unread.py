@@ -67,9 +67,9 @@ class Client:
     earlier connection on its port. `unread`: the unread bytes at each of the last looks. `kernel`: the bytes that the
     kernel held at these looks. `came`: when bytes came that were not subtracted, and how many, oldest first; a negative
     number where more was subtracted later. `burst`: the most bytes that came at once, as far as that is known.
-    `calls`: the calls that handlers had at the last look, which are streams or wait for their answer. `heard_s`: when a
-    handler last read or wrote something. `rests_since_s`: the same, or when a call was last there.
-    Both are in seconds of time.monotonic."""
+    `calls`: the calls that handlers had at the last look, which are streams or wait for their answer. `looks`: the
+    looks that found it. `rests_since_s`: when a handler last read or wrote something, or a call was last there, in
+    seconds of time.monotonic."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Client:
     read_before: int = 0
     burst: int = 0
     calls: int = 0
-    heard_s: float = 0.0
+    looks: int = 0
     rests_since_s: float = 0.0
 
     def add(self, now_s: float, size_bytes: int, since_s: float) -> None:
@@ -216,12 +216,13 @@ class Unread:
                 new = client is not before_it
                 client.add(now_s, (max(0, came) if new else came) - free, self._since_s(peer, now_s))
                 # What came of a new connection may have been read during this look: the next one will tell.
-                unread = max(0 if new else came, min(client.unread[-2:]))
-                client.burst = max(client.burst, unread, self._bursts.get(peer, _NO_BURST).most_bytes)
+                at_once = 0 if new else max(came, min(client.unread[-2:]) if client.looks == 1 else 0)
+                client.burst = max(client.burst, at_once, self._bursts.get(peer, _NO_BURST).most_bytes)
+                client.looks += 1
                 kernel_bytes = sum(one.kernel_bytes for one in ones.values())
                 client.kernel = (*client.kernel, kernel_bytes)[-UNREAD_LOOKS:]
                 if client.read != read[address]:
-                    client.heard_s = client.rests_since_s = now_s
+                    client.rests_since_s = now_s
                 client.calls = len(self._calls.get(peer, ()))
                 if client.calls:
                     client.rests_since_s = now_s
@@ -240,7 +241,7 @@ class Unread:
         if before is not None and before.connections.keys() & connections.keys():
             return before
         read = before.read if before else 0
-        return Client(address, read=read, read_before=read, heard_s=now_s, rests_since_s=now_s)
+        return Client(address, read=read, read_before=read, rests_since_s=now_s)
 
     def shut_doors(self, shut: bool) -> bool:
         """Does as Connections.shut_doors, for `ports`."""

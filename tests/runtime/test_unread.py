@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import pytest
 
-from shoal_runtime.connections import Connection
 from shoal_runtime.grpc_server import listen, new_server
 from shoal_runtime.limits import UNREAD_ACCEPT_S, UNREAD_FREE_BYTES_PER_S, UNREAD_LOOKS, UNREAD_PARTS_MAX
 from shoal_runtime.unread import Unread
@@ -20,6 +19,7 @@ from shoal_runtime.unread import Unread
 from .passed_over import FILLER
 from .resets import connect
 from .standing import standing
+from .told_kernel import PEER, WHERE, Kernel, told
 
 FRAMES = 200
 
@@ -100,30 +100,6 @@ async def test_a_second_connection_of_the_same_port_hides_nothing() -> None:
         await looked(unread)
         found = {where: size for size, where in standing(unread, 1)}
         assert found[ends[0].getsockname()] > sent // 2, "one that is gone takes nothing with it"
-
-
-PEER = "ipv4:127.0.0.1:1"
-WHERE = ("127.0.0.1", 1)
-
-
-class Kernel:
-    """One connection of WHERE, as it is told. `look` may do something while it is looked."""
-
-    def __init__(self, taken_bytes: int, cookie: int = 1) -> None:
-        self.kernel_bytes = 0
-        self.taken_bytes = taken_bytes
-        self.cookie = cookie
-        self.meanwhile: Callable[[], None] = lambda: None
-
-    def look(self, ports: object, known: object) -> Iterator[Connection]:
-        self.meanwhile()
-        yield Connection(3, self.cookie, WHERE, self.taken_bytes, 0, self.kernel_bytes)
-
-
-def told(kernel: Kernel) -> Unread:
-    unread = Unread()
-    unread._connections = kernel  # type: ignore[assignment]
-    return unread
 
 
 def test_what_was_on_a_port_says_nothing_of_its_next_connection() -> None:
@@ -249,34 +225,6 @@ def test_what_was_read_of_a_connection_that_is_gone_hides_no_more_than_what_came
         assert size_bytes > 79_000_000
 
 
-def test_what_came_at_once_is_told_from_what_came_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Publishers of 100 KB/s seemed to have large buffers, and were hung up on in place of those who held memory."""
-    now_s = 100.0
-    monkeypatch.setattr("shoal_runtime.unread.time.monotonic", lambda: now_s)
-    kernel = Kernel(0)
-    unread = told(kernel)
-    with unread.calling(PEER):
-        for _ in range(50):
-            now_s += 0.2
-            unread.read(PEER, 20_000)
-            kernel.taken_bytes += 20_016
-        unread.look()
-        assert 20_000 <= unread.clients[WHERE].burst < 21_000
-        for _ in range(5):
-            unread.read(PEER, 20_000)
-            kernel.taken_bytes += 20_016
-        unread.look()
-        assert 100_000 <= unread.clients[WHERE].burst < 121_000
-        now_s += 1
-        unread.read(PEER, 900_000)
-        kernel.taken_bytes += 900_500
-        unread.look()
-        assert unread.clients[WHERE].burst < 121_000, "a large message comes window by window"
-        kernel.taken_bytes += 500_000
-        unread.look()
-        assert unread.clients[WHERE].burst > 490_000, "also where no handler reads it"
-
-
 def test_much_that_is_read_is_counted_nearly_exactly() -> None:
     """Five bytes a frame made 45 KB that seemed unread after 510 MB: such a publisher was ended where memory stays."""
     kernel = Kernel(0)
@@ -296,24 +244,6 @@ def test_much_that_is_read_is_counted_nearly_exactly() -> None:
         for _ in range(UNREAD_LOOKS):
             unread.look()
         assert unread.holding == [WHERE]
-
-
-def test_what_came_before_the_first_look_is_a_burst_unless_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests that were cut off before it left buffers that were never found; those read during it seemed to."""
-    now_s = 100.0
-    monkeypatch.setattr("shoal_runtime.unread.time.monotonic", lambda: now_s)
-    for read in (False, True):
-        kernel = Kernel(250_000)
-        unread = told(kernel)
-        unread.look()
-        if read:
-            unread.read(PEER, 20_000)
-            now_s += 1
-            unread.read(PEER, 229_000)
-        for _ in range(UNREAD_LOOKS):
-            now_s += 2
-            unread.look()
-        assert (unread.clients[WHERE].burst > 200_000) is not read
 
 
 def test_what_was_read_before_the_first_look_is_not_unread() -> None:
