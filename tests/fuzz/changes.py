@@ -6,8 +6,8 @@ from shoal_contract.chunk import encode_chunk
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
-from shoal_slice_node.core.checking.frames import parse_import
 from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.verbs.changes import parse_import
 from tests.fuzz.world import KEYS, QUEUES, World, body, pick_client
 
 

@@ -15,7 +15,6 @@ from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core import limits
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.apply.records import Kind, decode_acks, decode_change, decode_ownership, decode_reclaim
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -29,6 +28,7 @@ from shoal_slice_node.core.rows.small_rows import CANDIDATE, KEPT, RECLAIM_KEY, 
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import Done, Source, Work
+from shoal_slice_node.core.verbs.engine import Engine
 from tests.fuzz.given import Given
 from tests.fuzz.owed import Bounds, Owed
 from tests.fuzz.sources import source_of

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from shoal_contract.journal_record import Record
-from shoal_slice_node.core.apply import acks, drops, engine, purges, trims, undone
-from shoal_slice_node.core.apply.engine import Engine
+from shoal_slice_node.core.apply import acks, drops, purges, trims, undone
 from shoal_slice_node.core.apply.records import Kind
-from shoal_slice_node.core.checking.frames import Checked
 from shoal_slice_node.core.dispatch import loading
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.verbs import engine
+from shoal_slice_node.core.verbs.changes import Checked
+from shoal_slice_node.core.verbs.engine import Engine
 from tests.fuzz.runs import attempt, plan
 
 

@@ -7,8 +7,8 @@ from re import sub
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_ownership
-from shoal_slice_node.core.checking.frames import parse_change
 from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.verbs.changes import parse_change
 from tests.fuzz.checks import Checks
 from tests.fuzz.node import Client, Node
 from tests.fuzz.owed import Life

@@ -11,11 +11,11 @@ from shoal_contract.journal_record import Record
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_pipeline.census.memberships import Change, Request, changes_of
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
 from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
 from shoal_slice_node.core.rows.key_row import decode_key
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.verbs.engine import Engine
 
 from .archives import binds, declares, drops, unbinds
 

@@ -16,7 +16,6 @@ from shoal_contract.journal_record import Record
 from shoal_contract.limits import FRAME_OPERATIONS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.apply.records import (
     NO_PRODUCER,
     ChangeHead,
@@ -42,6 +41,7 @@ from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import finish
+from shoal_slice_node.core.verbs.engine import Engine
 
 PARTITIONS = 4
 Piece = TypeVar("Piece")

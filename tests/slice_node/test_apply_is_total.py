@@ -10,10 +10,10 @@ from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import Corrupt, InvalidName, Malformed, ShoalError
 from shoal_contract.journal_record import SET_ASIDE, Record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
-from shoal_slice_node.core.checking.frames import check_change, parse_change
 from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.verbs.changes import check_change, parse_change
+from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import CoreDriver, bind, declare, publish
 from .memory_base import MemoryBase

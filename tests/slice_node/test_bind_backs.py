@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.apply.records import Kind, encode_trims
 from shoal_slice_node.core.limits import BIND_BACKS_FORGOTTEN_MAX, BIND_BACKS_NOTED_MAX
 from shoal_slice_node.core.read.reading import describe_key
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import CoreDriver, bind, declare, publish, unbind
 from .test_determinism import contents

@@ -10,11 +10,11 @@ import pytest
 from shoal_contract.errors import Conflict, Corrupt
 from shoal_contract.journal_record import encode_record
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.rows.log_row import encode_log
 from shoal_slice_node.core.tables.tables import Rows, Tables
+from shoal_slice_node.core.verbs.engine import Engine
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.offline import check_path

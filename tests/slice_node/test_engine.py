@@ -10,10 +10,10 @@ from shoal_contract.limits import FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX
 from shoal_contract.names import printable
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Kind, encode_reclaim
-from shoal_slice_node.core.checking.frames import parse_change
 from shoal_slice_node.core.limits import REFUSALS_BYTES_MAX
 from shoal_slice_node.core.read.reading import describe_key
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY
+from shoal_slice_node.core.verbs.changes import parse_change
 
 from .core_driver import CoreDriver, bind, declare, drop, publish, unbind
 

@@ -10,9 +10,9 @@ from shoal_contract.errors import Corrupt, OutOfRange
 from shoal_contract.journal_record import encode_record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
 from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.verbs.engine import Engine
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.journal_repair import JournalRepair, Loss

@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal_contract.errors import OutOfRange
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply import engine
 from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -22,6 +21,7 @@ from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.read.reading import describe_queue, peek
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.turns import finish
+from shoal_slice_node.core.verbs import verb
 
 from .core_driver import CoreDriver, bind, bodies_of, declare, drop, publish, purge, unbind
 from .memory_base import MemoryBase
@@ -158,7 +158,7 @@ class SliceMachine(RuleBasedStateMachine):
         self.take_all()
         self.flush_acks()
         steps = [publish("b", b"sent")] if published else []
-        with patch.object(engine, "PURGE_BINDINGS_MAX", bindings):
+        with patch.object(verb, "PURGE_BINDINGS_MAX", bindings):
             outcome = self.change(*steps, purge(queue)).steps
             if steps:
                 self.model.publish("b", [b"sent"], outcome[0].offsets[0], outcome[0].queues[0])

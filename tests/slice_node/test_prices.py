@@ -10,9 +10,7 @@ import pytest
 from shoal_contract.limits import FRAME_OPERATIONS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.prices import GrowingQueues, price
 from shoal_slice_node.core.apply.records import Kind
-from shoal_slice_node.core.checking.frames import parse_change
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import (
     BATCH_OPERATIONS_MAX,
@@ -25,6 +23,8 @@ from shoal_slice_node.core.limits import (
     RECLAIM_QUEUE_COST,
 )
 from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.verbs.changes import parse_change
+from shoal_slice_node.core.verbs.prices import GrowingQueues, price
 
 from .core_driver import CoreDriver, bind, declare, drop, every_second, publish, purge, with_done
 from .test_commit_loop import Looped, change_of, looped

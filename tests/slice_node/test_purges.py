@@ -9,12 +9,13 @@ import pytest
 
 from shoal_contract.errors import Malformed, NoSuchQueue, from_wire
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply import engine, purges
+from shoal_slice_node.core.apply import purges
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
-from shoal_slice_node.core.checking.frames import parse_change
 from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED, PURGE_BINDINGS_MAX
 from shoal_slice_node.core.read.reading import describe_key, describe_queue
 from shoal_slice_node.core.rows.detail_row import count_done
+from shoal_slice_node.core.verbs import verb
+from shoal_slice_node.core.verbs.changes import parse_change
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, purge, unbind, with_done
 
@@ -80,7 +81,7 @@ def test_a_purge_of_many_bindings_comes_in_parts_that_lose_none_when_buckets_are
     core = CoreDriver()
     core.change(declare("q"), bind("q", *KEYS))
     core.change(*(publish(key, b"x") for key in KEYS))
-    with patch.object(engine, "PURGE_BINDINGS_MAX", 30):
+    with patch.object(verb, "PURGE_BINDINGS_MAX", 30):
         first = core.change(purge("q")).steps[0]
         assert 0 < first.messages[0] < 200 and first.positions[0]
         core.change(unbind("q", *KEYS[:150], discard=True))
@@ -103,7 +104,7 @@ def test_a_part_purges_a_bounded_number_of_done_ranges_and_at_least_one_binding(
     if unbound:
         core.change(unbind("q", *keys[:unbound]))
     parts, position, dropped = [details(core)], 0, 0
-    with patch.object(engine, "PURGE_BINDINGS_MAX", bindings):
+    with patch.object(verb, "PURGE_BINDINGS_MAX", bindings):
         while position or not dropped:
             step = core.change(purge("q", positions=[position])).steps[0]
             position, dropped = step.positions[0], dropped + step.messages[0]
@@ -126,7 +127,7 @@ def test_a_binding_that_comes_to_have_done_ranges_between_two_parts_is_purged_to
     core.change(declare("q"), bind("q", "a", "b", "c"))
     core.change(*(publish(key, *[b""] * 10) for key in "abc"))
     with_done(core, "q", ["a", "b"], every_second(3))
-    with patch.object(engine, "PURGE_BINDINGS_MAX", 1):
+    with patch.object(verb, "PURGE_BINDINGS_MAX", 1):
         first = core.change(purge("q")).steps[0]
         assert first.positions[0]
         core.change(*(publish(key, *[b""] * 10) for key in "abc"))
@@ -142,7 +143,7 @@ def test_a_binding_that_comes_to_have_done_ranges_between_two_parts_is_purged_to
 def test_the_budget_of_a_frame_is_shared_by_its_queues() -> None:
     core = CoreDriver()
     core.change(declare("q", "r"), bind("q", *KEYS), bind("r", "k1"), publish("k1", b"x"))
-    with patch.object(engine, "PURGE_BINDINGS_MAX", 10):
+    with patch.object(verb, "PURGE_BINDINGS_MAX", 10):
         step = core.change(purge("q", "r")).steps[0]
     assert step.positions[0] and step.positions[1] and backlog(core, "r") == 1
     step = core.change(purge("q", "r", positions=list(step.positions))).steps[0]
@@ -156,7 +157,7 @@ def test_the_budget_of_a_record_is_shared_by_its_steps_and_each_goes_on_from_its
     core.change(publish("k0", b"x"))
     purged_all, parts = 0, 0
     left = dict.fromkeys(queues, 0)
-    with patch.object(engine, "PURGE_BINDINGS_MAX", 20):
+    with patch.object(verb, "PURGE_BINDINGS_MAX", 20):
         while left:
             outcome = core.change(*(purge(queue, positions=[left[queue]]) for queue in left))
             purged = sum(step.messages[0] for step in outcome.steps)

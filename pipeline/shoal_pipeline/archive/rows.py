@@ -24,11 +24,13 @@ from shoal_slice_node.core.apply.records import (
     decode_trims,
 )
 from shoal_slice_node.core.rows.ids import partition_of_id
+from shoal_slice_node.core.verbs.table import VERBS, columns_of, verb_of
+from shoal_slice_node.core.verbs.verb import Columns
 
 Item = TypeVar("Item")
 Cells = list[int | None]
 Names = list[bytes | None]
-CHANGES = frozenset(("declare", "bind", "unbind", "publish", "drop", "purge", "import", "other"))
+CHANGES = frozenset((*(verb.name for verb in VERBS.values()), "other"))
 _BY_RECORD: dict[int, str] = {Kind.ACKS: "ack", Kind.TRIM: "trim", Kind.RECLAIM: "reclaim", Kind.OWNERSHIP: "own"}
 
 
@@ -120,68 +122,37 @@ class Rows:
         producer = None if head.producer == NO_PRODUCER else head.producer
         sequence = None if producer is None else head.sequence
         for number, step in enumerate(wire.Change.FromString(data).steps):
-            name = step.WhichOneof("step")
-            kind = _STEPS.get(name or "", "other")
+            verb = verb_of(step)
+            kind = "other" if verb is None else verb.name
             if self._wants(kind):
                 run = Run(0, record.lsn, record.time_ms, kind, number, producer, sequence)
-                self._add_step(run, step, name)
+                if verb is None:
+                    self._append(run._replace(rows=1))
+                else:
+                    self._add_columns(run, columns_of(step))
 
-    def _add_step(self, run: Run, step: wire.Step, name: str | None) -> None:
-        if name == "binds":
-            asked = step.binds.start_value if step.binds.start == wire.START_OFFSET else None
-            self._memberships(run, step.binds, asked)
-        elif name == "unbinds":
-            self._memberships(run, step.unbinds, None)
-        elif name == "publishes":
-            self._publishes(run, step.publishes)
-        elif name == "imports":
-            self._imports(run, step.imports)
-        elif name == "declares":
-            self._append(run._replace(rows=len(step.declares.queues)), queues=step.declares.queues)
-        elif name == "drops":
-            self._append(run._replace(rows=len(step.drops.queues)), queues=step.drops.queues)
-        elif name == "purges":
-            self._append(run._replace(rows=len(step.purges.queues)), queues=step.purges.queues)
-        else:
-            self._append(run._replace(rows=1))
-
-    def _memberships(self, run: Run, step: wire.Binds | wire.Unbinds, asked: int | None) -> None:
-        keys, queues, counts = list(step.keys), step.queues, step.key_counts
-        self._append(
-            run._replace(rows=len(keys)),
-            keys=keys,
-            queues=_spread(queues, counts) if counts else queues,
-            requests=_spread(range(len(queues)), counts) if counts else None,
-            partitions=self._partitions_of(keys),
-            offsets=None if asked is None else [asked] * len(keys),
-        )
-
-    def _imports(self, run: Run, step: wire.Imports) -> None:
-        """Adds the rows of an import. A queue without keys gives a row too: it is declared."""
-        keys, starts = list(step.keys), [start or None for start in step.starts]
-        self._append(
-            run._replace(rows=len(keys)),
-            keys=keys,
-            queues=_spread(step.queues, step.key_counts),
-            requests=_spread(range(len(step.queues)), step.key_counts),
-            partitions=self._partitions_of(keys),
-            offsets=starts or None,
-        )
-        alone = [number for number, count in enumerate(step.key_counts) if not count]
-        if alone:
-            queues = [step.queues[number] for number in alone]
-            self._append(run._replace(rows=len(alone)), queues=queues, requests=alone)
-
-    def _publishes(self, run: Run, step: wire.Publishes) -> None:
-        keys = list(step.keys)
+    def _add_columns(self, run: Run, step: Columns) -> None:
+        """Adds a row for each key, or for each queue of a verb without keys. A queue without keys gives a row too where
+        the verb says so: an import declares it."""
+        keys, queues, counts = step.keys, step.queues, step.counts
+        if not keys and counts is None:
+            self._append(run._replace(rows=len(queues)), queues=queues)
+            return
         measured = [_measured(chunk) for chunk in step.chunks]
         self._append(
             run._replace(rows=len(keys)),
             keys=keys,
+            queues=(_spread(queues, counts) if counts is not None else queues) if queues else None,
+            requests=_spread(range(len(queues)), counts) if counts is not None else None,
             partitions=self._partitions_of(keys),
-            messages=[messages for messages, _ in measured],
-            sizes=[size for _, size in measured],
+            offsets=step.offsets,
+            messages=[messages for messages, _ in measured] if measured else None,
+            sizes=[size for _, size in measured] if measured else None,
         )
+        alone = [number for number, count in enumerate(counts or ()) if not count] if step.alone else []
+        if alone:
+            named = [queues[number] for number in alone]
+            self._append(run._replace(rows=len(alone)), queues=named, requests=alone)
 
     def _acks(self, record: Record) -> None:
         _, acks = decode_acks(record.payload)
@@ -213,15 +184,6 @@ class Rows:
         self._append(_plain(record, "other", 1))
 
 
-_STEPS = {
-    "declares": "declare",
-    "binds": "bind",
-    "unbinds": "unbind",
-    "publishes": "publish",
-    "drops": "drop",
-    "purges": "purge",
-    "imports": "import",
-}
 _RECORDS: dict[str, Callable[[Rows, Record], None]] = {
     "ack": Rows._acks,
     "trim": Rows._trims,

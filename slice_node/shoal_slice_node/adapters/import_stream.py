@@ -31,9 +31,9 @@ from shoal_slice_node.adapters.unary import parse
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.producers import only_step
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
-from shoal_slice_node.core.checking.frames import parse_import
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.rows.producer_row import decode_producer
+from shoal_slice_node.core.verbs.changes import parse_import
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

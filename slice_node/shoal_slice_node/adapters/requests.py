@@ -11,10 +11,10 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import DESCRIBED_BYTES_MAX, LARGE_ANSWER_BYTES
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
-from shoal_slice_node.core.checking.frames import Checked
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.requests import as_shoal_error
 from shoal_slice_node.core.turns import Source, Work
+from shoal_slice_node.core.verbs.changes import Checked
 
 Answered = Callable[[wire.Answer], None]
 

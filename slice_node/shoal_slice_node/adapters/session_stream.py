@@ -30,10 +30,10 @@ from shoal_slice_node.adapters.limits import (
     RESPONSE_BYTES_MAX,
 )
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
-from shoal_slice_node.core.checking.frames import parse_change
 from shoal_slice_node.core.checking.session_frames import parse_request
 from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.turns import Source
+from shoal_slice_node.core.verbs.changes import parse_change
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

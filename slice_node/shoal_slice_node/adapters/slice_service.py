@@ -29,9 +29,9 @@ from shoal_slice_node.adapters.session_stream import SessionStream, check_open
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 from shoal_slice_node.core.apply.producers import numbered_twice, only_step
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
-from shoal_slice_node.core.checking.frames import parse_change
 from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.turns import Source, Work
+from shoal_slice_node.core.verbs.changes import parse_change
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _UNNUMBERED = ChangeHead(NO_PRODUCER, 0, 0)

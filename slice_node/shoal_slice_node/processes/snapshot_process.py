@@ -18,8 +18,8 @@ from socket import socket
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.core.apply.memberships import Verifier, export_pages
-from shoal_slice_node.core.checking.frames import parse_import
 from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.verbs.changes import parse_import
 from shoal_slice_node.processes.child_frame import DATA, END, ERROR, encode_frame, receive_frame
 from shoal_slice_node.processes.limits import EXPORT_PAGE_MEMBERSHIPS, SNAPSHOT_NICENESS
 from shoal_slice_node.storage.lmdb_tables import LmdbBase

@@ -16,11 +16,11 @@ from pathlib import Path
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Corrupt, Malformed
 from shoal_contract.journal_record import Record
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.core.verbs.engine import Engine
 from shoal_slice_node.storage.checksum import checksum_of
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER
 from shoal_slice_node.storage.files import DiskFiles

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 
 from shoal_contract.decode_error import DecodeError
 from shoal_contract.journal_record import Record
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Kind, decode_change
+from shoal_slice_node.core.verbs.table import columns_of
 
 _NAMES_SHOWN = 5
 
@@ -37,11 +39,9 @@ def _change_text(payload: bytes) -> str:
     kinds: Counter[str] = Counter()
     names: dict[str, None] = {}
     for step in change.steps:
-        kind = step.WhichOneof("step") or "unknown"
-        found = getattr(step, kind, None)
-        kinds[kind] += max(1, len(getattr(found, "keys", ())), len(getattr(found, "queues", ())))
-        for column in ("queues", "keys"):
-            names |= dict.fromkeys(show(name) for name in getattr(found, column, ()))
+        columns = columns_of(step)
+        kinds[step.WhichOneof("step") or "unknown"] += max(1, len(columns.keys), len(columns.queues))
+        names |= dict.fromkeys(show(name) for name in chain(columns.queues, columns.keys))
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     return f"{counted}; names: {_few(names)}" if names else counted
 

@@ -1,6 +1,6 @@
 """Binds and unbinds queues. Each request is all or nothing: everything is checked before anything changes.
 
-Names were checked with the frame (core/checking/frames). Checks that need the tables are here.
+Names were checked with the frame (core/verbs/changes). Checks that need the tables are here.
 """
 
 from __future__ import annotations

@@ -41,3 +41,15 @@ class Counters:
 
     def refuse(self, code: ErrorCode.ValueType) -> None:
         self.refused[code] = self.refused.get(code, 0) + 1
+
+    def add(self, other: Counters) -> None:
+        """Adds what one record did."""
+        self.declares += other.declares
+        self.binds += other.binds
+        self.unbinds += other.unbinds
+        self.publishes += other.publishes
+        self.chunks += other.chunks
+        self.drops += other.drops
+        self.purges += other.purges
+        for code, count in other.refused.items():
+            self.refused[code] = self.refused.get(code, 0) + count

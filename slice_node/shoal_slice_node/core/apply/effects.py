@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError
+from shoal_slice_node.core.apply.counters import Counters
 
 
 class Grown(NamedTuple):
@@ -48,16 +49,21 @@ class Purged(NamedTuple):
 class Effects:
     """Collects the effects of one record.
 
-    `published`: for each publish, in order, the key id and the number of queues it was routed to; None where nothing
-    was kept. `set_aside`: an operator set the record aside, so it did nothing.
+    `counters`, `kept_messages`, `kept_bytes`: what it adds to the slice's totals; the engine adds them when the record
+    is applied, so that a change that was only tried can be dropped. `published`: for each publish, in order, the key id
+    and the number of queues it was routed to; None where nothing was kept. `set_aside`: an operator set the record
+    aside, so it did nothing.
     """
 
     __slots__ = (
         "acks_skipped",
         "bound",
+        "counters",
         "created",
         "dropped",
         "events",
+        "kept_bytes",
+        "kept_messages",
         "moved",
         "outcome",
         "published",
@@ -67,6 +73,9 @@ class Effects:
     )
 
     def __init__(self) -> None:
+        self.counters = Counters()
+        self.kept_messages = 0
+        self.kept_bytes = 0
         self.outcome: bytes | None = None
         self.refused: ShoalError | None = None
         self.set_aside = False

@@ -34,11 +34,10 @@ class Kept:
                 self.messages += key.head - key.low
                 self.body_bytes += key.body_bytes - self._bytes_before(key, key.low)
 
-    def trimmed(self, key: KeyRow, new_low: int) -> None:
-        """Subtracts what a trim removes. `key`: its row before the trim; its log still holds the trimmed rows.
-        `new_low`: the first offset of a log row, or the head."""
-        self.messages -= new_low - key.low
-        self.body_bytes -= self._bytes_before(key, new_low) - self._bytes_before(key, key.low)
+    def trimmed(self, key: KeyRow, new_low: int) -> tuple[int, int]:
+        """Returns what a trim removes: messages, and bytes of bodies. `key`: its row before the trim; its log still
+        holds the trimmed rows. `new_low`: the first offset of a log row, or the head."""
+        return new_low - key.low, self._bytes_before(key, new_low) - self._bytes_before(key, key.low)
 
     def _bytes_before(self, key: KeyRow, offset: int) -> int:
         if offset >= key.head:

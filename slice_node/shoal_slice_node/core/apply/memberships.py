@@ -78,7 +78,7 @@ class Verifier:
 
     def verify(self, chunk: int, imports: Imports) -> wire.VerifyResponse:
         """Counts the memberships of a step that exist and that are missing. A queue without keys counts as one. The
-        step must be well-formed (core/checking/frames)."""
+        step must be well-formed (core/verbs/changes)."""
         answer = wire.VerifyResponse(chunk=chunk, lsn=self._lsn)
         keys = list(imports.keys)
         position = found = missing = 0

@@ -32,16 +32,15 @@ def publish(
             shown = state.refusals.shown(key)
             raise Unroutable(f"key {shown} has no bindings and the publish was mandatory", subject=shown)
         state.effects.published.append(None)
-        state.counters.publishes += messages  # kept messages are counted once for each step
+        state.effects.counters.publishes += messages  # kept messages are counted once for each step
         return 0, 0
     first, before, row = grown(row, messages, body_bytes)
     key_id = row[ID]
     state.tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))
     state.tables.key.put(full_name, row)
-    kept = state.kept
-    kept.messages += messages
-    kept.body_bytes += body_bytes
     effects = state.effects
+    effects.kept_messages += messages
+    effects.kept_bytes += body_bytes
     effects.published.append((key_id, queues))
     if key_id in state.watch.keys or key_id in effects.bound:
         effects.events.append(Grown(key_id, full_name[NAME], first, messages, body_bytes, time_ms, chunk))

@@ -140,7 +140,7 @@ class State:
         if tables.binding.count(key.id) or tables.ended.count(key.id):
             return False
         if key.low < key.head:
-            self.kept.trimmed(key, key.head)
+            self.forget_kept(key, key.head)
             tables.log.trim(key.id, key.low, key.head)
         tables.key.delete(full_name)
         tables.key_name.delete(key.id)
@@ -149,6 +149,18 @@ class State:
         if key.head - 1 > partition.floor:
             tables.partition.put(full_name[:2], encode_partition(partition._replace(floor=key.head - 1)))
         return True
+
+    def forget_kept(self, key: KeyRow, new_low: int) -> None:
+        """Notes in the effects what a trim up to `new_low` removes. Must be called before the trim."""
+        messages, body_bytes = self.kept.trimmed(key, new_low)
+        self.effects.kept_messages -= messages
+        self.effects.kept_bytes -= body_bytes
+
+    def add_totals(self, effects: Effects) -> None:
+        """Adds what an applied record adds to the totals."""
+        self.counters.add(effects.counters)
+        self.kept.messages += effects.kept_messages
+        self.kept.body_bytes += effects.kept_bytes
 
     def add_member(self, key_id: bytes, queue_id: bytes) -> None:
         self.tables.binding.add(key_id, queue_id)

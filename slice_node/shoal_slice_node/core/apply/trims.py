@@ -25,7 +25,7 @@ def apply_trims(state: State, payload: bytes) -> None:
             state.effects.moved.append(key_id)
             low = min(low, row_start(state.tables, key, promised))
         if low > key.low:
-            state.kept.trimmed(key, low)
+            state.forget_kept(key, low)
             state.tables.log.trim(key_id, key.low, low)
             key = key._replace(low=low)
             state.tables.key.put(full_name, encode_key(key))

@@ -18,9 +18,6 @@ from typing import NamedTuple
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record, encode_record
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.engine import Engine
-from shoal_slice_node.core.apply.prices import GrowingQueues, price
-from shoal_slice_node.core.checking.frames import Checked
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import (
     APPLIED_WHOLE_MAX,
@@ -29,6 +26,9 @@ from shoal_slice_node.core.limits import (
     FAIR_BYTES_PER_OPERATION,
 )
 from shoal_slice_node.core.turns import Work, finish
+from shoal_slice_node.core.verbs.changes import Checked
+from shoal_slice_node.core.verbs.engine import Engine
+from shoal_slice_node.core.verbs.prices import GrowingQueues, price
 
 _log = logging.getLogger(__name__)
 

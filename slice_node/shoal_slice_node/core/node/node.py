@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
@@ -23,6 +22,7 @@ from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import NODE, Commit, Item
 from shoal_slice_node.core.node.maintenance import Maintenance
 from shoal_slice_node.core.turns import Done, Source, Turns, Work
+from shoal_slice_node.core.verbs.engine import Engine
 
 
 class Node:

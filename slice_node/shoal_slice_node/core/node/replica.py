@@ -8,13 +8,13 @@ from collections.abc import Callable
 from shoal_contract.journal_record import Record
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.engine import Engine
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import RECOVERED_KEYS_MAX
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.core.verbs.engine import Engine
 
 
 class Replica:

@@ -8,22 +8,16 @@ any time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-from shoal_slice_node.core.checking.frames import Checked
-from shoal_slice_node.core.limits import (
-    DONE_RANGES_MAX,
-    DONE_RANGES_PER_APPLIED,
-    DROP_BINDINGS_MAX,
-    PRICED_QUEUES_MAX,
-    PURGE_BINDINGS_MAX,
-    RECLAIM_QUEUE_COST,
-)
-from shoal_slice_node.core.rows.queue_row import bindings_and_details
+from shoal_slice_node.core.limits import PRICED_QUEUES_MAX
 from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.core.verbs.changes import Checked
+from shoal_slice_node.core.verbs.table import columns_of, verb_of
+from shoal_slice_node.core.verbs.verb import Price
 
 
-class GrowingQueues:
+class GrowingQueues(Container[bytes]):
     """Knows the queues that get bindings by records that are written and not applied yet: the records of the batch that
     is being gathered and of the batch before it. The row of such a queue does not show these bindings. Names are read
     out of the changes only when a price asks for one."""
@@ -41,7 +35,7 @@ class GrowingQueues:
         if checked.grows:
             self._now.unread.append(checked)
 
-    def __contains__(self, name: bytes) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._before.names() or name in self._now.names()
 
 
@@ -55,10 +49,9 @@ class _Growing:
     def names(self) -> set[bytes]:
         for checked in self.unread:
             for step in checked.change.steps:
-                if step.HasField("binds"):
-                    self._names.update(step.binds.queues)
-                elif step.HasField("imports"):
-                    self._names.update(step.imports.queues)
+                verb = verb_of(step)
+                if verb is not None and verb.grows:
+                    self._names.update(columns_of(step).queues)
         self.unread.clear()
         return self._names
 
@@ -70,16 +63,16 @@ def price(tables: Tables, checked: Checked, growing: GrowingQueues) -> int:
     """
     if not checked.ends:
         return checked.operations
-    purged: list[bytes] = []
-    dropped: list[bytes] = []
+    names: dict[Price, list[bytes]] = {}
     for step in checked.change.steps:
-        if step.HasField("purges"):
-            purged += step.purges.queues
-        elif step.HasField("drops"):
-            dropped += step.drops.queues
-    purging = _bounded(PURGE_BINDINGS_MAX, _purges(tables, purged, growing), len(purged))
-    dropping = _bounded(DROP_BINDINGS_MAX, _drops(tables, dropped, growing), len(dropped))
-    return checked.operations + purging + dropping
+        verb = verb_of(step)
+        if verb is not None and verb.price is not None:
+            names.setdefault(verb.price, []).extend(columns_of(step).queues)
+    ending = sum(
+        _bounded(price.shared_max, price.bindings(tables, queues, growing), len(queues))
+        for price, queues in names.items()
+    )
+    return checked.operations + ending
 
 
 def _bounded(budget: int, bindings: Iterable[int], queues: int) -> int:
@@ -93,29 +86,3 @@ def _bounded(budget: int, bindings: Iterable[int], queues: int) -> int:
         if total >= budget:
             return budget
     return total
-
-
-def _purges(tables: Tables, names: Iterable[bytes], growing: GrowingQueues) -> Iterable[int]:
-    """Yields what each purge may look at. The queue's row does not say how many done ranges its details have: the
-    maximum is assumed."""
-    for name in names:
-        if name in growing:
-            yield PURGE_BINDINGS_MAX
-        else:
-            bindings, details = _bindings_and_details(tables, name)
-            yield bindings + details * (DONE_RANGES_MAX // DONE_RANGES_PER_APPLIED)
-
-
-def _drops(tables: Tables, names: Iterable[bytes], growing: GrowingQueues) -> Iterable[int]:
-    """Yields what each drop may end at once: no more than a bucket of bindings and as many details."""
-    for name in names:
-        if name in growing:
-            yield RECLAIM_QUEUE_COST
-        else:
-            yield min(sum(_bindings_and_details(tables, name)), RECLAIM_QUEUE_COST)
-
-
-def _bindings_and_details(tables: Tables, name: bytes) -> tuple[int, int]:
-    queue_id = tables.queue_by_name.get(name)
-    row = None if queue_id is None else tables.queue.get(queue_id)
-    return (0, 0) if row is None else bindings_and_details(row)

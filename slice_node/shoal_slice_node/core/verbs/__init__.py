@@ -1,0 +1,1 @@
+"""The verbs of a change: one module each, with what it checks, what it costs, how it is applied and what it names."""

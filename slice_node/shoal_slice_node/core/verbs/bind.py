@@ -1,0 +1,35 @@
+"""The verb bind: binds queues to keys."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shoal_contract.errors import Malformed
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.binds import bind
+from shoal_slice_node.core.checking.columns import check_memberships
+from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
+
+_STARTS: Final = frozenset(wire.Start.values())
+
+
+def _check(number: int, step: wire.Binds, _: Measures) -> int:
+    if step.start not in _STARTS:
+        raise Malformed(f"step {number} (binds) has start {step.start}, unknown here", subject="start")
+    return check_memberships(number, "binds", step)
+
+
+def _apply(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
+    state, start, value = change.state, step.start, step.start_value
+    outcome, done = yield from change.each_membership(step, lambda queue, keys: bind(state, queue, keys, start, value))
+    state.effects.counters.binds += done
+    return outcome
+
+
+def _columns(step: wire.Binds) -> Columns:
+    offsets = [step.start_value] * len(step.keys) if step.start == wire.START_OFFSET else None
+    return Columns(step.queues, step.keys, step.key_counts or None, offsets)
+
+
+BIND: Final = Verb("bind", _check, _apply, _columns, grows=True)

@@ -1,0 +1,34 @@
+"""The verb declare: makes queues, or their parts on this slice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.declares import declare
+from shoal_slice_node.core.checking.columns import check_named
+from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
+
+
+def _check(number: int, step: wire.Declares, _: Measures) -> int:
+    return check_named(number, "declares", step)
+
+
+def _apply(change: Change, step: wire.Declares) -> Work[wire.StepOutcome]:
+    state, expires, budget = change.state, step.options.expires_after_s, change.dropping
+    outcome = yield from change.each_queue(
+        step.queues,
+        step.incarnations,
+        lambda queue, incarnation: declare(state, queue, expires, incarnation, budget),
+        answers=True,
+    )
+    state.effects.counters.declares += len(step.queues) - len(outcome.refusals)
+    return outcome
+
+
+def _columns(step: wire.Declares) -> Columns:
+    return Columns(step.queues)
+
+
+DECLARE: Final = Verb("declare", _check, _apply, _columns)

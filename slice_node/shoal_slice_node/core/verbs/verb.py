@@ -1,0 +1,121 @@
+"""Defines what a verb is: everything that checks, prices, applies or describes a step takes it from one table of these.
+
+Belongs here: the form of a verb, and what verbs share while a change is applied. Not here: the verbs (one module each,
+table.py lists them), what they do to the tables (core/apply).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from shoal_contract.errors import ShoalError
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.binding_budget import BindingBudget
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX
+from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.core.turns import Work
+
+Measures = list[tuple[int, int]]
+"""(messages, body bytes) of each chunk that a change publishes, in order."""
+
+Growing = Container[bytes]
+"""The names of queues that get bindings by records that are not applied yet."""
+
+
+class Columns(NamedTuple):
+    """What a step names, in columns: `queues`, or `keys`, or both. `counts[i]`: the number of keys that belong to queue
+    i; None: one each. `offsets`: where each key's binding begins, if the step says it. `chunks`: one for each key.
+    `alone`: a queue without keys is a request, too."""
+
+    queues: Sequence[bytes] = ()
+    keys: Sequence[bytes] = ()
+    counts: Sequence[int] | None = None
+    offsets: Sequence[int | None] | None = None
+    chunks: Sequence[bytes] = ()
+    alone: bool = False
+
+
+class Price(NamedTuple):
+    """What a verb may look at or end besides its own operations. `shared_max`: the budget, in bindings, that all steps
+    of this verb in a change share. `bindings(tables, names, growing)`: what each queue's request may take."""
+
+    shared_max: int
+    bindings: Callable[[Tables, Iterable[bytes], Growing], Iterable[int]]
+
+
+class Change:
+    """A change that is being applied: the state, and what its steps share. `measures`: those of its chunks."""
+
+    __slots__ = ("dropping", "measures", "purging", "state", "time_ms")
+
+    def __init__(self, state: State, measures: Iterable[tuple[int, int]], time_ms: int) -> None:
+        self.state = state
+        self.measures: Iterator[tuple[int, int]] = iter(measures)
+        self.time_ms = time_ms
+        self.dropping = BindingBudget(DROP_BINDINGS_MAX)
+        self.purging = BindingBudget(PURGE_BINDINGS_MAX)
+
+    def refusal(self, number: int, error: ShoalError) -> wire.Refusal:
+        """Counts the refusal of a step's request `number`, and returns it."""
+        self.state.effects.counters.refuse(error.code)
+        return self.state.refusals.to_wire(number, error)
+
+    def each_queue(
+        self,
+        names: Iterable[bytes],
+        incarnations: Iterable[int],
+        request: Callable[[bytes, int], int],
+        answers: bool = False,
+    ) -> Work[wire.StepOutcome]:
+        """Calls `request` for each queue. `answers`: the values it returns become the outcome's column of offsets."""
+        outcome = wire.StepOutcome()
+        for number, (name, incarnation) in enumerate(zip(names, incarnations or repeat(0), strict=False)):
+            try:
+                found = request(name, incarnation)
+            except ShoalError as error:
+                found = 0
+                outcome.refusals.append(self.refusal(number, error))
+            if answers:
+                outcome.offsets.append(found)
+            if number % APPLIED_PER_STEP == 0:
+                yield
+        return outcome
+
+    def each_membership(
+        self, step: wire.Binds | wire.Unbinds, request: Callable[[bytes, list[bytes]], Work[list[int]]]
+    ) -> Work[tuple[wire.StepOutcome, int]]:
+        """Calls `request` for each queue with its keys. Returns the outcome, and how many keys were not refused."""
+        keys = list(step.keys)
+        counts = step.key_counts or [1] * len(keys)
+        offsets: list[int] = []
+        refusals: list[wire.Refusal] = []
+        position = refused = 0
+        for number, (queue, count) in enumerate(zip(step.queues, counts, strict=True)):
+            end = position + count
+            try:
+                offsets += yield from request(queue, keys[position:end])
+            except ShoalError as error:
+                offsets += [0] * count
+                refused += count
+                refusals.append(self.refusal(number, error))
+            position = end
+            if number % APPLIED_PER_STEP == 0:
+                yield
+        return wire.StepOutcome(offsets=offsets, refusals=refusals), len(keys) - refused
+
+
+class Verb(NamedTuple):
+    """A verb. `name`: its word in archives and reports. `check(number, step, measures)`: checks what needs the frame
+    alone, adds the measures of its chunks, and returns its operations. `apply`: applies a step that was checked; what
+    it adds to totals and events is in the record's Effects. `columns`: what a step names. `grows`: it may give queues
+    bindings. `price`: what it may take besides its operations; None: nothing."""
+
+    name: str
+    check: Callable[[int, Any, Measures], int]
+    apply: Callable[[Change, Any], Work[wire.StepOutcome]]
+    columns: Callable[[Any], Columns]
+    grows: bool = False
+    price: Price | None = None
