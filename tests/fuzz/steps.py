@@ -38,18 +38,15 @@ def flush(world: World, random: Random) -> None:
 
 
 def trim(world: World, random: Random) -> None:
-    node = world.node
-    node.node.trimmer.moved(node.node.maintenance._keys.turn(), node.now_ms)
-    if node.node.trimmer.pending:
-        node.node.maintenance._trim()
+    world.node.node.maintenance.do("trim")
 
 
 def reclaim(world: World, random: Random) -> None:
-    world.node.node.maintenance._reclaim()
+    world.node.node.maintenance.do("reclaim")
 
 
 def producers(world: World, random: Random) -> None:
-    world.node.node.maintenance._forget_producers()
+    world.node.node.maintenance.do("producers")
 
 
 def expire(world: World, random: Random) -> None:

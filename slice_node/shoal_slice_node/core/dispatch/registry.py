@@ -1,7 +1,7 @@
 """Registers what is consumed: feeds, which streams each key wakes, which sessions have something to send.
 
 Belongs here: the registers, and the small steps that keep them consistent. Not here: what leads to such a step
-(attaching, applied, growing, acks_in_flight, pump).
+(attaching, applying, growing, acks_in_flight, pump).
 """
 
 from __future__ import annotations

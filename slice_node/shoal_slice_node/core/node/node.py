@@ -12,12 +12,16 @@ from collections.abc import Callable, Hashable, Iterable
 
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.background.idle_producers import IdleProducers
+from shoal_slice_node.core.background.job import ForgetProducers, Reclaim, Trim
+from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.pulling import Puller
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.limits import PRODUCER_IDLE_MS
 from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import NODE, Commit, Item
 from shoal_slice_node.core.node.maintenance import Maintenance
@@ -47,9 +51,12 @@ class Node:
         self.turns = Turns()
         self.commit = Commit(engine, epoch, self._on_effects, let_go)
         self.acks = AckFlush(self.commit, self.dispatcher)
-        self.maintenance = Maintenance(
-            self.commit, engine.state, self.acks, self.reclaims, self.puller, self.trimmer, now_ms
+        jobs = (
+            Trim(self.trimmer, KeyWalk(engine.state)),
+            Reclaim(self.reclaims),
+            ForgetProducers(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
+        self.maintenance = Maintenance(self.commit, self.acks, self.puller, jobs, now_ms)
         self._sessions = 0
 
     @property

@@ -1,0 +1,98 @@
+"""Defines background work: jobs that look in bounded turns for what the leader's own records should do.
+
+Belongs here: the form of a job, and the jobs as the node lists them. Not here: how each finds its work (trimmer,
+key_walk, reclaim_list, idle_producers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from shoal_slice_node.core.apply.records import Kind, encode_reclaim, encode_trims
+from shoal_slice_node.core.background.idle_producers import IdleProducers
+from shoal_slice_node.core.background.key_walk import KeyWalk
+from shoal_slice_node.core.background.reclaim_list import ReclaimList
+from shoal_slice_node.core.background.trimmer import Trimmer
+from shoal_slice_node.core.limits import RECLAIM_COST_PER_TURN
+
+
+class Proposal(NamedTuple):
+    """A record to be journaled. `operations`: what it costs."""
+
+    kind: Kind
+    payload: bytes
+    operations: int
+
+
+class Job(Protocol):
+    """One kind of background work. At most one of its records is under way."""
+
+    name: str
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """Looks for work, in a bounded turn. `now_ms`: the time of a clock that only grows."""
+
+    def refused(self, now_ms: int) -> None:
+        """Is told that its last proposal was not written: what it should have done is to be found again."""
+
+
+class Trim:
+    """Proposes the trims of keys whose bindings moved, and of those that were not trimmed before a start."""
+
+    name = "trim"
+
+    def __init__(self, trimmer: Trimmer, keys: KeyWalk) -> None:
+        self._trimmer = trimmer
+        self._keys = keys
+        self._proposed: list[bytes] = []
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        self._trimmer.moved(self._keys.turn(), now_ms)
+        trims = self._trimmer.turn(now_ms) if self._trimmer.pending else []
+        self._proposed = [trim.key_id for trim in trims]
+        return Proposal(Kind.TRIM, encode_trims(trims), len(trims)) if trims else None
+
+    def refused(self, now_ms: int) -> None:
+        """See Job."""
+        self._trimmer.moved(self._proposed, now_ms)
+
+
+class Reclaim:
+    """Proposes to reclaim what dropped queues and vanished keys leave."""
+
+    name = "reclaim"
+
+    def __init__(self, rows: ReclaimList) -> None:
+        self._rows = rows
+        self._proposed: Sequence[bytes] = ()
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        self._proposed = self._rows.take(RECLAIM_COST_PER_TURN)
+        return _reclaiming(self._proposed)
+
+    def refused(self, now_ms: int) -> None:
+        """See Job."""
+        self._rows.note(self._proposed)
+
+
+class ForgetProducers:
+    """Proposes to forget producers that have been silent for long. The walk finds again what could not be written."""
+
+    name = "producers"
+
+    def __init__(self, producers: IdleProducers) -> None:
+        self._producers = producers
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        return _reclaiming(self._producers.turn(now_ms))
+
+    def refused(self, now_ms: int) -> None:
+        """See Job."""
+
+
+def _reclaiming(row_keys: Sequence[bytes]) -> Proposal | None:
+    return Proposal(Kind.RECLAIM, encode_reclaim(row_keys), RECLAIM_COST_PER_TURN) if row_keys else None

@@ -1,0 +1,98 @@
+"""Takes in what records did: chunks, bindings that began or ended, purged backlogs, dropped queues.
+
+Belongs here: which register and stream changes by which event. Not here: giving chunks (growing), reading logs (pump).
+"""
+
+from __future__ import annotations
+
+from shoal_slice_node.core.apply.effects import Bound, Effects, Grown, Purged, Unbound
+from shoal_slice_node.core.dispatch.attaching import Attaching
+from shoal_slice_node.core.dispatch.growing import Growing
+from shoal_slice_node.core.dispatch.loading import add_stream
+from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import DISSOLVED_AT_ONCE_MAX
+
+
+class Applying:
+    """Brings dispatch level with the tables, after each record."""
+
+    def __init__(self, registry: Registry, growing: Growing, attaching: Attaching) -> None:
+        self._registry = registry
+        self._growing = growing
+        self._attaching = attaching
+
+    def applied(self, effects: Effects) -> None:
+        """Takes in what a record did. Only chunks may wait for their turn: a binding begins or ends at once."""
+        self._growing.begin_record()
+        for name, _ in effects.created:
+            self._attaching.created(name)
+        for event in effects.events:
+            if isinstance(event, Grown):
+                self._growing.grown(event)
+            elif isinstance(event, Bound):
+                self._bound(event)
+            elif isinstance(event, Unbound):
+                self._unbound(event)
+            else:
+                self._purged(event)
+        for queue_id in effects.dropped:
+            feed = self._registry.feeds.get(queue_id)
+            if feed is not None:
+                self._attaching.dissolve(feed, at_once=len(effects.dropped) <= DISSOLVED_AT_ONCE_MAX)
+        for queue_id in dict.fromkeys(event.queue_id for event in effects.events if isinstance(event, Purged)):
+            self._after_purge(queue_id)
+
+    def _bound(self, bound: Bound) -> None:
+        registry = self._registry
+        feed = registry.feeds[bound.queue_id]
+        stream = feed.streams.get(bound.key_id)
+        if stream is None and feed.loading:
+            add_stream(self._registry.state, feed, bound.key_id, registry.watch)
+            registry.wake(feed)
+            return
+        if stream is None:
+            stream = feed.streams[bound.key_id] = Stream(feed, bound.key_id, bound.key, bound.start)
+            registry.watch(stream)
+        elif stream.end:
+            stream.rebind(bound.start)
+        registry.by_key.setdefault(bound.key_id, {})[feed.queue_id] = stream
+        if stream.returned or stream.next < bound.head:
+            feed.set_lagging(stream)
+            registry.wake(feed)
+
+    def _unbound(self, unbound: Unbound) -> None:
+        registry = self._registry
+        feed = registry.feeds[unbound.queue_id]
+        stream = feed.streams.get(unbound.key_id)
+        if stream is None:
+            return
+        registry.unwatch(stream)
+        if unbound.end:
+            stream.end = unbound.end
+            if stream.next < stream.end:
+                feed.set_lagging(stream)
+                registry.wake(feed)
+        else:
+            registry.remove_stream(stream)
+
+    def _purged(self, purged: Purged) -> None:
+        """Drops a stream's backlog. Messages on their way to a session still go; their acks will find nothing."""
+        feed = self._registry.feeds[purged.queue_id]
+        stream = feed.streams.get(purged.key_id)
+        if stream is None:
+            return
+        self._registry.forget_out(stream)
+        stream.purge(purged.to)
+        feed.clear_lagging(stream)
+        feed.unflushed.pop(stream.key_id, None)
+
+    def _after_purge(self, queue_id: bytes) -> None:
+        """Wakes a purged queue's feed: windows have opened, and no ack will say so. Pullers may have nothing left."""
+        feed = self._registry.feeds.get(queue_id)
+        if feed is None:
+            return
+        for attachment in [puller for puller in feed.pullers.values() if not puller.messages]:
+            self._registry.end_pull(attachment)
+        self._registry.wake(feed)
+        self._registry.forget_if_idle(feed)

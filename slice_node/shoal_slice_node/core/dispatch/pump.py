@@ -1,0 +1,97 @@
+"""Takes the work of dispatch in turns: each kind of work that waits gets one bounded step after the other.
+
+Belongs here: the list of kinds, and their order. Not here: what most steps do (growing, attaching).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from functools import partial
+from typing import NamedTuple
+
+from shoal_slice_node.core.dispatch.attaching import Attaching
+from shoal_slice_node.core.dispatch.filling import Budget, fill
+from shoal_slice_node.core.dispatch.growing import Growing
+from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.limits import (
+    PUMP_TURN_BINDINGS,
+    PUMP_TURN_BYTES,
+    PUMP_TURN_HANDLES,
+    PUMP_TURN_ROWS,
+)
+
+
+class _Job(NamedTuple):
+    """A kind of work: what waits for it, and a bounded step of it."""
+
+    waiting: Sized
+    step: Callable[[], None]
+
+
+class Pump:
+    """Gives turns to the kinds of work."""
+
+    def __init__(self, registry: Registry, growing: Growing, attaching: Attaching) -> None:
+        self._registry = registry
+        self._jobs = (
+            _Job(registry.ready, self._fill_turn),
+            _Job(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
+            _Job(attaching.returning, partial(attaching.return_turn, PUMP_TURN_HANDLES)),
+            _Job(registry.roomy, self._room_turn),
+            _Job(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
+            _Job(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
+            _Job(attaching.dissolving, partial(attaching.dissolve_turn, PUMP_TURN_BINDINGS)),
+            _Job(attaching.arriving, partial(attaching.arrive_turn, PUMP_TURN_BINDINGS)),
+            _Job(registry.forgetting, self._forget_turn),
+        )
+        self._next_job = 0
+
+    @property
+    def has_work(self) -> bool:
+        return any(waiting for waiting, _ in self._jobs)
+
+    def turn(self) -> bool:
+        """Takes one bounded step of the next kind of work in turn. Returns False if there is none."""
+        jobs = self._jobs
+        for step in range(len(jobs)):
+            index = (self._next_job + step) % len(jobs)
+            if jobs[index].waiting:
+                self._next_job = index + 1
+                jobs[index].step()
+                return True
+        return False
+
+    def _fill_turn(self) -> None:
+        """Reads logs for the feed that waited longest."""
+        registry = self._registry
+        feed, _ = registry.ready.popitem(last=False)
+        if feed.gone:
+            return
+        budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
+        passed_over = feed.passed_over
+        for _ in range(len(feed.lagging)):
+            if budget.spent or not feed.has_room:
+                break
+            stream = next(iter(feed.lagging.values()))
+            feed.clear_lagging(stream)
+            before = budget.given
+            caught_up = fill(self._registry.state, stream, feed.pick, registry.give, budget)
+            if not caught_up:
+                feed.set_lagging(stream)  # Behind the others: keys take turns.
+            passed_over = 0 if caught_up or budget.given > before else passed_over + 1
+        if budget.spent and passed_over < len(feed.lagging):
+            registry.wake(feed)
+            feed.passed_over = passed_over
+
+    def _room_turn(self) -> None:
+        session, _ = self._registry.roomy.popitem(last=False)
+        self._registry.serve_stalled(session, PUMP_TURN_BINDINGS)
+
+    def _forget_turn(self) -> None:
+        forgetting = self._registry.forgetting
+        streams = forgetting[0]
+        for _ in range(PUMP_TURN_HANDLES):
+            if not streams:
+                forgetting.popleft()
+                return
+            self._registry.leave(streams.popitem()[1])  # Freed one by one: a large feed at once would take long.
