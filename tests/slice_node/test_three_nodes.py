@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
+import pytest
+
+from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
@@ -29,27 +33,30 @@ class Slice:
         self.journal: list[Record] = []
         self.epoch = 0
         self.now_ms = 1_000
+        self.leading = -1
         self.lead(0)
 
     def lead(self, number: int) -> None:
-        """Takes over with all that is in the journal. The one before it begins anew from its tables."""
+        """Takes over with all that is in the journal. The one before it follows, wherever it was in its work."""
+        if self.epoch:
+            self.replicas[self.leading] = Replica.after(self.leader, Unavailable("it leads no longer"))
+        self.leading = -1
         self.follow()
         self.epoch += 1
         self.leading = number
-        self.replicas = [Replica(tables, len(self.journal)) for tables in self.tables]
         self.leader: Node = self.replicas[number].lead(self.epoch, self.now_ms)
 
     def follow(self) -> None:
-        """Who does not lead applies what it has not."""
+        """All that do not lead apply what they have not."""
         for number, replica in enumerate(self.replicas):
-            if self.epoch == 0 or number != self.leading:
+            if number != self.leading:
                 for record in self.journal[replica.state.lsn :]:
                     replica.apply(record)
 
-    def change(self, *steps: wire.Step) -> None:
+    def change(self, *steps: wire.Step, failed: Callable[[ShoalError], None] = raises) -> None:
         data = wire.Change(steps=steps).SerializeToString()
         payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
-        self.leader.submit(Item(Kind.CHANGE, payload, lambda _: None, raises))
+        self.leader.submit(Item(Kind.CHANGE, payload, lambda _: None, failed, operations=len(steps)))
 
     def work(self) -> None:
         """The leader writes and applies all that is asked, a little of it at a time, and serves."""
@@ -61,6 +68,17 @@ class Slice:
             while commit.to_apply:
                 commit.step()
             self.leader.turn()
+
+    def work_in_part(self, applied: int) -> None:
+        """The leader writes what is asked and applies so many records of it, and a step of the next."""
+        commit = self.leader.commit
+        batch = commit.gather(self.now_ms)
+        self.journal += [record for _, record in batch.entries if record is not None]
+        commit.written()
+        while commit.to_apply and commit.applied_lsn < batch.first_lsn - 1 + applied:
+            commit.step()
+        if commit.to_apply:
+            commit.step()
 
 
 def consume(leader: Node, random: Random) -> None:
@@ -78,6 +96,37 @@ def consume(leader: Node, random: Random) -> None:
                 if random.random() < 0.8:
                     leader.dispatcher.ack(session.attachments[handle], row[:8], delivery.low, delivery.to)
     leader.dispatcher.close(session)
+
+
+def test_a_leader_that_loses_its_role_in_the_middle_of_its_work_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it wrote and did not apply, it applies as a follower; what it was asked fails, once; consumers are gone."""
+    monkeypatch.setattr("shoal_slice_node.core.node.commit.APPLIED_WHOLE_MAX", 1)
+    random = Random(11)
+    of_three = Slice()
+    of_three.leader.submit(Item(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS), lambda _: None, raises))
+    of_three.work()
+    failed: list[ShoalError] = []
+    for turn in range(30):
+        for _ in range(20):
+            of_three.change(*(step(random) for _ in range(random.randint(1, 4))))
+        of_three.work()
+        before = of_three.leader
+        session = before.new_session(1 << 20)
+        for handle, queue in enumerate(QUEUES, 1):
+            before.dispatcher.attach(session, queue.encode(), handle, 100, 1 << 20)
+        for _ in range(8):
+            of_three.change(*(step(random) for _ in range(3)), failed=failed.append)
+        of_three.work_in_part(random.randrange(7))
+        asked = before.commit.to_apply
+        failed.clear()
+        of_three.lead(turn % 3)
+        assert len(failed) == asked > 0
+        of_three.change(step(random))
+        of_three.work()
+        of_three.follow()
+        assert contents(of_three.tables[0]) == contents(of_three.tables[1]) == contents(of_three.tables[2])
+        before.submit(Item(Kind.CHANGE, b"", lambda _: None, failed.append))
+        assert len(failed) == asked + 1, "a request that comes too late fails, too"
 
 
 def test_leaders_take_turns_and_all_three_have_the_same_tables() -> None:

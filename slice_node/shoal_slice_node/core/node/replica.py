@@ -1,10 +1,16 @@
-"""Applies what is decided already: a node's own journal after a start; later, what a leader sends."""
+"""Follows: applies what is decided already, a node's own journal after a start and, later, what a leader sends.
+
+A node's roles are states of a running process: it opens its tables as a Replica, leads in one epoch as a Node (`lead`),
+and is a Replica again when it no longer leads (`after`). What belongs to a role is made with it and dropped with it;
+the tables stay.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 
+from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.apply.effects import Effects
@@ -20,11 +26,23 @@ from shoal_slice_node.core.verbs.engine import Engine
 class Replica:
     """Applies records to tables that hold everything up to `lsn`. `lead` makes a leader of it: do not use it then."""
 
-    def __init__(self, tables: Tables, lsn: int = 0) -> None:
-        self._engine = Engine(tables, Watch())
+    def __init__(self, tables: Tables, lsn: int = 0, engine: Engine | None = None) -> None:
+        """`engine`: that of these tables, if there is one already."""
+        self._engine = engine or Engine(tables, Watch())
         self._engine.state.lsn = lsn
         self._moved: deque[bytes] = deque(maxlen=RECOVERED_KEYS_MAX)
         """The latest keys with bindings that moved in what was applied: a leader looks whether they can be trimmed."""
+
+    @classmethod
+    def after(cls, node: Node, error: ShoalError) -> Replica:
+        """Returns the node as a replica: it leads no longer. What was asked of it and is not answered fails with
+        `error`, which must say that the outcome is unknown: its record may be durable here, or elsewhere. Sessions,
+        deliveries and acks that are in no record are dropped. The tables hold everything up to `commit.applied_lsn`:
+        records after it, which are in the journal already, have to be applied again, or cut off."""
+        node.commit.finish_record()
+        node.commit.end(error, error)
+        node.state.watch = Watch()
+        return cls(node.state.tables, node.commit.applied_lsn, node.engine)
 
     @property
     def state(self) -> State:
