@@ -24,10 +24,10 @@ from shoal_coordination.records import NodeRecord
 from shoal_runtime import server_process
 from shoal_runtime.tasks import Tasks, run_until
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
+from shoal_slice_node.adapters.cluster_role import follow
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.joining import Joined, join
 from shoal_slice_node.adapters.limits import GC_THRESHOLDS, STOP_S, SWITCH_S
-from shoal_slice_node.adapters.membership import follow
 from shoal_slice_node.adapters.recovery import Recovered, look, recover, standalone_identity
 from shoal_slice_node.adapters.servers import Servers
 from shoal_slice_node.settings import Settings, settings_of

@@ -125,7 +125,7 @@ class Node:
         self._replay(replica)
         memory = self.memory
         shares = DispatchShares(memory.deliveries, memory.attached, memory.owed)
-        self.node = Watched(replica._engine, self, list(replica._moved), shares)
+        self.node = Watched(replica._engine, self, list(replica._advanced), shares)
         self.dispatcher = self.node.dispatcher
         self.shared = self.node.new_session(WINDOW_BYTES)
         self._listen()

@@ -47,7 +47,7 @@ def test_logs_that_were_consumed_before_a_crash_are_trimmed_though_their_keys_ar
     walk = KeyWalk(core.state)
     turns = 0
     while not walk.done:
-        core.trimmer.moved(walk.turn(), core.now_ms)
+        core.trimmer.advanced(walk.turn(), core.now_ms)
         turns += 1
     core.settle()
     assert core.state.kept.messages == 0 and not list(delta.log.scan())

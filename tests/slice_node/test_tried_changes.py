@@ -48,7 +48,7 @@ def test_a_tried_change_leaves_nothing_behind_and_tells_what_it_would_do() -> No
     tried = Engine(Delta(base)).apply(record, check_change(data))
     assert (all_rows(base.tables), totals(engine)) == (rows, before)
     done = engine.apply(record, check_change(data))
-    assert (tried.outcome, tried.events, tried.moved) == (done.outcome, done.events, done.moved)
+    assert (tried.outcome, tried.events, tried.advanced) == (done.outcome, done.events, done.advanced)
     assert (tried.kept_messages, tried.kept_bytes) == (done.kept_messages, done.kept_bytes) == (1, 5)
     assert all_rows(base.tables) != rows
     assert [now - was for now, was in zip(totals(engine), before, strict=True)] == [1, 2, 1, 1, 1, 1, 1, 2, 1, 5]

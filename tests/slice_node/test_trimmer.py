@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import LOOK_MEMBERS_PER_TURN, LOWEST_NOTED_MEMBERS_MIN, TRIM_DELAY_MS
+from shoal_slice_node.core.limits import LOWEST_NOTED_MEMBERS_MIN, SCAN_MEMBERS_PER_TURN, TRIM_DELAY_MS
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.read.reading import describe_key
 from tests.slice_node.core_driver import CoreDriver, bind, declare, drop, every_second, publish, unbind, with_done
@@ -109,7 +109,7 @@ def test_the_lowest_binding_goes(how: str) -> None:
 
 def test_a_turn_is_bounded_however_many_keys_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     core = CoreDriver()
-    keys = [f"k{number}" for number in range(3 * LOOK_MEMBERS_PER_TURN)]
+    keys = [f"k{number}" for number in range(3 * SCAN_MEMBERS_PER_TURN)]
     core.change(declare("q", "slow"))
     core.change_all(bind(queue, key) for key in keys for queue in ("q", "slow"))
     core.change_all(publish(key, b"a") for key in keys)
@@ -132,15 +132,15 @@ def test_a_turn_is_bounded_however_many_keys_wait(monkeypatch: pytest.MonkeyPatc
     turns = 0
     while core.trimmer.pending:
         counts = 0
-        assert reads.of_turns() <= LOOK_MEMBERS_PER_TURN
-        assert counts <= 2 * LOOK_MEMBERS_PER_TURN
+        assert reads.of_turns() <= SCAN_MEMBERS_PER_TURN
+        assert counts <= 2 * SCAN_MEMBERS_PER_TURN
         turns += 1
     assert turns < 30
 
 
 def test_a_large_key_does_not_hold_up_small_ones() -> None:
     core = CoreDriver()
-    members = 10 * LOOK_MEMBERS_PER_TURN
+    members = 10 * SCAN_MEMBERS_PER_TURN
     names = [f"m{number}" for number in range(members)]
     core.declare([*names, "q"])
     core.change_all([*(bind(name, "large") for name in names), bind("q", "large"), bind("q", "small")])
@@ -164,7 +164,7 @@ def test_a_large_key_does_not_hold_up_small_ones() -> None:
 
 def test_what_moves_during_a_look_is_looked_at_again() -> None:
     core = CoreDriver()
-    members = 3 * LOOK_MEMBERS_PER_TURN
+    members = 3 * SCAN_MEMBERS_PER_TURN
     session = crowd(core, "k", members)
     core.change(publish("k", b"a"))
     core.take(session)

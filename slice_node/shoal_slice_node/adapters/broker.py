@@ -1,7 +1,7 @@
 """The broker of one slice: wires core, journal and store together, and runs the loops that drive them.
 
 Belongs here: starting, stopping, which part calls which. Not here: gRPC (session_stream, slice_service), etcd
-(membership).
+(cluster_role).
 """
 
 from __future__ import annotations

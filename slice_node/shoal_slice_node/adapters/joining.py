@@ -17,7 +17,7 @@ from shoal_coordination.cluster_watch import first_view
 from shoal_coordination.nodes import Registration
 from shoal_coordination.records import ClusterConfig, NodeRecord, SliceRecord
 from shoal_coordination.slice_data import ClaimedData, admit, check_life
-from shoal_slice_node.adapters.membership import lead_slice
+from shoal_slice_node.adapters.cluster_role import lead_slice
 from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover
 
 

@@ -41,19 +41,19 @@ BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
 """Noted binds that one ACKS record forgets at most: about 1 ms."""
 
 RECOVERED_KEYS_MAX: Final = 200_000
-"""Keys with bindings that moved in a replayed tail, noted to be looked at for trims: the latest ones. The walk finds
+"""Keys with cursors that advanced in a replayed tail, noted to be looked at for trims: the latest ones. The walk finds
 the rest."""
 
 RECLAIM_NOTED_MAX: Final = 200_000
 """Rows of `reclaim` noted in memory, 50 bytes each; with more, the table is walked."""
 
-LOOK_MEMBERS_PER_TURN: Final = 500
+SCAN_MEMBERS_PER_TURN: Final = 500
 """Cursors read in one turn of the search for lowest cursors: about 2 ms of the broker."""
 
-LOOK_MEMBERS_PER_STEP: Final = 100
+SCAN_MEMBERS_PER_STEP: Final = 100
 """Cursors read for one key before the next key has its turn."""
 
-LOOKS_UNDER_WAY_MAX: Final = 16
+CURSOR_SCANS_MAX: Final = 16
 """Keys searched for their lowest cursor at the same time, in turns."""
 
 LOWEST_NOTED_MEMBERS_MIN: Final = 16
@@ -63,7 +63,7 @@ LOWEST_NOTED_MAX: Final = 50_000
 """Keys with a note of the binding with the lowest cursor, 200 bytes each; with more, the oldest note is forgotten."""
 
 TRIM_DELAY_MS: Final = 500
-"""How long a key's consumed rows may wait for a trim when too few of its bindings have moved to pay for one."""
+"""How long a key's consumed rows may wait for a trim when too few of its cursors have advanced to pay for one."""
 
 APPLIED_PER_STEP: Final = 16
 """Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.

@@ -36,7 +36,7 @@ def apply_acks(state: State, payload: bytes) -> None:
             moved = move_cursor(row, waiting[0].key_id, waiting[0].first, waiting[0].to)
             if moved is None:
                 break
-            state.effects.moved.append(waiting.pop(0).key_id)
+            state.effects.advanced.append(waiting.pop(0).key_id)
             row = moved
         if waiting:
             _apply_decoded(state, Queue.decode(state.tables, queue_id, row), waiting)
@@ -70,7 +70,7 @@ def _apply(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) -> None
         if detail.done:
             queue.details += 1
             save_detail(state, queue, key_id, detail)
-    state.effects.moved.append(key_id)
+    state.effects.advanced.append(key_id)
 
 
 def _advance(detail: Detail, acks: list[Acked]) -> None:

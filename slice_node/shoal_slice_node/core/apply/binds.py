@@ -295,7 +295,7 @@ def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, disca
     elif detail is not None:
         _delete_detail(state, queue, key_id)
     if cursor < head:
-        state.effects.moved.append(key_id)
+        state.effects.advanced.append(key_id)
     if queue.id in state.watch.queues:
         state.effects.events.append(Unbound(queue.id, key_id, head if keeps else 0))
     return head
@@ -313,6 +313,6 @@ def discard_ended(state: State, queue: Queue, key_id: bytes) -> None:
         return
     _delete_detail(state, queue, key_id)
     state.remove_ended(key_id, queue.id)
-    state.effects.moved.append(key_id)
+    state.effects.advanced.append(key_id)
     if queue.id in state.watch.queues:
         state.effects.events.append(Unbound(queue.id, key_id, 0))

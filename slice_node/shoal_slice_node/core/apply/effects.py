@@ -57,6 +57,7 @@ class Effects:
 
     __slots__ = (
         "acks_skipped",
+        "advanced",
         "bound",
         "counters",
         "created",
@@ -64,7 +65,6 @@ class Effects:
         "events",
         "kept_bytes",
         "kept_messages",
-        "moved",
         "outcome",
         "published",
         "reclaim",
@@ -87,7 +87,7 @@ class Effects:
         self.created: list[tuple[bytes, bytes]] = []
         self.dropped: list[bytes] = []
         # Keys with a log where a binding advanced or ended: their low may rise.
-        self.moved: list[bytes] = []
+        self.advanced: list[bytes] = []
         self.acks_skipped = False
         """The acks of an ACKS record were not applied: they must be taken again."""
         # Rows put into `reclaim` for background work.

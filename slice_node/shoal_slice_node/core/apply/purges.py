@@ -122,6 +122,6 @@ def _some_details(state: State, queue: Queue, budget: BindingBudget) -> list[tup
 
 
 def _tell(state: State, queue: Queue, key_id: bytes, head: int) -> None:
-    state.effects.moved.append(key_id)
+    state.effects.advanced.append(key_id)
     if queue.id in state.watch.queues:
         state.effects.events.append(Purged(queue.id, key_id, head))

@@ -22,7 +22,7 @@ def apply_trims(state: State, payload: bytes) -> None:
         low = min(low, key.head)
         promised = state.bind_backs.promised_since(key_id, looked_at_lsn)
         if promised is not None:
-            state.effects.moved.append(key_id)
+            state.effects.advanced.append(key_id)
             low = min(low, row_start(state.tables, key, promised))
         if low > key.low:
             state.forget_kept(key, low)

@@ -38,7 +38,7 @@ class Job(Protocol):
 
 
 class Trim:
-    """Proposes the trims of keys whose bindings moved, and of those that were not trimmed before a start."""
+    """Proposes the trims of keys whose cursors advanced, and of those that were not trimmed before a start."""
 
     name = "trim"
 
@@ -49,14 +49,14 @@ class Trim:
 
     def turn(self, now_ms: int) -> Proposal | None:
         """See Job."""
-        self._trimmer.moved(self._keys.turn(), now_ms)
+        self._trimmer.advanced(self._keys.turn(), now_ms)
         trims = self._trimmer.turn(now_ms) if self._trimmer.pending else []
         self._proposed = [trim.key_id for trim in trims]
         return Proposal(Kind.TRIM, encode_trims(trims), len(trims)) if trims else None
 
     def refused(self, now_ms: int) -> None:
         """See Job."""
-        self._trimmer.moved(self._proposed, now_ms)
+        self._trimmer.advanced(self._proposed, now_ms)
 
 
 class Reclaim:

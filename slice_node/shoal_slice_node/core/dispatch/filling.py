@@ -15,7 +15,7 @@ from shoal_slice_node.core.limits import PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
 
 
-class Piece(NamedTuple):
+class ChunkPart(NamedTuple):
     """The offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to them."""
 
     key: bytes
@@ -29,14 +29,14 @@ class Piece(NamedTuple):
 
 
 Pick = Callable[[], Attachment | None]
-"""Returns the attachment that gets the next piece; None: none has room."""
+"""Returns the attachment that gets the next part; None: none has room."""
 
-Give = Callable[[Stream, Attachment, Piece], None]
+Give = Callable[[Stream, Attachment, ChunkPart], None]
 
 
 class Budget:
-    """Keeps what one turn may still read. `chunk_bytes`: bytes of the chunks that are sent. `rows`: pieces, and what
-    else reading logs costs (LogRows.cost). `looks`: streams that may still be looked at. `given`: pieces given so far.
+    """Keeps what one turn may still read. `chunk_bytes`: bytes of the chunks that are sent. `rows`: parts, and what
+    else reading logs costs (LogRows.cost). `looks`: streams that may still be looked at. `given`: parts given so far.
     """
 
     __slots__ = ("chunk_bytes", "given", "looks", "messages", "rows")
@@ -52,11 +52,11 @@ class Budget:
     def spent(self) -> bool:
         return self.rows <= 0 or self.chunk_bytes <= 0 or self.messages <= 0 or self.looks <= 0
 
-    def spend(self, piece: Piece) -> None:
+    def spend(self, part: ChunkPart) -> None:
         self.given += 1
         self.rows -= 1
-        self.chunk_bytes -= len(piece.chunk) + PARCEL_BYTES_MAX
-        self.messages -= piece.to - piece.low
+        self.chunk_bytes -= len(part.chunk) + PARCEL_BYTES_MAX
+        self.messages -= part.to - part.low
 
 
 def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget, lease: Lease | None = None) -> bool:
@@ -155,28 +155,28 @@ class _Filling:
 
     def _give_part(self, found: Undone, times: int, allowed: int) -> int:
         """Gives up to `allowed` messages. Returns where they end; 0: nothing was given. The cost of reading up to here
-        counts only after a piece is given, so that every turn makes progress."""
+        counts only after a part is given, so that every turn makes progress."""
         budget = self._budget
         if budget.spent or allowed <= 0:
             return 0
         attachment = self._pick()
         if attachment is None:
             return 0
-        piece = self._piece(found, min(budget.messages, allowed), times)
-        budget.spend(piece)
+        part = self._part(found, min(budget.messages, allowed), times)
+        budget.spend(part)
         self.count_reading()
-        self._stream.give(piece.low, piece.to, piece.body_bytes, attachment, times, self._lease)
-        self._give(self._stream, attachment, piece)
-        return piece.to
+        self._stream.give(part.low, part.to, part.body_bytes, attachment, times, self._lease)
+        self._give(self._stream, attachment, part)
+        return part.to
 
-    def _piece(self, found: Undone, messages_max: int, times: int) -> Piece:
-        """Returns a piece of up to `messages_max` messages: a pull for n messages takes n, whatever the chunk holds."""
+    def _part(self, found: Undone, messages_max: int, times: int) -> ChunkPart:
+        """Returns a part of up to `messages_max` messages: a pull for n messages takes n, whatever the chunk holds."""
         low, to, stored = found
         to = min(to, low + messages_max)
         header = stored.header
         size = _share(header.body_bytes, to - low, header.messages)
         first, chunk = self._rows.part(stored, low, to)
-        return Piece(self._stream.key, first, low, to, size, header.time_ms, chunk, times)
+        return ChunkPart(self._stream.key, first, low, to, size, header.time_ms, chunk, times)
 
     def _times(self, found: Undone) -> int:
         return 1 if found.low < self._stream.marked else 0

@@ -13,7 +13,7 @@ from itertools import islice
 
 from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.filling import Piece
+from shoal_slice_node.core.dispatch.filling import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Out, Stream
 from shoal_slice_node.core.limits import (
@@ -155,8 +155,8 @@ class Growing:
             attachment.body_bytes += body_bytes
             parcel = session.waiting.get(slot)
             if parcel is None or parcel.number < stream.parcel:
-                piece = Piece(key, first, first, to, body_bytes, time_ms, chunk, 0)
-                parcel = registry.parcel(session, stream, piece)
+                part = ChunkPart(key, first, first, to, body_bytes, time_ms, chunk, 0)
+                parcel = registry.parcel(session, stream, part)
             stream.parcel = parcel.number
             assert attachment.handle is not None
             parcel.handles.append(attachment.handle)

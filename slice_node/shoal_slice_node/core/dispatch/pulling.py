@@ -9,7 +9,7 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
-from shoal_slice_node.core.dispatch.filling import Budget, Piece, fill
+from shoal_slice_node.core.dispatch.filling import Budget, ChunkPart, fill
 from shoal_slice_node.core.dispatch.leases import Lease, LeaseClock
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -77,10 +77,10 @@ class Puller:
     ) -> Generator[None, None, list[Parcel]]:
         parcels: list[Parcel] = []
 
-        def give(stream: Stream, _: Attachment, piece: Piece) -> None:
-            parcels.append(Parcel(piece.key, piece.first, piece.low, piece.to, piece.chunk, piece.time_ms, piece.times))
+        def give(stream: Stream, _: Attachment, part: ChunkPart) -> None:
+            parcels.append(Parcel(part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times))
             if lease is not None:
-                lease.messages += piece.to - piece.low
+                lease.messages += part.to - part.low
                 if not lease.streams or lease.streams[-1] is not stream:
                     lease.streams.append(stream)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
-from shoal_slice_node.core.dispatch.filling import Piece
+from shoal_slice_node.core.dispatch.filling import ChunkPart
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -24,7 +24,7 @@ from shoal_slice_node.core.limits import (
 )
 
 _LOOKS_FOR_A_PARCEL = 8
-"""A stream that fits none of so many waiting parcels of its piece gets a new parcel."""
+"""A stream that fits none of so many waiting parcels of its part gets a new parcel."""
 
 
 class _Mark(NamedTuple):
@@ -148,31 +148,31 @@ class Registry:
         attachment.feed.pullers.pop(attachment.session.number, None)
         attachment.session.pullers.pop(attachment.feed.queue_id, None)
 
-    def parcel(self, session: Session, stream: Stream, piece: Piece) -> Parcel:
-        """Returns the parcel that takes this piece to the session: a waiting one, if it does not leave before the
+    def parcel(self, session: Session, stream: Stream, part: ChunkPart) -> Parcel:
+        """Returns the parcel that takes this part to the session: a waiting one, if it does not leave before the
         stream's last parcel; else a new one."""
         for count in range(_LOOKS_FOR_A_PARCEL):
-            slot = (stream.key_id, piece.low, piece.to, piece.times, count)
+            slot = (stream.key_id, part.low, part.to, part.times, count)
             parcel = session.waiting.get(slot)
             if parcel is None:
                 break
             if parcel.number >= stream.parcel:
                 return parcel
         else:
-            slot = (stream.key_id, piece.low, piece.to, piece.times, self._parcels + _LOOKS_FOR_A_PARCEL)
+            slot = (stream.key_id, part.low, part.to, part.times, self._parcels + _LOOKS_FOR_A_PARCEL)
         parcel = session.waiting[slot] = Parcel(
-            piece.key, piece.first, piece.low, piece.to, piece.chunk, piece.time_ms, piece.times
+            part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times
         )
         self._parcels += 1
         parcel.number = self._parcels
-        self.shares.hold(session, len(piece.chunk) + len(piece.key) + PARCEL_OVERHEAD_BYTES)
+        self.shares.hold(session, len(part.chunk) + len(part.key) + PARCEL_OVERHEAD_BYTES)
         self.dirty[session.number] = session
         return parcel
 
-    def give(self, stream: Stream, attachment: Attachment, piece: Piece) -> None:
-        """Puts a piece on its way to the attachment's session."""
+    def give(self, stream: Stream, attachment: Attachment, part: ChunkPart) -> None:
+        """Puts a part on its way to the attachment's session."""
         session = attachment.session
-        parcel = self.parcel(session, stream, piece)
+        parcel = self.parcel(session, stream, part)
         stream.parcel = parcel.number
         assert attachment.handle is not None
         parcel.handles.append(attachment.handle)

@@ -14,7 +14,7 @@ from shoal_slice_node.core.limits import DELIVERIES_FLOOR_BYTES, OWED_BYTES, OWE
 
 
 class Share:
-    """Keeps one part of the budget. `used_bytes` may exceed `limit_bytes` by one piece."""
+    """Keeps one part of the budget. `used_bytes` may exceed `limit_bytes` by one chunk."""
 
     __slots__ = ("limit_bytes", "name", "used_bytes")
 

@@ -31,14 +31,14 @@ from shoal_slice_node.core.verbs.engine import Engine
 
 class Node:
     """Leads its slice in one epoch, over what was recovered. `now_ms`, here and in `tick`: the time of a clock that
-    never goes back. `moved`: keys with bindings that moved in what was replayed."""
+    never goes back. `advanced`: keys with cursors that advanced in what was replayed."""
 
     def __init__(
         self,
         engine: Engine,
         epoch: int,
         now_ms: int,
-        moved: Iterable[bytes] = (),
+        advanced: Iterable[bytes] = (),
         shares: DispatchShares | None = None,
         let_go: Callable[[int], None] = lambda size_bytes: None,
     ) -> None:
@@ -46,7 +46,7 @@ class Node:
         self.dispatcher = Dispatcher(engine.state, shares)
         self.puller = Puller(engine.state, self.dispatcher)
         self.trimmer = Trimmer(engine.state)
-        self.trimmer.moved(moved, now_ms)
+        self.trimmer.advanced(advanced, now_ms)
         self.reclaims = ReclaimList(engine.state.tables.reclaim)
         self.turns = Turns()
         self.commit = Commit(engine, epoch, self._on_effects, let_go)
@@ -116,5 +116,5 @@ class Node:
             self.dispatcher.applied(effects)
         if effects.reclaim:
             self.reclaims.note(effects.reclaim)
-        if effects.moved:
-            self.trimmer.moved(effects.moved, self.maintenance.now_ms)
+        if effects.advanced:
+            self.trimmer.advanced(effects.advanced, self.maintenance.now_ms)

@@ -30,8 +30,8 @@ class Replica:
         """`engine`: that of these tables, if there is one already."""
         self._engine = engine or Engine(tables, Watch())
         self._engine.state.lsn = lsn
-        self._moved: deque[bytes] = deque(maxlen=RECOVERED_KEYS_MAX)
-        """The latest keys with bindings that moved in what was applied: a leader looks whether they can be trimmed."""
+        self._advanced: deque[bytes] = deque(maxlen=RECOVERED_KEYS_MAX)
+        """The latest keys with cursors that advanced in what was applied: a leader scans them for trims."""
 
     @classmethod
     def after(cls, node: Node, error: ShoalError) -> Replica:
@@ -51,7 +51,7 @@ class Replica:
     def apply(self, record: Record) -> Effects:
         """Applies a record. Raises Corrupt for a record that cannot be applied."""
         effects = self._engine.apply(record)
-        self._moved.extend(effects.moved)
+        self._advanced.extend(effects.advanced)
         return effects
 
     def lead(
@@ -64,4 +64,4 @@ class Replica:
         """Returns the same node as the leader of its slice in this epoch: counters begin anew, consumers must attach.
         The arguments are Node's."""
         self._engine.state.counters = Counters()
-        return Node(self._engine, epoch, now_ms, dict.fromkeys(self._moved), shares, let_go)
+        return Node(self._engine, epoch, now_ms, dict.fromkeys(self._advanced), shares, let_go)
