@@ -83,7 +83,7 @@ class Maintenance:
 
         def failed(error: ShoalError) -> None:
             self._under_way.discard(what)
-            _log.info("a %s record was not written: %s", what, error)
+            _log.info("a record of the node's own (%s) was not written: %s. It is made again", what, error)
             again()
 
         self._under_way.add(what)
