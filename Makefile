@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-etcd etcd chromium check chart bench soak loadtest proto lock publish-contract upgrade
+.PHONY: help setup demo test test-long test-etcd etcd chromium check docs chart bench soak loadtest proto lock publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -68,6 +68,9 @@ check: setup $(BUF)  ## lint, format, types, arrows between components, wire con
 	$(BIN)/lint-imports
 	$(BUF) lint contract
 	$(BUF) breaking contract --against contract/published.binpb
+
+docs: setup  ## a reference of the Python library for its users, in dist/docs
+	$(BIN)/python client/write_reference.py dist/docs
 
 chart: setup  ## the Helm chart's table of values, its tests, and an archive of it in dist/
 	$(BIN)/python helm/tools/document_values.py

@@ -1,4 +1,4 @@
-"""docs/walks.md names functions that are there."""
+"""docs/developers/walks.md names functions that are there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def missing(text: str) -> list[str]:
 
 
 def test_every_step_of_a_walk_is_there() -> None:
-    text = (ROOT / "docs" / "walks.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "developers" / "walks.md").read_text(encoding="utf-8")
     assert text.count("::") > 30
     assert missing(text) == []
 

@@ -25,12 +25,16 @@ def add_etcd_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PEM",
         help="speak TLS to etcd, and trust this authority; PEM files are read again when they change",
     )
-    parser.add_argument("--etcd-certificate", type=Path, metavar="PEM", help="this process's own, with --etcd-key")
+    parser.add_argument(
+        "--etcd-certificate", type=Path, metavar="PEM", help="certificate of this process; needs --etcd-key"
+    )
     parser.add_argument("--etcd-key", type=Path, metavar="PEM")
     parser.add_argument(
         "--etcd-user", default="", metavar="NAME", help=f"its password is in {PASSWORD_VARIABLE}, or in a file:"
     )
-    parser.add_argument("--etcd-password-file", type=Path, metavar="FILE", help="read at each login")
+    parser.add_argument(
+        "--etcd-password-file", type=Path, metavar="FILE", help="file with the password; read at each login"
+    )
 
 
 def etcd_options(given: argparse.Namespace, password: str) -> EtcdOptions:

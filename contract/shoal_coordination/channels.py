@@ -67,4 +67,8 @@ class Credentials:
         except (OSError, Malformed) as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
-                _log.error("etcd's new certificate files are not used, but those before: %s", error)
+                _log.error(
+                    "etcd's new certificate files cannot be used: %s. Connections to etcd are made with the files"
+                    " before them, until these end: mend the new files, which are read again at the next connection",
+                    error,
+                )

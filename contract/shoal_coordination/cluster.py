@@ -46,17 +46,21 @@ async def create_cluster(
     if done.succeeded:
         return config
     if not all(done.reads):
-        raise Conflict(f"cluster {cluster} has only one of config and map: its records are damaged", subject=cluster)
+        raise Conflict(
+            f"cluster {cluster} has only one of config and map: its records are damaged; restore etcd", subject=cluster
+        )
     existing, held = decode_record(done.reads[0][0], ClusterConfig), PartitionMap.decode(done.reads[1][0].value)
     if existing.partitions != partitions:
         raise Conflict(
-            f"cluster {cluster} exists with {existing.partitions} partitions, not {partitions}",
+            f"cluster {cluster} exists with {existing.partitions} partitions, not {partitions}: it cannot change",
             subject=cluster, limit=existing.partitions, value=partitions,
         )  # fmt: skip
     if missing := sorted(set(slices) - set(held.slices)):
-        raise Conflict(f"cluster {cluster} exists without slices {', '.join(missing)}", subject=cluster)
+        text = f"cluster {cluster} exists without slices {', '.join(missing)}: none can be added yet"
+        raise Conflict(text, subject=cluster)
     if exactly and (others := sorted(set(held.slices) - set(slices))):
-        raise Conflict(f"cluster {cluster} exists with slices {', '.join(others)} too", subject=cluster)
+        text = f"cluster {cluster} exists with slices {', '.join(others)} too: none can be removed yet"
+        raise Conflict(text, subject=cluster)
     if cluster_id and existing.id != cluster_id:
         return await _replace_id(client, keys, done.reads[0][0], replace(existing, id=cluster_id))
     return existing

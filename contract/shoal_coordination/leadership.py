@@ -66,7 +66,11 @@ async def note_lsn(client: EtcdClient, cluster: str, claimed: SliceRecord, lsn: 
         noted = encode_record(replace(held, lsn=max(held.lsn, lsn)))
         return (await client.transact([mod_revision_is(key, entry.mod_revision)], [Put(key, noted)])).succeeded
     except ShoalError as error:
-        _log.warning("LSN %d of slice %s was not noted in etcd: %s", lsn, claimed.name, error)
+        _log.warning(
+            "etcd was not told that the data of slice %s goes to LSN %d: %s. Nothing is lost; but until the next clean"
+            " stop an older copy of the data may not be recognized as old",
+            *(claimed.name, lsn, error),
+        )
         return False
 
 

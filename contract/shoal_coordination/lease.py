@@ -51,7 +51,7 @@ class Lease:
         try:
             await self._client.revoke_lease(self.id)
         except (OutcomeUnknown, Conflict) as error:
-            _log.info("lease %x was not revoked: %s", self.id, error)
+            _log.info("lease %x could not be ended early: %s. It ends by itself when its time is over", self.id, error)
 
     async def abandon(self) -> None:
         """Stops renewing the lease, which then ends by itself. `on_loss` is not called. Returns when its thread has

@@ -88,7 +88,11 @@ class LeaseKeeper:
             self._renew()
         if self._stopped.is_set():
             return False
-        _log.error("lease %x is lost", self._lease)
+        _log.error(
+            "lease %x is lost: etcd did not renew it in time. What depends on it stops, since another node may take"
+            " over; if this comes again, look at etcd and the network to it",
+            self._lease,
+        )
         return True
 
     def _renew(self) -> None:
@@ -131,7 +135,9 @@ class LeaseKeeper:
         self._complained = True
         expected = isinstance(error, ShoalError)
         _log.warning(
-            "lease %x has %.1f s left and is not renewed: %s", self._lease, self.left_s, error, exc_info=not expected
+            "lease %x could not be renewed: %s. It is tried again until the lease ends, in %.1f s",
+            *(self._lease, error, self.left_s),
+            exc_info=not expected,
         )
 
 

@@ -80,12 +80,14 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     parser = argparse.ArgumentParser(prog="shoal_coordination", description=__doc__)
     parser.add_argument("action", choices=["create"])
     parser.add_argument("--cluster", required=True, metavar="NAME")
-    parser.add_argument("--id", default="", metavar="HEX", help="of a cluster whose records were lost; else a new one")
+    parser.add_argument("--id", default="", metavar="HEX", help="id of a cluster whose records in etcd were lost")
     parser.add_argument("--slices", required=True, metavar="NAME,...")
     parser.add_argument(
-        "--partitions", type=int, default=PARTITIONS_DEFAULT, metavar="P", help="for ever (%(default)s)"
+        "--partitions", type=int, default=PARTITIONS_DEFAULT, metavar="P", help="cannot be changed later (%(default)s)"
     )
-    parser.add_argument("--wait-s", type=float, default=CREATE_WAIT_S, metavar="S", help="for etcd (%(default)s)")
+    parser.add_argument(
+        "--wait-s", type=float, default=CREATE_WAIT_S, metavar="S", help="seconds to wait for etcd (%(default)s)"
+    )
     parser.add_argument("--etcd", required=True, metavar=ENDPOINTS_METAVAR, help="etcd's endpoints")
     add_etcd_arguments(parser)
     given = parser.parse_args(arguments)

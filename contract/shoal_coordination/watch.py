@@ -92,7 +92,11 @@ async def watch_prefix(
                         seen = changes[-1].entry.mod_revision
                         yield Changes(seen, changes)
         except _Compacted:
-            _log.info("the watch of %s re-reads: revision %d is gone", prefix.decode(), seen)
+            _log.info(
+                "etcd keeps its changes since revision %d no longer: all records of %s are read anew",
+                seen,
+                prefix.decode(),
+            )
             seen = 0
         except PermissionDenied as error:
             await link.refused(error)
@@ -123,7 +127,9 @@ class _Link:
 
     async def lost(self, error: ShoalError) -> None:
         if self._linked is not False:
-            _log.warning("the watch lost etcd: %s", error)
+            _log.warning(
+                "etcd does not answer: %s. The records that were read last stay in use; it is tried again", error
+            )
         self._set(False)
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, limits.PAUSE_S_MAX)

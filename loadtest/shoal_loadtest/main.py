@@ -95,9 +95,13 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--queues", type=int, metavar="N", help=f"population; default {QUEUES_DEFAULT:,}")
     parser.add_argument("--quick", action="store_true", help=f"shorter runs, and {QUEUES_QUICK:,} queues")
     parser.add_argument("--json", action="store_true", help="print one object instead of tables")
-    parser.add_argument("--seconds", type=float, default=0.0, metavar="S", help="of steady load; default: each its own")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, metavar="S", help="seconds of steady load; each benchmark has a default"
+    )
     default = Path(tempfile.gettempdir()) / "shoal-loadtest"
-    parser.add_argument("--data", type=Path, default=default, metavar="DIR", help="populations are kept in here")
+    parser.add_argument(
+        "--data", type=Path, default=default, metavar="DIR", help="folder in which populations are kept"
+    )
     given = parser.parse_args(arguments)
     if given.queues is not None and not QUEUES_MIN <= given.queues <= QUEUES_MAX:
         parser.error(f"--queues is {given.queues}; it needs {QUEUES_MIN} to {QUEUES_MAX}")

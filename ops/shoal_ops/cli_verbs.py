@@ -40,7 +40,7 @@ def declare(
             "--expires-after-s",
             min=EXPIRES_AFTER_S.low,
             max=EXPIRES_AFTER_S.high,
-            help="Stored and compared, not acted on yet: nothing expires.",
+            help="The number is stored and compared, and has no effect yet: nothing expires.",
         ),
     ] = 0,
     at: At = AT_DEFAULT,
@@ -59,7 +59,9 @@ def bind(
     start: Annotated[
         str,
         typer.Option(
-            metavar="FROM", callback=checked_start, help="now, earliest (all still kept), last=N messages, offset=N."
+            metavar="FROM",
+            callback=checked_start,
+            help="Where to begin: now, earliest (all still kept), last=N messages, offset=N.",
         ),
     ] = "now",
     at: At = AT_DEFAULT,
@@ -75,7 +77,7 @@ def bind(
 def unbind(
     queue: Queue,
     keys: Keys,
-    discard: Annotated[bool, typer.Option("--discard", help="Drop their backlog too.")] = False,
+    discard: Annotated[bool, typer.Option("--discard", help="Drop the backlog of these bindings too.")] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -88,8 +90,10 @@ def unbind(
 @commands.command()
 def publish(
     key: Key,
-    body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="Left out: standard input.")] = None,
-    mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail where no queue is bound.")] = False,
+    body: Annotated[
+        str | None, typer.Argument(metavar="[BODY]", help="Text of the message; left out: read from standard input.")
+    ] = None,
+    mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail if no queue is bound to the key.")] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -103,7 +107,7 @@ def publish(
 def pull(
     queue: Queue,
     messages: Messages = 10,
-    peek: Annotated[bool, typer.Option("--peek", help="Look, don't take.")] = False,
+    peek: Annotated[bool, typer.Option("--peek", help="Show the messages without taking them.")] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -117,9 +121,10 @@ def pull(
 def tail(
     queues: Queues,
     messages: Annotated[
-        int | None, typer.Option("--messages", "-n", min=1, help="Stop after so many; left out: at Ctrl-C.")
+        int | None,
+        typer.Option("--messages", "-n", min=1, help="Stop after this many messages; left out: run until Ctrl-C."),
     ] = None,
-    ack: Annotated[bool, typer.Option("--ack/--no-ack", help="Take them, or only watch.")] = True,
+    ack: Annotated[bool, typer.Option("--ack/--no-ack", help="Take the messages, or only watch.")] = True,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -132,7 +137,7 @@ def tail(
 @commands.command()
 def describe(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
-    key: Annotated[bool, typer.Option("--key", help="It is a key, not a queue.")] = False,
+    key: Annotated[bool, typer.Option("--key", help="The name is that of a key, not of a queue.")] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:

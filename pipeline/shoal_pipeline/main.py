@@ -118,8 +118,8 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
             "--memory",
             default="",
             metavar="SIZE",
-            help="of Spark's JVM on one machine, as 3g or 50%% of what the machine or container has (default 2g)",
+            help="memory of Spark's JVM on one machine: 3g, or 50%% of what the machine or container has (default 2g)",
         )
-        one.add_argument("--traceback", action="store_true", help="with an error, all that Python and Spark say of it")
+        one.add_argument("--traceback", action="store_true", help="after an error, print all that Python and Spark say")
         job.add_arguments(one)
     return parser

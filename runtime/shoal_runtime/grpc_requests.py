@@ -103,7 +103,7 @@ class DecodingChecked(grpc.aio.ServerInterceptor):
         return awaited
 
     async def _refuse(self, context: Context, method: str, error: _Undecodable) -> None:
-        self._bad.warning("undecodable request to %s from %s", method, context.peer())
+        self._bad.warning("a request to %s from %s cannot be read, and was refused", method, context.peer())
         await abort(context, Malformed(str(error), subject=method))
 
 

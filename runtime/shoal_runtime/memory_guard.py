@@ -111,7 +111,9 @@ class MemoryGuard:
                 self._shut_doors(False)
                 looked_s = time.monotonic()
                 self._complaints.warning(
-                    "looking at connections failed, it goes on: %s: %s", type(error).__name__, error
+                    "connections could not be looked at: %s: %s. Until a look succeeds, none ends for the memory that"
+                    " it holds; it is tried again",
+                    *(type(error).__name__, error),
                 )
 
     def _pause_s(self) -> float:
@@ -150,10 +152,10 @@ class MemoryGuard:
         now_s = time.monotonic()
         if chosen:
             self._complaints.warning(
-                "memory is short, %d MiB are held: %d connections end, which hold most of it, and no new ones come for"
-                " a second",
-                held_bytes >> 20,
-                len(chosen),
+                "memory is short: %d MiB are held, and the budget is %d. The %d connections that hold most of it end,"
+                " and no new ones are taken for a second; their clients connect again. If this comes often, give the"
+                " process more memory, or look for a client that does not read",
+                *(held_bytes >> 20, self._budget_bytes >> 20, len(chosen)),
             )
         if self._was_short and now_s - self._gave_back_s > GIVE_BACK_S:
             self._gave_back_s = now_s

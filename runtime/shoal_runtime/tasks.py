@@ -80,7 +80,10 @@ class Tasks:
             return
         _, left = await asyncio.wait(others, timeout=wait_s)
         for task in left:
-            _log.error("task %s was cancelled and has not ended within %g s; it is left", task.get_name(), wait_s)
+            _log.error(
+                "task %s did not end within %g s of its cancellation, and is not waited for: please report it",
+                *(task.get_name(), wait_s),
+            )
 
     async def __aenter__(self) -> Tasks:
         return self

@@ -93,9 +93,9 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         "--admin-listen", default="", metavar="HOST:PORT",
         help="where AdminService and BulkService listen, if not with the rest",
     )  # fmt: skip
-    parser.add_argument("--admin-advertise", default="", metavar="HOST:PORT", help="where they are reached")
+    parser.add_argument("--admin-advertise", default="", metavar="HOST:PORT", help="where other processes reach them")
     parser.add_argument("--http", default="", metavar="HOST:PORT", help="health and metrics; port 0 takes a free one")
-    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="journal and store")
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder for journal and store")
     parser.add_argument(
         "--accept-empty", action="store_true",
         help="begin without the data that etcd's record names, or with an old copy of it: what is missing is then gone",
@@ -103,7 +103,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="", metavar="NAME")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--etcd", metavar=ENDPOINTS_METAVAR, help="etcd's endpoints")
-    where.add_argument("--standalone", action="store_true", help="no cluster: own every partition")
+    where.add_argument("--standalone", action="store_true", help="run without a cluster and etcd: own every partition")
     add_etcd_arguments(parser)
 
 
@@ -114,7 +114,7 @@ def _add_bounds(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--memory-mib", type=_at_least(int, 0), default=0, metavar="N",
-        help="what this process may use, besides its checkpointer; 0: a quarter of the machine's memory",
+        help="memory that this process may use, besides its checkpointer; 0: a quarter of the machine's memory",
     )  # fmt: skip
     parser.add_argument(
         "--stop-s", type=_at_least(float, 0), default=CHECKPOINT_STOP_S, metavar="S",

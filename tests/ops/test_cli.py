@@ -76,11 +76,11 @@ async def test_numbers_that_mean_for_ever_are_left_out_not_zero() -> None:
     for command in (("top",), ("tail", "anna")):
         code, _, error = await shoal(*command, "-n", "0")
         assert code == 2 and "1" in error
-        assert "left out: at Ctrl-C" in " ".join((await shoal(command[0], "--help"))[1].split())
+        assert "left out: run until Ctrl-C" in " ".join((await shoal(command[0], "--help"))[1].split())
 
 
 async def test_an_option_that_is_not_acted_on_yet_says_so(tmp_path: Path) -> None:
-    assert "not acted on yet" in " ".join((await shoal("declare", "--help"))[1].split())
+    assert "has no effect yet" in " ".join((await shoal("declare", "--help"))[1].split())
 
 
 async def test_up_refuses_a_folder_of_something_else(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def test_a_checkpointer_killed_while_idle_is_replaced_and_told(
     assert store.checkpointer_pid != first_pid and store.checkpoint_lsn == 7
     assert store.checkpointer_restarts == 1
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert told == [f"the checkpointer process {first_pid} ended by signal 9; starting another one"]
+    assert len(told) == 1 and told[0].startswith(f"the checkpointer's process {first_pid} ended by signal 9. Another")
     await store.close()
 
 

@@ -174,7 +174,7 @@ UNBIND_P99_MS: Final = 100.0
 PUBLISH_P99_MS: Final = 100.0
 DELIVERY_P99_MS: Final = 150.0
 """The levels while the load is steady, with generator and broker on the same machine. There an fdatasync beside a
-checkpoint's takes up to 150 ms (docs/performance.md), and at most one in a hundred may be such."""
+checkpoint's takes up to 150 ms (docs/developers/performance.md), and at most one in a hundred may be such."""
 
 RUSH_BIND_P99_MS: Final = 1_000.0
 RUSH_PUBLISH_P99_MS: Final = 500.0

@@ -170,29 +170,47 @@ def _end(process: subprocess.Popen[bytes], number: signal.Signals, seconds: floa
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m shoal_loadtest.residents", description=DESCRIPTION)
     parser.add_argument(
-        "--scale", type=_within(limits.SCALE_MIN, limits.SCALE_MAX), default=4.0, metavar="X", help="4 is the hurdle"
+        "--scale",
+        type=_within(limits.SCALE_MIN, limits.SCALE_MAX),
+        default=4.0,
+        metavar="X",
+        help="times the evaluation's load; 4 is the goal",
     )
     parser.add_argument("--shape", choices=sorted(SHAPES), default="steady")
     seconds = _within(limits.DURATION_S_MIN, limits.DURATION_S_MAX)
     parser.add_argument(
-        "--duration", type=seconds, default=limits.DURATION_S_DEFAULT, metavar="S", help="after warm-up"
+        "--duration",
+        type=seconds,
+        default=limits.DURATION_S_DEFAULT,
+        metavar="S",
+        help="seconds to measure, after the warm-up",
     )
     parser.add_argument(
-        "--report", type=Path, default=Path("build/loadtest"), metavar="DIR", help="for all that is left"
+        "--report", type=Path, default=Path("build/loadtest"), metavar="DIR", help="folder for the report and the logs"
     )
     parser.add_argument(
         "--at", default="", metavar="HOST:PORT", help="a running cluster's redirector; else a fresh one"
     )
-    parser.add_argument("--slices", type=int, default=limits.SLICES_DEFAULT, help="of the cluster")
+    parser.add_argument("--slices", type=int, default=limits.SLICES_DEFAULT, help="number of slices of a fresh cluster")
     parser.add_argument("--generators", type=int, default=1, metavar="N", help="processes that make the load")
-    parser.add_argument("--consumed", type=int, default=limits.CONSUMED_QUEUES_MAX, metavar="N", help="queues at most")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--pace", type=_within(0.1, 1e3), default=1.0, metavar="X", help="times all rates")
-    parser.add_argument("--slack", type=_within(1, 1e4), default=1.0, metavar="X", help="times the latency levels")
     parser.add_argument(
-        "--lost-after", type=_within(1, 600), default=limits.LOST_AFTER_S, metavar="S", help="audited then"
+        "--consumed", type=int, default=limits.CONSUMED_QUEUES_MAX, metavar="N", help="consume at most so many queues"
     )
-    parser.add_argument("--fault", choices=["none", "drop", "double"], default="none", help="to show it is found")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pace", type=_within(0.1, 1e3), default=1.0, metavar="X", help="factor for all rates")
+    parser.add_argument(
+        "--slack", type=_within(1, 1e4), default=1.0, metavar="X", help="factor for the allowed latencies"
+    )
+    parser.add_argument(
+        "--lost-after",
+        type=_within(1, 600),
+        default=limits.LOST_AFTER_S,
+        metavar="S",
+        help="seconds after which a message counts as lost",
+    )
+    parser.add_argument(
+        "--fault", choices=["none", "drop", "double"], default="none", help="cause this fault, to show that it is found"
+    )
     given = parser.parse_args(arguments)
     if not 1 <= given.generators <= limits.GENERATORS_MAX:
         parser.error(f"--generators is {given.generators}; it needs 1 to {limits.GENERATORS_MAX}")

@@ -29,5 +29,5 @@ async def say(scene: Scene, seat: int, due_s: float) -> None:
     if receipt.offset:
         scene.talk.noted(key, receipt.offset, said, now_s())
     elif start and scene.windows.start(place) == start:
-        detail = f"message {number} was routed to nobody; resident {resident} is bound from {start}"
+        detail = f"message {number} was routed to no queue; resident {resident} is bound from {start}"
         scene.faults.add(LOST, f"key {key.decode()}", detail)

@@ -40,4 +40,4 @@ async def first_map(channel: grpc.aio.Channel, timeout_s: float) -> wire.WatchMa
             return response
     finally:
         stream.cancel()
-    raise Unavailable("it ended the answer before the map came")
+    raise Unavailable("it ended its answer before the map was complete; it may be stopping: try again")

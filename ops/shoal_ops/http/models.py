@@ -127,7 +127,7 @@ class Receipt(BaseModel):
     )
     key: str
     key_encoded: str | None = None
-    offset: Annotated[int, Field(description="of the first message; 0: nobody was bound and nothing is kept")]
+    offset: Annotated[int, Field(description="of the first message; 0: no queue was bound and nothing is kept")]
     queues: Annotated[int, Field(description="how many it was routed to")]
     live: Annotated[int, Field(description="of these, how many are consumed now")]
     messages: int

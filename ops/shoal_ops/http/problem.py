@@ -60,7 +60,11 @@ async def answer_validation(request: Request, error: Exception) -> JSONResponse:
 
 async def answer_bug(request: Request, error: Exception) -> JSONResponse:
     """Answers an error that is our bug: the log gets the traceback, the caller a plain sentence."""
-    _log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    _log.error(
+        "%s %s failed by a fault of the gateway, and was answered 500: please report it with what follows",
+        *(request.method, request.scope["path"]),
+        exc_info=error,
+    )
     return answer(ShoalError("this request failed inside the gateway; its log says why"), 500)
 
 

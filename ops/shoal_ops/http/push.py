@@ -151,7 +151,11 @@ class Push:
                 try:
                     await lane.inbox.detach(stream.queue, deadline_s=limits.DEADLINE_S)
                 except ShoalError as error:
-                    _log.warning("queue %s stays attached for now: %s", show(stream.queue), error)
+                    _log.warning(
+                        "an event stream of queue %s ended, but a slice did not confirm it: %s. Until it does,"
+                        " messages may wait for this gateway; they then go to other consumers",
+                        *(show(stream.queue), error),
+                    )
                 finally:
                     del lane.streams[stream.queue]
 
@@ -208,7 +212,11 @@ class Push:
                         stream.put(message)
                 self._end_largest()
         except ShoalError as error:
-            _log.error("a slice refuses to push: %s", error)
+            _log.error(
+                "a slice sends no more messages to event streams: %s. Those streams end; their readers may connect"
+                " again",
+                error,
+            )
         finally:
             self._lanes.remove(lane)
             for stream in lane.streams.values():

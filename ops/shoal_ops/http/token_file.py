@@ -50,7 +50,7 @@ class TokenFile:
             _log.warning("the token file %s has changed: %d tokens are valid now", self._path, len(self._tokens))
         except (ShoalError, OSError) as error:
             if seen != self._seen:
-                _log.error("the token file is not taken, the tokens before stay valid: %s", error)
+                _log.error("the token file's new contents are not used: %s. The tokens before stay valid", error)
         self._seen = seen
 
 

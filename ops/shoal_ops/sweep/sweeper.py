@@ -82,7 +82,9 @@ class Sweeper:
             try:
                 await self.turn()
             except Exception:
-                _log.exception("a sweep failed; it goes on with the next page")
+                _log.exception(
+                    "the sweep of what drops left behind failed, and goes on with the next page: please report this"
+                )
 
     async def turn(self) -> None:
         """Looks at one page of each slice, and takes the second looks that are due."""

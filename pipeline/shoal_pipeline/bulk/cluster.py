@@ -50,7 +50,10 @@ def fetch_map(at: str) -> ClusterMap:
 def bulk_stub(slice_name: str, address: str) -> Iterator[BulkServiceStub]:
     """Yields a stub for a slice, and translates gRPC's errors. Raises Unavailable where the slice has no leader."""
     if not address:
-        raise Unavailable(f"slice {slice_name} has no leader now", subject=slice_name)
+        raise Unavailable(
+            f"slice {slice_name} has no leader now: try again once `shoal status` shows that it answers",
+            subject=slice_name,
+        )
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
         try:
             yield BulkServiceStub(channel)

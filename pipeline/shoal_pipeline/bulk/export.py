@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_at(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier export, and nothing else")
     parser.add_argument("--strings", action="store_true", help="names as strings; those that are not UTF-8 are escaped")
-    parser.add_argument("--direct", action="store_true", help="with the queues' own direct keys (@queue)")
+    parser.add_argument("--direct", action="store_true", help="include the bindings to direct keys (@queue)")
 
 
 def check(arguments: argparse.Namespace, say: Callable[[str], None]) -> int | None:
@@ -66,7 +66,10 @@ def memberships(session: SparkSession, at: str, direct: bool) -> DataFrame:
     cluster = fetch_map(at)
     without = [name for name in cluster.slices if not cluster.address_of(name)]
     if without:
-        raise Unavailable(f"slice {without[0]} has no leader now", subject=without[0])
+        raise Unavailable(
+            f"slice {without[0]} has no leader now: try again once `shoal status` shows that it answers",
+            subject=without[0],
+        )
     targets = [(name, cluster.admin_address_of(name)) for name in cluster.slices]
     rows = session.sparkContext.parallelize(targets, len(targets))
     return session.createDataFrame(rows, TARGET).mapInArrow(exporter(direct), MEMBERSHIP)

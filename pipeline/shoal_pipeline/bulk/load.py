@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runs", default="", metavar="DIR", help=f"keeps the sorted run; the same again resumes; default below {RUNS}"
     )
     parser.add_argument("--format", choices=["parquet", "csv"], default="", help="default: by the first path's name")
-    parser.add_argument("--start-column", default="", metavar="NAME", help="offsets to start at; default: all from now")
+    parser.add_argument(
+        "--start-column", default="", metavar="NAME", help="column with the offsets to start at; default: all from now"
+    )
     parser.add_argument("--rejects", default="", metavar="DIR", help="keep bad rows there, as JSON, and load the rest")
 
 

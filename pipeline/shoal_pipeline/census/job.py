@@ -28,24 +28,29 @@ SUMMARY = "The load an archive tells of, interval by interval: queues, keys, mem
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("archive", metavar="ARCHIVE", help="folder that slice nodes archive to (--archive)")
     parser.add_argument(
-        "--interval", default="", metavar="LENGTH", help="as 90s, 10m, 1h, 7d; left out: one that gives about 100"
+        "--interval",
+        default="",
+        metavar="LENGTH",
+        help="such as 90s, 10m, 1h, 7d; default: so that there are about 100",
     )
     parser.add_argument(
-        "--out", metavar="DIR", help="tables as Parquet, in folders of this one; an earlier census's are replaced"
+        "--out",
+        metavar="DIR",
+        help="write tables as Parquet, in folders of this one; those of an earlier census are replaced",
     )
     parser.add_argument(
-        "--report", metavar="FILE.html", help="one page with plots; an earlier one is replaced, and no other file"
+        "--report", metavar="FILE.html", help="write one page with plots; only an earlier report is replaced"
     )
     parser.add_argument(
         "--dated",
         action="store_true",
-        help="--out and --report take %%Y-%%m-%%d and so on, of now in UTC",
+        help="replace %%Y-%%m-%%d and the like in --out and --report by the present time in UTC",
     )
-    parser.add_argument("--allow-empty", action="store_true", help="an archive of nothing yet is no error")
+    parser.add_argument("--allow-empty", action="store_true", help="do not fail if the archive holds nothing yet")
     parser.add_argument(
         "--skip-damage", action="store_true", help="leave out damaged records and say how many, instead of failing"
     )
-    parser.add_argument("--json", action="store_true", help="every figure on stdout, as one object")
+    parser.add_argument("--json", action="store_true", help="print every figure as one object")
 
 
 def check(arguments: argparse.Namespace, say: Say) -> int | None:

@@ -27,7 +27,11 @@ async def follow(client: EtcdClient, cluster: str, board: Board) -> NoReturn:
                 async for view in views:
                     board.show(directory_in(view))
         except ShoalError as error:
-            _log.error("the watch of cluster %s failed: %s", cluster, error)
+            _log.error(
+                "the records of cluster %s in etcd cannot be followed: %s. The last map stays in use; it is tried again"
+                " every %g s",
+                *(cluster, error, limits.REWATCH_S),
+            )
         board.link(False)
         await asyncio.sleep(limits.REWATCH_S)
 

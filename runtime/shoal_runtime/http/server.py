@@ -87,7 +87,11 @@ def _connections_max(wanted: int) -> int:
     """Returns `wanted`, or fewer if the process may not open files for so many connections."""
     room = int(raise_open_files() * OPEN_FILES_SHARE)
     if room < wanted:
-        _log.warning("HTTP takes %d connections, not %d: more open files are not allowed (ulimit -n)", room, wanted)
+        _log.warning(
+            "HTTP takes %d connections at a time, not %d, as this process may open no more files: raise ulimit -n for"
+            " more",
+            *(room, wanted),
+        )
     return min(room, wanted)
 
 

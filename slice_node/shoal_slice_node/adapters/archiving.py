@@ -111,7 +111,11 @@ class Archiving:
             await asyncio.get_running_loop().run_in_executor(self._thread, put)
         except (ResourceExhausted, Unavailable) as error:
             if error.message != self.figures.problem:
-                _log.warning("segments stay in the journal: %s", error)
+                _log.warning(
+                    "the archive takes no segments: %s. They stay in the journal, and take disk space there, until it"
+                    " does",
+                    error,
+                )
             self.figures = replace(self.figures, failures=self.figures.failures + 1, problem=error.message)
             return False
         if self.figures.problem:

@@ -148,9 +148,16 @@ class Broker:
                     await self.archiving.finish(self.store.checkpoint_lsn)
         except TimeoutError:
             if checkpoint:
-                _log.warning("stopping without a checkpoint or archive: the next start replays the journal")
+                _log.warning(
+                    "the node stops before its last checkpoint or archive was finished, since %g s are over. Nothing is"
+                    " lost: the next start replays the journal",
+                    within_s,
+                )
         except ShoalError as error:
-            _log.warning("stopping without a checkpoint: %s; the next start replays the journal", error)
+            _log.warning(
+                "the node stops without a last checkpoint: %s. Nothing is lost: the next start replays the journal",
+                error,
+            )
         await self._tasks.close()
         await self._in_journal_thread(self.journal.close)
         self._thread.shutdown()
@@ -186,7 +193,10 @@ class Broker:
         if full is not self._full:
             self._full = full
             if full:
-                _log.error("no disk space for the journal: changes are refused until there is room, reads go on")
+                _log.error(
+                    "no disk space for the journal: changes are refused until there is room, reads go on. Make room, or"
+                    " grow the disk; no restart is needed"
+                )
             else:
                 _log.info("the journal has disk space again: changes are taken")
 
@@ -247,7 +257,7 @@ class Broker:
             async with asyncio.timeout(within_s):
                 await self.checkpointed()
         except TimeoutError:
-            _log.info("no checkpoint within %g s before the stop", within_s)
+            _log.info("the checkpoint ahead of the stop took longer than %g s: the stop goes on without it", within_s)
 
     async def checkpointed(self) -> None:
         """Waits until the store has everything that is applied now."""

@@ -147,7 +147,11 @@ class Checkpoints:
                 raise
             except ShoalError as error:
                 if error.message != self.problem:
-                    _log.error("a checkpoint failed; trying again every %d ms: %s", CHECKPOINT_RETRY_MS, error)
+                    _log.error(
+                        "a checkpoint failed: %s. It is tried again every %d ms; until it succeeds, the journal"
+                        " grows, and changes are refused once too many wait",
+                        *(error, CHECKPOINT_RETRY_MS),
+                    )
                 self.problem = error.message
                 await asyncio.sleep(CHECKPOINT_RETRY_MS / 1000)
         if self.problem:

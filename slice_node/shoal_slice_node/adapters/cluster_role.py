@@ -40,7 +40,7 @@ async def lead_slice(
                 if isinstance(error, Conflict) and not error.leader:
                     raise
                 if told != (told := f"{type(error).__name__} {error.leader}"):
-                    _log.warning("slice %s is not ours yet: %s", record.slice, error)
+                    _log.warning("this node does not lead slice %s yet, and tries again: %s", record.slice, error)
             await asyncio.sleep(CLAIM_RETRY_MS / 1000)
     except BaseException:
         await candidate.end()
@@ -115,7 +115,7 @@ async def follow(client: EtcdClient, cluster: str, slice_name: str, broker: Brok
 
 def _check_epoch(record: SliceRecord, epoch: int) -> None:
     if record.epoch != epoch:
-        leader = f"node {record.leader}" if record.leader else "nobody"
+        leader = f"node {record.leader}" if record.leader else "no node"
         raise Fenced(
             f"slice {record.name} is led by {leader} in epoch {record.epoch}, not by this node, in epoch {epoch}",
             subject=record.name,

@@ -107,7 +107,8 @@ class ImportStream:
         """Checks a chunk and submits it. Raises Malformed, OutOfRange, TooLarge."""
         self._check_number(request)
         if crc32(request.change) != request.checksum:
-            raise Malformed(f"chunk {request.chunk}: its checksum is another", subject="checksum")
+            text = f"chunk {request.chunk}: its checksum is wrong, so it was damaged on the way: send it again"
+            raise Malformed(text, subject="checksum")
         checked = parse_import(request.change)
         if checked.operations > IMPORT_OPERATIONS_MAX:
             raise TooLarge(

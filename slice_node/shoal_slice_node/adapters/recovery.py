@@ -97,7 +97,7 @@ def standalone_identity(found: Found | None, slice_name: str, node: str) -> Data
 
 
 def _shown(identity: bytes) -> str:
-    return str(DataIdentity.decode(identity)) if identity else "no one"
+    return str(DataIdentity.decode(identity)) if identity else "an unnamed node"
 
 
 async def recover(
@@ -129,7 +129,10 @@ async def _replay(replica: Replica, store: Store, journal: Journal) -> int:
         effects = replica.apply(record)
         replayed += 1
         if effects.set_aside:
-            _log.warning("journal record %d is set aside by an operator: what it asked for is not done", record.lsn)
+            _log.warning(
+                "journal record %d was set aside by an operator (shoal repair --skip): what it asked for is not done",
+                record.lsn,
+            )
         if Checkpoints.is_large(store, DELTA_STALL_FACTOR):
             state.kept.save()
             store.freeze(record.lsn)
@@ -137,5 +140,8 @@ async def _replay(replica: Replica, store: Store, journal: Journal) -> int:
         if time.perf_counter() - turn_began > LOOP_SLICE_MS / 1000:
             await asyncio.sleep(0)
             turn_began = time.perf_counter()
-    _log.info("replayed to lsn %d, %d records, %.2f s", state.lsn, replayed, time.perf_counter() - began)
+    _log.info(
+        "the journal was replayed to LSN %d: %d records in %.2f s",
+        *(state.lsn, replayed, time.perf_counter() - began),
+    )
     return replayed

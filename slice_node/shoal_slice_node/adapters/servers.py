@@ -92,5 +92,9 @@ def _connections_max() -> int:
     files = raise_open_files()
     room = max(files - OPEN_FILES_RESERVE, files // 2)
     if room < SESSIONS_MAX:
-        _log.info("gRPC takes %d connections, not %d: more open files are not allowed (ulimit -n)", room, SESSIONS_MAX)
+        _log.info(
+            "gRPC takes %d connections at a time, not %d, as this process may open no more files: raise ulimit -n for"
+            " more",
+            *(room, SESSIONS_MAX),
+        )
     return min(room, SESSIONS_MAX)

@@ -107,7 +107,10 @@ class Store:
         assert self._frozen_lsn is not None, "nothing is frozen"
         if self._checkpointer.dead:
             await self._checkpointer.close()
-            _log.warning("the checkpointer %s; starting another one", self._checkpointer.ending)
+            _log.warning(
+                "the checkpointer's %s. Another one is started, and writes the same checkpoint; nothing is lost",
+                self._checkpointer.ending,
+            )
             self.checkpointer_restarts += 1
             self._checkpointer = await Checkpointer.start(self._folder, self._lock_fd)
         figures = await self._checkpointer.write(self.tables.pieces(), self._frozen_lsn)

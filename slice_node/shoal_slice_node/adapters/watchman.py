@@ -9,6 +9,7 @@ from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.limits import REQUEST_BYTES_MAX
+from shoal_contract.names import show
 from shoal_runtime.memory_guard import MemoryGuard
 from shoal_runtime.rare_log import RareLog
 from shoal_runtime.unread import Unread
@@ -161,7 +162,11 @@ class Watchman:
         loop."""
         for silent in silent_streams(self._dispatcher, self._next_feeds()):
             self.silent += 1
-            _log.error("a binding of queue %s would have stayed silent: %s", silent.feed.name.hex(), silent.reason)
+            _log.error(
+                "a binding of queue %s had messages for a consumer and was not served: %s. It is served now; this is a"
+                " fault of Shoal: please report it",
+                *(show(silent.feed.name), silent.reason),
+            )
             serve(self._dispatcher, silent)
 
     def _next_feeds(self) -> list[Feed]:

@@ -55,7 +55,9 @@ class Snapshot:
         try:
             kind, data = await read_frame(self._reader)
         except (asyncio.IncompleteReadError, ConnectionError):
-            raise Unavailable(f"snapshot process {self._process.pid} is gone", subject="snapshot") from None
+            raise Unavailable(
+                f"snapshot process {self._process.pid} has ended; ask again", subject="snapshot"
+            ) from None
         if kind == ERROR:
             raise from_wire_bytes(data)
         return None if kind == END else data

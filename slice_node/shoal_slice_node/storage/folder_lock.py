@@ -44,13 +44,17 @@ def _open(folder: Path) -> int:
     there."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.geteuid():
-        raise Conflict(f"{folder} belongs to user {folder.stat().st_uid}, not to {os.geteuid()}", subject=str(folder))
+        raise Conflict(
+            f"{folder} belongs to user {folder.stat().st_uid}, and this is user {os.geteuid()}: run the node as that"
+            " user, or give it a folder of its own",
+            subject=str(folder),
+        )
     try:
         return os.open(folder / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise Conflict(f"{folder / OWNER_FILE} is a link: it must be a file", subject=str(folder)) from None
+        raise Conflict(f"{folder / OWNER_FILE} is a link: it must be a file. Remove it", subject=str(folder)) from None
 
 
 def _locked(fd: int) -> bool:

@@ -222,7 +222,7 @@ class Journal:
         try:
             return prepared.result()
         except OSError as error:
-            _log.info("the next journal segment was not made ahead: %s", error)
+            _log.info("the next journal segment could not be made ahead: %s. It is made when it is needed", error)
             return b""
 
     def _begin_segment(self, nonce: bytes = b"") -> None:

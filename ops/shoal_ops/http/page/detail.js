@@ -13,7 +13,7 @@ export class Detail {
 
   async open(what, item) {
     const path = `/v1/${what}s/${inPath(item, what)}`;
-    this.body = element("div", { class: "body" }, element("p", { class: "quiet" }, "Asking"));
+    this.body = element("div", { class: "body" }, element("p", { class: "quiet" }, "Asking the cluster"));
     this.dialog.replaceChildren(
       element("div", { class: "head" },
         element("h2", { id: "detail-title" }, element("span", { class: "kind" }, what), item[what]),
@@ -79,7 +79,7 @@ function queueFacts(found) {
     ["Backlog", found.messages ? `${exact(found.messages)} ${found.messages === 1 ? "message" : "messages"}, ${bytes(found.body_bytes)}` : "none"],
     ["Oldest", found.oldest_ms ? `${duration(Math.max(0, (Date.now() - found.oldest_ms) / 1000))} old` : "none"],
     ["Bindings", exact(found.bindings)],
-    ["Consumed by", found.attached_sessions ? `${count(found.attached_sessions)} ${found.attached_sessions === 1 ? "session" : "sessions"}` : "nobody now"],
+    ["Consumed by", found.attached_sessions ? `${count(found.attached_sessions)} ${found.attached_sessions === 1 ? "session" : "sessions"}` : "no session now"],
     ["Lives", found.expires_after_s ? `${duration(found.expires_after_s)} without a consumer (not acted on yet)` : "until dropped"],
     ["Home", found.home],
   ]);

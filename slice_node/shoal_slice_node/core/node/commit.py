@@ -247,7 +247,11 @@ class Commit:
         try:
             item.applied(effects)
         except Exception:
-            _log.exception("what waited for a record up to %d failed", self.applied_lsn)
+            _log.exception(
+                "what waited for records up to %d failed by a fault of the slice; the records are applied: please"
+                " report it with what follows",
+                self.applied_lsn,
+            )
 
     # The end.
 

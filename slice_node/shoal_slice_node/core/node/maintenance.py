@@ -68,7 +68,7 @@ class Maintenance:
 
         def failed(error: ShoalError) -> None:
             self._under_way.discard(name)
-            _log.info("a %s record was not written: %s", name, error)
+            _log.info("a record of the node's own (%s) was not written: %s. It is made again", name, error)
             job.refused(self.now_ms)
 
         self._under_way.add(name)

@@ -48,7 +48,10 @@ def as_shoal_error(error: Exception) -> ShoalError:
     """Returns the error to tell the caller. A read that meets a defect fails alone: the defect is logged."""
     if isinstance(error, ShoalError):
         return error
-    _log.error("a request failed inside the slice", exc_info=error)
+    _log.error(
+        "a request failed by a fault of the slice; its caller was told: please report it with what follows",
+        exc_info=error,
+    )
     return Corrupt(f"this request failed inside the slice: {type(error).__name__}; its log says why", subject="request")
 
 
