@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
 
-from shoal import pages
 from shoal.broker import Broker
+from shoal.core import pages
+from shoal.core.refusals import no_such_queue
 from shoal.figures import (
     BindingEntry,
     CheckpointFigures,
@@ -27,7 +28,6 @@ from shoal.figures import (
 )
 from shoal.limits import LIST_ITEMS_DEFAULT
 from shoal.slice_calls import over
-from shoal.waiting import no_such_queue
 from shoal_contract.arguments import PAGE_ITEMS, check_prefix, check_text
 from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import Name, encode_name

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from shoal.frames import DetachFrame, Frame
+from shoal.core.frames import DetachFrame, Frame
+from shoal.core.refusals import deadline_exceeded
 from shoal.limits import ATTACH_AGAIN_S, ATTACH_QUEUES_MAX
-from shoal.waiting import deadline_exceeded
 from shoal_contract.errors import OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -117,21 +117,21 @@ class Attachments:
         except TimeoutError:
             raise deadline_exceeded(f"attach at slice {self._slice_name}") from None
 
-    def leave(self, handles: Sequence[int]) -> list[DetachFrame]:
-        """Detaches. Returns the frames sent, which the slice has to answer; none if no stream is open."""
+    def leave(self, handles: Sequence[int]) -> list[asyncio.Future[wire.Answer]]:
+        """Detaches. Returns the answers to come, which nothing has to wait for; none if no stream is open."""
         for handle in handles:
             self._unsent.pop(handle, None)
             self._no_room.pop(handle, None)
             self._lives.pop(handle, None)
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
-        frames = [
-            DetachFrame(wire.Detach(handles=handles[start : start + ATTACH_QUEUES_MAX]))
-            for start in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX)
-        ]
-        for frame in frames:
-            self._send(frame)
-        return frames
+        answers: list[asyncio.Future[wire.Answer]] = []
+        for start in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
+            future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(_retrieve)
+            answers.append(future)
+            self._send(DetachFrame(wire.Detach(handles=handles[start : start + ATTACH_QUEUES_MAX]), future))
+        return answers
 
     def fill(self, attach: wire.Attach) -> list[int]:
         """Writes the next handles to attach, at most as many as one frame may have. Returns them."""
@@ -196,3 +196,9 @@ class Attachments:
     def _attach_again(self) -> None:
         handles, self._no_room = list(self._no_room), {}
         self.attach([handle for handle in handles if handle in self._unanswered])
+
+
+def _retrieve(future: asyncio.Future[wire.Answer]) -> None:
+    """Reads the future's error, so that asyncio does not report it where nothing waits for it."""
+    if not future.cancelled():
+        future.exception()

@@ -13,15 +13,17 @@ from types import TracebackType
 from typing import overload
 from weakref import WeakSet
 
-from shoal import publishing
 from shoal.binding_calls import BindingCalls
+from shoal.core import publishing
+from shoal.core.known_queues import KnownQueues
+from shoal.core.merging import key_description
+from shoal.core.refusals import deadline_exceeded
+from shoal.core.requests import BindRequest, UnbindRequest
 from shoal.dropping import Dropping
 from shoal.homes import Homes
 from shoal.inbox import Inbox
-from shoal.known_queues import KnownQueues
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
 from shoal.map_watch import MapWatch
-from shoal.merging import key_description
 from shoal.messages import (
     NOW,
     Delivery,
@@ -35,10 +37,8 @@ from shoal.messages import (
 )
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
-from shoal.requests import BindRequest, UnbindRequest
 from shoal.routing import Routing
 from shoal.slice_calls import SliceCalls
-from shoal.waiting import deadline_exceeded
 from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
 from shoal_contract.arguments import Body, check_flag, check_names, check_text
@@ -216,9 +216,10 @@ class Broker:
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
         name = encode_name(key, "key")
-        request = publishing.single(key, name, body, headers, mandatory, self._deadline(deadline_s))
-        await self._routing.publish(request)
-        return request.future
+        deadline = self._deadline(deadline_s)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        await self._routing.publish(publishing.single(key, name, body, headers, mandatory, deadline, future))
+        return future
 
     def publish_nowait(
         self,
@@ -231,9 +232,10 @@ class Broker:
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
         name = encode_name(key, "key")
-        request = publishing.single(key, name, body, headers, mandatory, self._deadline(deadline_s))
-        self._routing.publish_nowait(request)
-        return request.future
+        deadline = self._deadline(deadline_s)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._routing.publish_nowait(publishing.single(key, name, body, headers, mandatory, deadline, future))
+        return future
 
     async def publish_many(
         self,
@@ -250,18 +252,20 @@ class Broker:
         (no messages), Unroutable.
         """
         name = encode_name(key, "key")
-        request = publishing.batch(key, name, bodies, headers, mandatory, self._deadline(deadline_s))
-        await self._routing.publish(request)
-        return await request.future
+        deadline = self._deadline(deadline_s)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        await self._routing.publish(publishing.batch(key, name, bodies, headers, mandatory, deadline, future))
+        return await future
 
     async def send(
         self, queue: Name, body: Body, *, headers: Headers | None = None, deadline_s: float | None = None
     ) -> Receipt:
         """Publishes to the queue's direct key, `@queue`. Raises Unroutable if there is no such queue."""
         key = direct_key(encode_name(queue, "queue"))
-        request = publishing.single(queue, key, body, headers, True, self._deadline(deadline_s))
-        await self._routing.publish(request)
-        return await request.future
+        deadline = self._deadline(deadline_s)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        await self._routing.publish(publishing.single(queue, key, body, headers, True, deadline, future))
+        return await future
 
     def consume(
         self,

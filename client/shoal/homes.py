@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from shoal.known_queues import Life
+from shoal.core.known_queues import Life
+from shoal.core.refusals import deadline_exceeded
+from shoal.core.waiters import fail_waiter
 from shoal.limits import HOME_QUESTION_QUEUES_MAX
 from shoal.routing import Routing
-from shoal.waiting import deadline_exceeded, fail_waiter
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.names import direct_key, show
 from shoal_contract.wire import slice_pb2 as wire

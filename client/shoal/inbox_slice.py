@@ -1,7 +1,7 @@
 """Consumes at one slice for an inbox: the session, its deliveries, its acks.
 
 The session is not the one that carries requests: a full inbox stops reading, and must not hold up receipts.
-Not here: which queues are attached (attachments.py), what was handed out (repeats.py).
+Not here: which queues are attached (attachments.py), what was handed out (core/repeats.py).
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from shoal.acks import Acked, AckSender
+from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
+from shoal.core.acks import Acked
+from shoal.core.frames import Frame
+from shoal.core.refusals import deadline_exceeded
+from shoal.core.repeats import Part, Repeats
 from shoal.deadlines import Deadlines
-from shoal.frames import DetachFrame, Frame
 from shoal.limits import ACK_DOUBT_S, INBOX_BYTES_MAX
 from shoal.map_watch import MapWatch
 from shoal.messages import Delivery
-from shoal.repeats import Part, Repeats
 from shoal.slice_session import Consumer, SliceSession
-from shoal.waiting import deadline_exceeded
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
@@ -80,8 +81,8 @@ class InboxSlice(Consumer):
         self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None
 
-    def leave(self, handles: Sequence[int]) -> Sequence[DetachFrame]:
-        """Detaches without waiting. Returns the frames that the slice has to answer."""
+    def leave(self, handles: Sequence[int]) -> Sequence[asyncio.Future[wire.Answer]]:
+        """Detaches without waiting. Returns the answers to come."""
         self._any_detached = True
         for handle in handles:
             self._ended_in.pop(handle, None)
@@ -94,9 +95,9 @@ class InboxSlice(Consumer):
                 try:
                     await self.acks.sent()
                 finally:
-                    frames = self.leave(handles)
-                for frame in frames:
-                    await frame.future
+                    answers = self.leave(handles)
+                for answer in answers:
+                    await answer
         except TimeoutError:
             raise deadline_exceeded(f"detach at slice {self.session.slice_name}") from None
 

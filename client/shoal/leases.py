@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import grpc.aio
 
 from shoal.broker import Broker
+from shoal.core.merging import living_parts
+from shoal.core.refusals import no_such_queue
 from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
-from shoal.merging import living_parts
 from shoal.messages import Delivery, Message
 from shoal.slice_calls import over
-from shoal.waiting import no_such_queue, remaining_s
+from shoal.waiting import remaining_s
 from shoal_contract.arguments import LEASE_MS, OFFSET, PULL_BYTES, PULL_MESSAGES, check_names
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import (

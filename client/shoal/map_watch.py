@@ -10,13 +10,14 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Sequence
+from random import random
 from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from shoal.backoff import Backoff
 from shoal.channels import open_channel
-from shoal.cluster_map import ClusterMap, first_map, next_map
+from shoal.core.backoff import Backoff
+from shoal.core.cluster_map import ClusterMap, first_map, next_map
 from shoal.limits import MAP_SUSPECT_S
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
@@ -97,7 +98,7 @@ class MapWatch:
             self._stream.cancel()
 
     async def _run(self) -> None:
-        backoff = Backoff()
+        backoff = Backoff(random)
         for redirector in itertools.cycle(self.redirectors):
             try:
                 await self._follow(redirector, backoff)

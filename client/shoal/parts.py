@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import grpc.aio
 
 from shoal.broker import Broker
+from shoal.core.requests import DropRequest
 from shoal.homes import life_in
-from shoal.requests import DropRequest
 from shoal.slice_calls import over
 from shoal_contract.errors import NoSuchQueue, ShoalError
 from shoal_contract.names import direct_key

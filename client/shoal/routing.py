@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
+from random import random
 from typing import Any
 
-from shoal.backoff import Backoff
+from shoal.core.backoff import Backoff
+from shoal.core.held import Held
+from shoal.core.publish_requests import PublishRequest
+from shoal.core.requests import QueueRequest, Request
 from shoal.deadlines import Deadlines
-from shoal.held import Held
 from shoal.limits import EXPIRE_EVERY_S
 from shoal.map_watch import MapWatch
-from shoal.publish_requests import PublishRequest
-from shoal.requests import QueueRequest, Request
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.partition_hash import partition_of
@@ -97,18 +98,19 @@ class Routing:
 
         If the caller leaves, requests not sent yet are not sent.
         """
-        asked: list[QueueRequest] = []
+        futures: list[asyncio.Future[Sequence[int]]] = []
         try:
             for slice_name, request in requests:
-                asked.append(request)
+                request.waiter = future = asyncio.get_running_loop().create_future()
+                futures.append(future)
                 try:
                     await self.submit(slice_name, request)
                 except ShoalError as error:
                     request.fail(error)
-            return [await _result(request.future) for request in asked]
+            return [await _result(future) for future in futures]
         except BaseException:
-            for request in asked:
-                request.future.cancel()
+            for future in futures:
+                future.cancel()
             raise
 
     async def flush(self) -> None:
@@ -145,7 +147,7 @@ class Routing:
         self._hold.set()
 
     async def _reroute(self) -> None:
-        backoff = Backoff()
+        backoff = Backoff(random)
         tried_version = 0
         while True:
             if not self._held:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from random import random
 from typing import TypeVar
 
 import grpc.aio
 
-from shoal.backoff import Backoff
 from shoal.channels import open_channel
+from shoal.core.backoff import Backoff
 from shoal.map_watch import MapWatch
 from shoal.waiting import remaining_s
 from shoal_contract.errors import MapOrLeaderChanged, OutOfRange, ShoalError, Unavailable
@@ -47,7 +48,7 @@ class SliceCalls:
         """Asks the slice's leader; `slice_of` names the slice anew for each attempt. `admin`: ask where its
         administration listens. Raises OutOfRange for a slice that the map does not have; after the deadline, the last
         attempt's error."""
-        backoff = Backoff()
+        backoff = Backoff(random)
         while True:
             try:
                 return await self._ask(self._leader(slice_of(), admin), ask, deadline)

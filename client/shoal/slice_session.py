@@ -8,7 +8,7 @@ frames (its attaches), other unanswered frames with new numbers, then new frames
 
 Any other failure here (a defect, a foreign error) fails all waiting calls with an error that says so, and is logged.
 Then the stream begins anew, so the next call finds a session that works. Deadlines do not depend on any of this
-(deadlines.py). Not here: numbers and repeats (ledger.py), what frames mean (frames.py, gather.py, inbox_slice.py),
+(deadlines.py). Not here: numbers and repeats (core/ledger.py), what frames mean (core/frames.py, core/gather.py),
 which slice a key belongs to (routing.py).
 """
 
@@ -18,19 +18,20 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
+from random import random
 from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from shoal.backoff import Backoff
 from shoal.channels import open_channel
+from shoal.core.backoff import Backoff
+from shoal.core.frames import Frame, Question, QuestionFrame
+from shoal.core.gather import Rerouted
+from shoal.core.ledger import Ledger
+from shoal.core.requests import Request
 from shoal.deadlines import Deadlines
-from shoal.frames import Frame, Question, QuestionFrame
-from shoal.gather import Rerouted
-from shoal.ledger import Ledger
 from shoal.limits import LINGER_FRAMES_MIN, LINGER_S, SESSION_END_S, UNANSWERED_BYTES_MAX
 from shoal.map_watch import MapWatch
-from shoal.requests import Request
 from shoal.waiting import Room
 from shoal_contract.errors import (
     Malformed,
@@ -143,13 +144,14 @@ class SliceSession:
 
     async def ask(self, question: Question, deadline: float) -> wire.Answer:
         """Sends a question and waits for its answer. Raises the slice's refusal, or DeadlineExceeded."""
-        return await (await self.asked(QuestionFrame(question, deadline))).future
+        future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+        await self.asked(QuestionFrame(question, deadline, future))
+        return await future
 
-    async def asked(self, frame: QuestionFrame) -> QuestionFrame:
-        """Sends a question once there is room for it; its `future` will have the answer."""
+    async def asked(self, frame: QuestionFrame) -> None:
+        """Sends a question once there is room for it; its waiter will have the answer."""
         await self.room.take(frame.cost_bytes, frame.deadline)
         self.send(frame)
-        return frame
 
     def send(self, frame: Frame) -> None:
         """Sends a frame that is not a change, before changes that are not under way yet."""
@@ -194,7 +196,7 @@ class SliceSession:
             self._stream.cancel()
 
     async def _run(self) -> None:
-        backoff = Backoff()
+        backoff = Backoff(random)
         while not self._closed:
             self._address = self._leader or self._map.current.address_of(self.slice_name)
             self._leader = ""

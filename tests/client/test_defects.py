@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal import gather, ledger, map_watch, slice_session
-from shoal.publish_requests import PublishRequest
-from shoal.requests import BindRequest, DeclareRequest
+from shoal import map_watch, slice_session
+from shoal.core import gather, ledger
+from shoal.core.publish_requests import PublishRequest
+from shoal.core.requests import BindRequest, DeclareRequest
 from shoal_contract.errors import NotOwner
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
@@ -243,7 +244,7 @@ async def test_a_refusal_of_publishes_beyond_the_bound_is_typed(
     cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, key = await bound(fake_broker, cluster)
-    monkeypatch.setattr("shoal.held.REROUTE_BYTES_MAX", 100)
+    monkeypatch.setattr("shoal.core.held.REROUTE_BYTES_MAX", 100)
     cluster.slices["s01"].refuse_frames.append(NotOwner("moved", map_version=2))
     with pytest.raises(shoal.ResourceExhausted, match="wait for a newer map"):
         await fake_broker.publish(key, b"x")

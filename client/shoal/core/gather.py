@@ -1,4 +1,4 @@
-"""Gathers requests to one slice into Change frames, and gives each its part of the answer. Pure: no awaits, no clock.
+"""Gathers requests to one slice into Change frames, and gives each its part of the answer.
 
 Requests keep their order: requests of one kind in a row share a step, and one of another kind begins the next step. A
 request is written into its step when it is added, so one that cannot be written is refused there; what is sent later is
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 
-from shoal.frames import Frame
+from shoal.core.frames import Frame
+from shoal.core.publish_requests import PublishRequest, PublishSingles
+from shoal.core.requests import Columns, Request, StepKind
 from shoal.limits import GATHER_BYTES_MAX, GATHER_OPERATIONS_MAX
-from shoal.publish_requests import PublishRequest, PublishSingles
-from shoal.requests import Columns, Request, StepKind
 from shoal_contract.errors import MapOrLeaderChanged, ShoalError, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 

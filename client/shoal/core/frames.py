@@ -2,18 +2,17 @@
 
 A frame gets its number when it is sent, and is removed when it is answered. After a lost stream, a change is sent again
 with its number, which the slice knows. Every other frame belongs to the lost session: it gets a new number, or ends.
-Not here: attaches (attachments.py), changes (gather.py).
+Not here: attaches (../attachments.py), changes (gather.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
+from shoal.core.waiters import Waiter, fail_waiter
 from shoal.limits import REQUEST_OVERHEAD_BYTES
-from shoal.waiting import fail_waiter
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -56,14 +55,14 @@ Question = wire.Detach | wire.Pull | wire.Describe
 class QuestionFrame(Frame):
     """One detach, pull or describe, with one waiter for the answer. Takes `cost_bytes` of the room."""
 
-    __slots__ = ("_question", "cost_bytes", "future")
+    __slots__ = ("_question", "_waiter", "cost_bytes")
 
-    def __init__(self, question: Question, deadline: float) -> None:
+    def __init__(self, question: Question, deadline: float, waiter: Waiter[wire.Answer]) -> None:
         super().__init__()
         self.deadline = deadline
         self.cost_bytes = question.ByteSize() + REQUEST_OVERHEAD_BYTES
-        self.future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         self._question = question
+        self._waiter = waiter
 
     def fill(self, request: wire.SessionRequest) -> bool:
         match self._question:
@@ -73,14 +72,14 @@ class QuestionFrame(Frame):
                 request.pull.CopyFrom(pull)
             case wire.Describe() as describe:
                 request.describe.CopyFrom(describe)
-        return not self.future.done()
+        return not self._waiter.done()
 
     def answered(self, answer: wire.Answer) -> None:
-        if not self.future.done():
-            self.future.set_result(answer)
+        if not self._waiter.done():
+            self._waiter.set_result(answer)
 
     def failed(self, error: ShoalError) -> None:
-        fail_waiter(self.future, error)
+        fail_waiter(self._waiter, error)
 
     def expire(self, now: float, error: ShoalError) -> None:
         if now >= self.deadline:
@@ -93,15 +92,21 @@ class PullFrame(QuestionFrame):
 
     __slots__ = ("_on_late",)
 
-    def __init__(self, pull: wire.Pull, deadline: float, on_late: Callable[[wire.Answer], None]) -> None:
-        super().__init__(pull, deadline)
+    def __init__(
+        self,
+        pull: wire.Pull,
+        deadline: float,
+        waiter: Waiter[wire.Answer],
+        on_late: Callable[[wire.Answer], None],
+    ) -> None:
+        super().__init__(pull, deadline, waiter)
         self._on_late = on_late
 
     def answered(self, answer: wire.Answer) -> None:
-        if self.future.done():
+        if self._waiter.done():
             self._on_late(answer)
         else:
-            self.future.set_result(answer)
+            self._waiter.set_result(answer)
 
 
 class DetachFrame(QuestionFrame):
@@ -110,10 +115,9 @@ class DetachFrame(QuestionFrame):
 
     __slots__ = ()
 
-    def __init__(self, detach: wire.Detach) -> None:
-        super().__init__(detach, float("inf"))
+    def __init__(self, detach: wire.Detach, waiter: Waiter[wire.Answer]) -> None:
+        super().__init__(detach, float("inf"), waiter)
         self.cost_bytes = 0
-        self.future.add_done_callback(_retrieve)
 
     def fill(self, request: wire.SessionRequest) -> bool:
         super().fill(request)
@@ -124,15 +128,9 @@ class DetachFrame(QuestionFrame):
         return False
 
 
-def _retrieve(future: asyncio.Future[wire.Answer]) -> None:
-    """Reads the future's error, so that asyncio does not report it where nothing waits for it."""
-    if not future.cancelled():
-        future.exception()
-
-
 class AcksFrame(Frame):
     """Acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles, which mean
-    nothing on the next stream; their sender decides what to do with them then (acks.py)."""
+    nothing on the next stream; their sender decides what to do with them then (ack_sender.py)."""
 
     __slots__ = ("_acks", "_done", "_of_stream", "cost_bytes")
 

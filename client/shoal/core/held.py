@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 
+from shoal.core.publish_requests import PublishRequest
 from shoal.limits import REROUTE_BYTES_MAX
-from shoal.publish_requests import PublishRequest
 from shoal_contract.errors import ResourceExhausted, ShoalError
 
 

@@ -1,4 +1,4 @@
-"""Caches queues' options and lives, and the slices that have a part of each. Bounded, and trusted briefly. Pure."""
+"""Caches queues' options and lives, and the slices that have a part of each. Bounded, and trusted briefly."""
 
 from __future__ import annotations
 

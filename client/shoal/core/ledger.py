@@ -1,6 +1,6 @@
 """Keeps the frames of one session, from waiting to answered: which is sent next, its number, and which are sent again.
 
-Pure: no awaits, no clock. Not here: streams (slice_session.py), what frames mean (frames.py, gather.py).
+Not here: streams (../slice_session.py), what frames mean (frames.py, gather.py).
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from shoal.frames import Frame
-from shoal.gather import Gather, Rerouted
+from shoal.core.frames import Frame
+from shoal.core.gather import Gather, Rerouted
+from shoal.core.requests import Request
 from shoal.limits import FRAMES_IN_FLIGHT_MAX
-from shoal.requests import Request
 from shoal_contract.wire import slice_pb2 as wire
 
 
