@@ -39,6 +39,8 @@ from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
 from shoal.routing import Routing
 from shoal.slice_calls import SliceCalls
+from shoal.transport.base import Transport
+from shoal.transport.grpc import GrpcTransport
 from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
 from shoal_contract.arguments import Body, check_flag, check_names, check_text
@@ -61,7 +63,7 @@ def connect(*redirectors: str, deadline_s: float = DEADLINE_S) -> Broker:
     if not redirectors:
         raise TypeError("connect needs at least one redirector, host:port")
     addresses = [address for one in redirectors for address in redirector_addresses(check_text("redirector", one))]
-    return Broker(addresses, arguments.DEADLINE_S.check(deadline_s))
+    return Broker(addresses, arguments.DEADLINE_S.check(deadline_s), GrpcTransport())
 
 
 class Broker:
@@ -72,18 +74,19 @@ class Broker:
     slow down), Unauthenticated, PermissionDenied. `deadline_s`: seconds for this call; None: the connection's default.
     """
 
-    def __init__(self, redirectors: Sequence[str], deadline_s: float) -> None:
+    def __init__(self, redirectors: Sequence[str], deadline_s: float, transport: Transport) -> None:
         self._deadline_s = deadline_s
         self._tasks = Tasks("shoal")
-        self._map = MapWatch(redirectors)
-        self._routing = Routing(self._map, self._tasks)
+        self._transport = transport
+        self._map = MapWatch(redirectors, transport)
+        self._routing = Routing(self._map, transport, self._tasks)
         homes, known = Homes(self._routing), KnownQueues()
         self._queues = QueueCalls(self._routing, homes, known)
         self._bindings = BindingCalls(self._routing, homes, known)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)
         self._homes = homes
-        self._calls = SliceCalls(self._map)
+        self._calls = SliceCalls(self._map, transport)
         self._inboxes: WeakSet[Inbox] = WeakSet()
         """Inboxes that the application still holds. They close with their connection."""
         self._entered = False
@@ -114,7 +117,7 @@ class Broker:
             finally:
                 await self._tasks.close(CLOSE_S)
                 await self._routing.close()
-                await self._calls.close()
+                await self._transport.close()
 
     @property
     def map_version(self) -> int:

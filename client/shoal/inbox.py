@@ -262,8 +262,7 @@ class Inbox:
             if name not in self._slices:
                 self._slices[name] = InboxSlice(
                     name,
-                    self._routing.map,
-                    self._routing.deadlines,
+                    self._routing,
                     self._queues,
                     self._window,
                     self._buffer_bytes_max,

@@ -15,11 +15,10 @@ from shoal.core.acks import Acked
 from shoal.core.frames import Frame
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
-from shoal.deadlines import Deadlines
 from shoal.limits import ACK_DOUBT_S, INBOX_BYTES_MAX
-from shoal.map_watch import MapWatch
 from shoal.messages import Delivery
-from shoal.slice_session import Consumer, SliceSession
+from shoal.routing import Routing
+from shoal.slice_session import Consumer
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
@@ -51,8 +50,7 @@ class InboxSlice(Consumer):
     def __init__(
         self,
         slice_name: str,
-        map_watch: MapWatch,
-        deadlines: Deadlines,
+        routing: Routing,
         queues: Mapping[int, bytes],
         window: wire.Attach,
         buffer_bytes: int,
@@ -74,9 +72,7 @@ class InboxSlice(Consumer):
         self._held: list[wire.Delivery] = []
         """Deliveries that wait until it is known which life of a queue they belong to. At most INBOX_BYTES_MAX."""
         self._era = Era(self, 0, 0)
-        self.session = SliceSession(
-            slice_name, map_watch, deadlines, what="inbox", consumer=self, window_bytes=buffer_bytes
-        )
+        self.session = routing.inbox_session(slice_name, self, buffer_bytes)
         self.attachments = Attachments(slice_name, queues, window, self.session.send, self.refused, self._lives_ended)
         self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
-import grpc.aio
+from typing import NamedTuple
 
 from shoal.broker import Broker
 from shoal.core.merging import living_parts
 from shoal.core.refusals import no_such_queue
 from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
 from shoal.messages import Delivery, Message
-from shoal.slice_calls import over
+from shoal.transport.methods import ACK, PULL
 from shoal.waiting import remaining_s
 from shoal_contract.arguments import LEASE_MS, OFFSET, PULL_BYTES, PULL_MESSAGES, check_names
 from shoal_contract.chunk import parse_chunk
@@ -32,10 +30,6 @@ from shoal_contract.errors import (
 )
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-
-if TYPE_CHECKING:
-    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 
 class Done(NamedTuple):
@@ -176,7 +170,8 @@ class Leases:
         try:
             await self._calls.ask_slice(
                 lambda: self._routing.map.current.owner_of(acks[0].key),
-                over(_stub, lambda stub, s: stub.Ack(wire.AckRequest(acks=acks), timeout=s)),
+                ACK,
+                wire.AckRequest(acks=acks),
                 part_deadline,
             )
         except (MapOrLeaderChanged, OutcomeUnknown):
@@ -186,11 +181,7 @@ class Leases:
 
     async def _pull_from(self, slice_name: str, pull: wire.Pull, deadline: float) -> list[Message]:
         try:
-            answer = await self._calls.ask_slice(
-                lambda: slice_name,
-                over(_stub, lambda stub, s: stub.Pull(wire.PullRequest(pull=pull), timeout=s)),
-                deadline,
-            )
+            answer = await self._calls.ask_slice(lambda: slice_name, PULL, wire.PullRequest(pull=pull), deadline)
         except NoSuchQueue:
             return []  # The queue was dropped since.
         found: list[Message] = []
@@ -199,10 +190,6 @@ class Leases:
             delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (pull.queue,), _LEASED)
             found += delivery.messages()
         return found
-
-
-def _stub(channel: grpc.aio.Channel) -> SliceServiceAsyncStub:
-    return SliceServiceStub(channel)
 
 
 def _ack(queue: bytes, done: object) -> wire.Ack:

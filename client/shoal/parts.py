@@ -7,23 +7,17 @@ and when (shoal_ops.sweep).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
-import grpc.aio
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from shoal.broker import Broker
 from shoal.core.requests import DropRequest
 from shoal.homes import life_in
-from shoal.slice_calls import over
+from shoal.transport.methods import LIST_QUEUES
 from shoal_contract.errors import NoSuchQueue, ShoalError
 from shoal_contract.names import direct_key
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.admin_pb2 import ListQueuesRequest, ListQueuesResponse
-from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
-
-if TYPE_CHECKING:
-    from shoal_contract.wire.admin_pb2_grpc import AdminServiceAsyncStub
+from shoal_contract.wire.admin_pb2 import ListQueuesRequest
 
 
 class Part(NamedTuple):
@@ -63,12 +57,8 @@ class Parts:
         """Returns names of queues that have a part on a slice, in order, and the `after` of the next page; empty if
         there is none."""
         request = ListQueuesRequest(after=after, limit=limit)
-
-        def ask(stub: AdminServiceAsyncStub, timeout_s: float) -> Awaitable[ListQueuesResponse]:
-            return stub.ListQueues(request, timeout=timeout_s)
-
         deadline = self._broker._deadline(deadline_s)
-        answer = await self._calls.ask_slice(lambda: slice_name, over(_stub, ask), deadline, admin=True)
+        answer = await self._calls.ask_slice(lambda: slice_name, LIST_QUEUES, request, deadline, admin=True)
         return list(answer.queues), answer.next
 
     async def look(self, slice_name: str, queues: Sequence[bytes], *, deadline_s: float) -> list[Part]:
@@ -92,7 +82,3 @@ class Parts:
         if isinstance(result, ShoalError) and not isinstance(result, NoSuchQueue):
             raise result
         return not isinstance(result, NoSuchQueue)
-
-
-def _stub(channel: grpc.aio.Channel) -> AdminServiceAsyncStub:
-    return AdminServiceStub(channel)

@@ -19,7 +19,8 @@ from shoal.core.requests import QueueRequest, Request
 from shoal.deadlines import Deadlines
 from shoal.limits import EXPIRE_EVERY_S
 from shoal.map_watch import MapWatch
-from shoal.slice_session import SliceSession
+from shoal.slice_session import Consumer, SliceSession
+from shoal.transport.base import Transport
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.partition_hash import partition_of
 from shoal_runtime.tasks import Tasks
@@ -30,9 +31,10 @@ _log = logging.getLogger("shoal")
 class Routing:
     """Keeps the sessions that carry requests. Inboxes have sessions of their own."""
 
-    def __init__(self, map_watch: MapWatch, tasks: Tasks) -> None:
+    def __init__(self, map_watch: MapWatch, transport: Transport, tasks: Tasks) -> None:
         self.map = map_watch
         self.deadlines = Deadlines()
+        self._transport = transport
         self._tasks = tasks
         self._sessions: dict[str, SliceSession] = {}
         """Slice -> its session: as many as the map ever had slices."""
@@ -64,9 +66,21 @@ class Routing:
         if session is None:
             if self._closed:
                 raise Unavailable("the connection is closed; connect anew", subject="connection")
-            session = SliceSession(slice_name, self.map, self.deadlines, reroute=self._refused)
+            session = SliceSession(slice_name, self.map, self.deadlines, self._transport, reroute=self._refused)
             self._sessions[slice_name] = session
         return session
+
+    def inbox_session(self, slice_name: str, consumer: Consumer, window_bytes: int) -> SliceSession:
+        """Opens a session that carries an inbox's part at a slice. The inbox closes it."""
+        return SliceSession(
+            slice_name,
+            self.map,
+            self.deadlines,
+            self._transport,
+            what="inbox",
+            consumer=consumer,
+            window_bytes=window_bytes,
+        )
 
     def session_of(self, key: bytes) -> SliceSession:
         return self.session(self.map.current.owner_of(key))

@@ -1,10 +1,10 @@
-"""What applications see, against any cluster: runs on the fake, and on a real one (see conftest)."""
+"""What applications see, against any cluster: on the fake, over gRPC and in memory, and on a real one (conftest)."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -52,10 +52,12 @@ async def test_binds_many_keys_over_all_slices(broker: Broker) -> None:
     }
 
 
-async def test_bind_by_another_client_finds_the_queue_at_its_home(redirector: str, broker: Broker) -> None:
+async def test_bind_by_another_client_finds_the_queue_at_its_home(
+    connect: Callable[[], Broker], broker: Broker
+) -> None:
     queue = fresh("queue")
     await broker.declare(queue)
-    async with shoal.connect(redirector) as other:
+    async with connect() as other:
         await other.bind(queue, [fresh("key") for _ in range(20)])
     assert len((await broker.describe(queue, bindings=True)).bindings) >= 20
 
