@@ -43,9 +43,9 @@ class Admin:
     """
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._map = broker._map
-        self._calls = broker._calls
+        self._connection = broker.connection
+        self._map = self._connection.map
+        self._calls = self._connection.calls
 
     async def cluster(self) -> ClusterInfo:
         """Returns the map and its slices, as a redirector has them now."""
@@ -134,7 +134,7 @@ class Admin:
         return await asyncio.gather(*(self._ask(name, method, request) for name in self._map.current.slices))
 
     def _deadline(self) -> float:
-        return self._broker._deadline(None)
+        return self._connection.deadline(None)
 
 
 def _figures(answer: wire.FiguresResponse) -> SliceFigures:

@@ -14,16 +14,15 @@ from typing import overload
 from weakref import WeakSet
 
 from shoal.binding_calls import BindingCalls
+from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
 from shoal.core.merging import key_description
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.requests import BindRequest, UnbindRequest
 from shoal.dropping import Dropping
-from shoal.homes import Homes
 from shoal.inbox import Inbox
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
-from shoal.map_watch import MapWatch
 from shoal.messages import (
     NOW,
     Delivery,
@@ -37,17 +36,14 @@ from shoal.messages import (
 )
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
-from shoal.routing import Routing
-from shoal.slice_calls import SliceCalls
 from shoal.transport.base import Transport
 from shoal.transport.grpc import GrpcTransport
 from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
 from shoal_contract.arguments import Body, check_flag, check_names, check_text
-from shoal_contract.errors import ShoalError, Unavailable
+from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_runtime.tasks import Tasks
 
 Headers = Mapping[str, Body]
 
@@ -75,33 +71,20 @@ class Broker:
     """
 
     def __init__(self, redirectors: Sequence[str], deadline_s: float, transport: Transport) -> None:
-        self._deadline_s = deadline_s
-        self._tasks = Tasks("shoal")
-        self._transport = transport
-        self._map = MapWatch(redirectors, transport)
-        self._routing = Routing(self._map, transport, self._tasks)
-        homes, known = Homes(self._routing), KnownQueues()
+        self.connection = Connection(redirectors, deadline_s, transport)
+        """Is for `Admin`, `Leases` and `Parts`, which share it. Applications need nothing of it, and it may change."""
+        self._deadline = self.connection.deadline
+        self._routing = self.connection.routing
+        homes, known = self.connection.homes, KnownQueues()
         self._queues = QueueCalls(self._routing, homes, known)
         self._bindings = BindingCalls(self._routing, homes, known)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)
-        self._homes = homes
-        self._calls = SliceCalls(self._map, transport)
         self._inboxes: WeakSet[Inbox] = WeakSet()
         """Inboxes that the application still holds. They close with their connection."""
-        self._entered = False
 
     async def __aenter__(self) -> Broker:
-        if self._entered:
-            raise Unavailable("this connection was used before: call shoal.connect(...) again", subject="connection")
-        self._entered = True
-        self._map.start(self._tasks)
-        try:
-            await self._map.first(self._deadline_s)
-        except BaseException:
-            self._tasks.cancel()
-            raise
-        self._routing.start()
+        await self.connection.open()
         return self
 
     async def __aexit__(
@@ -115,14 +98,12 @@ class Broker:
             try:
                 await asyncio.gather(*(inbox.close() for inbox in list(self._inboxes)))
             finally:
-                await self._tasks.close(CLOSE_S)
-                await self._routing.close()
-                await self._transport.close()
+                await self.connection.close(CLOSE_S)
 
     @property
     def map_version(self) -> int:
         """The version of the map that this connection has now."""
-        return self._map.current.version
+        return self.connection.map.current.version
 
     async def declare(
         self, queues: Name | Iterable[Name], *, expires_after_s: int = 0, deadline_s: float | None = None
@@ -294,7 +275,7 @@ class Broker:
         )
         buffer_bytes = arguments.BUFFER_BYTES.check(buffer_bytes)
         check_flag("drop_repeats", drop_repeats)
-        seconds = self._deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
+        seconds = self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
         names = list(check_names("queue", queues))
         inbox = Inbox(self._routing, names, window, buffer_bytes, drop_repeats, seconds)
         self._inboxes.add(inbox)
@@ -380,10 +361,6 @@ class Broker:
                 await self._routing.flush()
         except TimeoutError:
             raise deadline_exceeded("flush") from None
-
-    def _deadline(self, deadline_s: float | None) -> float:
-        seconds = self._deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
-        return asyncio.get_running_loop().time() + seconds
 
 
 def _as_asked(

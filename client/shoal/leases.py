@@ -54,9 +54,9 @@ class Leases:
     """Pulls and acks over an open broker's connection, and ends with it: `leases = shoal.Leases(broker)`."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._routing = broker._routing
-        self._calls = broker._calls
+        self._connection = broker.connection
+        self._routing = self._connection.routing
+        self._calls = self._connection.calls
 
     async def backlogs(self, queues: Sequence[Name], *, deadline_s: float | None = None) -> list[Backlog]:
         """Returns the backlogs of at most 1,000 different queues, in order, with one question to each slice.
@@ -72,7 +72,7 @@ class Leases:
                 value=len(asked),
             )
         question = wire.Describe(queues=asked)
-        deadline = min(self._broker._deadline(deadline_s), self._broker._deadline(LEASE_LOOK_S))
+        deadline = min(self._connection.deadline(deadline_s), self._connection.deadline(LEASE_LOOK_S))
         names = self._routing.map.current.slices
         answers = dict(
             zip(names, await asyncio.gather(*(self._look(name, question, deadline) for name in names)), strict=True)
@@ -111,7 +111,7 @@ class Leases:
         lease_ms = LEASE_MS.within(1, LEASE_MS.high).check(lease_ms)
         bytes_max = PULL_BYTES.check(bytes_max)
         name = encode_name(queue, "queue")
-        deadline = self._broker._deadline(deadline_s)
+        deadline = self._connection.deadline(deadline_s)
         backlog = (await self.backlogs([name], deadline_s=deadline_s))[0]
         if not backlog.exists and not backlog.silent:
             raise no_such_queue(name)
@@ -144,7 +144,7 @@ class Leases:
         Raises InvalidName, OutOfRange, DeadlineExceeded.
         """
         name = encode_name(queue, "queue")
-        deadline = self._broker._deadline(deadline_s)
+        deadline = self._connection.deadline(deadline_s)
         left = [_ack(name, one) for one in done]
         while left:
             groups: dict[str, list[wire.Ack]] = {}

@@ -147,6 +147,23 @@ class Delivery:
         """Returns the number of messages."""
         return self.end - self.first
 
+    def body_at(self, offset: int) -> bytes:
+        """Returns the body of the message at `offset`, which is one of this delivery's."""
+        return self._chunk.bodies[offset - self._chunk_first]
+
+    def headers_at(self, offset: int) -> dict[str, bytes]:
+        """Returns a copy of the headers of the message at `offset`; empty if the publisher gave none."""
+        headers = self._chunk.headers
+        return dict(headers[offset - self._chunk_first].fields) if headers else {}
+
+    def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue of one of this delivery's consumers, for `Message`."""
+        return self._acker.queue_of(consumer)
+
+    def ack_one(self, consumer: int | bytes, offset: int) -> None:
+        """Acks the message at `offset` for one of this delivery's consumers, for `Message`."""
+        self._acker.ack(self, offset, offset + 1, (consumer,))
+
     def messages(self) -> Iterator[Message]:
         """Yields each message, once for each queue."""
         for offset in range(self.first, self.end):
@@ -192,7 +209,7 @@ class Message:
     @property
     def queue_bytes(self) -> bytes:
         """Returns `queue` as bytes, for a name that is not UTF-8."""
-        return self._delivery._acker.queue_of(self._consumer)
+        return self._delivery.queue_of(self._consumer)
 
     @property
     def key(self) -> str:
@@ -207,15 +224,12 @@ class Message:
     @property
     def body(self) -> bytes:
         """Returns the body as it was published."""
-        delivery = self._delivery
-        return delivery._chunk.bodies[self.offset - delivery._chunk_first]
+        return self._delivery.body_at(self.offset)
 
     @property
     def headers(self) -> dict[str, bytes]:
         """Returns a copy of the headers; empty if the publisher gave none."""
-        delivery = self._delivery
-        headers = delivery._chunk.headers
-        return dict(headers[self.offset - delivery._chunk_first].fields) if headers else {}
+        return self._delivery.headers_at(self.offset)
 
     @property
     def time_ms(self) -> int:
@@ -236,7 +250,7 @@ class Message:
 
     def ack_nowait(self) -> None:
         """Does the same as `ack`, which never waits anyway."""
-        self._delivery._acker.ack(self._delivery, self.offset, self.offset + 1, (self._consumer,))
+        self._delivery.ack_one(self._consumer, self.offset)
 
     def __repr__(self) -> str:
         return f"Message(queue={self.queue!r}, key={self.key!r}, offset={self.offset}, {len(self.body)} bytes)"

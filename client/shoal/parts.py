@@ -35,9 +35,9 @@ class Parts:
     """
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._routing = broker._routing
-        self._calls = broker._calls
+        self._connection = broker.connection
+        self._routing = self._connection.routing
+        self._calls = self._connection.calls
 
     @property
     def slices(self) -> tuple[str, ...]:
@@ -57,27 +57,27 @@ class Parts:
         """Returns names of queues that have a part on a slice, in order, and the `after` of the next page; empty if
         there is none."""
         request = ListQueuesRequest(after=after, limit=limit)
-        deadline = self._broker._deadline(deadline_s)
+        deadline = self._connection.deadline(deadline_s)
         answer = await self._calls.ask_slice(lambda: slice_name, LIST_QUEUES, request, deadline, admin=True)
         return list(answer.queues), answer.next
 
     async def look(self, slice_name: str, queues: Sequence[bytes], *, deadline_s: float) -> list[Part]:
         """Returns the parts of these queues that a slice has now; at most 1,000 queues."""
         session = self._routing.session(slice_name)
-        answer = await session.ask(wire.Describe(queues=queues), self._broker._deadline(deadline_s))
+        answer = await session.ask(wire.Describe(queues=queues), self._connection.deadline(deadline_s))
         lives = zip(queues, map(life_in, answer.description.queues), strict=True)
         return [Part(slice_name, queue, life.incarnation) for queue, life in lives if life is not None]
 
     async def at_homes(self, queues: Sequence[bytes], *, deadline_s: float) -> dict[bytes, int | None]:
         """Returns the incarnation that each queue's home knows now; 0 if it knows none, None if there is no queue."""
-        deadline = self._broker._deadline(deadline_s)
-        homes = self._broker._homes
+        deadline = self._connection.deadline(deadline_s)
+        homes = self._connection.homes
         lives = await asyncio.gather(*(homes.life_of(queue, deadline) for queue in queues))
         return {queue: None if life is None else life.incarnation for queue, life in zip(queues, lives, strict=True)}
 
     async def drop(self, part: Part, *, deadline_s: float) -> bool:
         """Drops exactly this part, and none of another life. Returns whether it was there."""
-        request = DropRequest(part.queue, part.incarnation, self._broker._deadline(deadline_s))
+        request = DropRequest(part.queue, part.incarnation, self._connection.deadline(deadline_s))
         (result,) = await self._routing.ask([(part.slice, request)])
         if isinstance(result, ShoalError) and not isinstance(result, NoSuchQueue):
             raise result

@@ -215,7 +215,7 @@ async def test_the_map_is_followed_on_after_a_defect(
     def listener(_: Any) -> None:
         raise ZeroDivisionError("made up")
 
-    fake_broker._map.listen(listener)
+    fake_broker.connection.map.listen(listener)
     cluster.move({0: "s03"})
     await until(lambda: fake_broker.map_version == 3)
     await fake_broker.declare("q")
