@@ -56,6 +56,8 @@ class AckSender:
         return bool(self._gather or self._frames or self._in_flight)
 
     def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer]) -> None:
+        """Takes an ack: offsets first <= offset < end of a key are done for these consumers. It is sent a little
+        later."""
         self._gather.add(key, first, end, consumers)
         if self._timer is None and len(self._in_flight) < ACK_FRAMES_MAX:
             self._timer = asyncio.get_running_loop().call_later(ACK_LINGER_S, self._send)

@@ -25,16 +25,20 @@ class AttachFrame(Frame):
         self._handles: list[int] = []
 
     def fill(self, request: wire.SessionRequest) -> bool:
+        """Writes the handles that are still to be attached. Returns False if there are none."""
         self._handles = self._owner.fill(request.attach)
         return bool(self._handles)
 
     def answered(self, answer: wire.Answer) -> None:
+        """Records what was attached."""
         self._owner.answered(self._handles, answer.attached)
 
     def failed(self, error: ShoalError) -> None:
+        """Records that nothing was attached."""
         self._owner.refused(self._handles, error)
 
     def stream_ended(self) -> bool:
+        """Returns False: the next stream begins with new frames."""
         return False
 
 
@@ -94,6 +98,7 @@ class Attachments:
         return [AttachFrame(self) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
 
     def end_stream(self) -> None:
+        """Ends a lost stream: nothing is attached any more."""
         self._open = False
         self._unanswered = set(self._queues)
         self.changed.set()
@@ -144,6 +149,7 @@ class Attachments:
         return handles
 
     def answered(self, handles: Sequence[int], answer: wire.Attached) -> None:
+        """Records the answer to an attach of these handles."""
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
         self.absent.update(answer.absent)

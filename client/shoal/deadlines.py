@@ -36,9 +36,11 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Begins to check, in the running event loop."""
         self._timer = asyncio.get_running_loop().call_later(EXPIRE_EVERY_S, self._look)
 
     def close(self) -> None:
+        """Ends the checks: no deadline is kept after this."""
         if self._timer is not None:
             self._timer.cancel()
 

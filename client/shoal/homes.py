@@ -31,6 +31,7 @@ class Homes:
         """Slice -> its questions, until the turn ends; each is a waiting call."""
 
     def home_of(self, queue: bytes) -> str:
+        """Returns the slice that knows whether the queue exists: the owner of its direct key."""
         return self._routing.map.current.owner_of(direct_key(queue))
 
     async def life_of(self, queue: bytes, deadline: float) -> Life | None:

@@ -38,9 +38,12 @@ class Era:
         self.stream = stream
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Acks offsets first <= offset < end of the delivery for these handles. Raises Unavailable once the inbox is
+        closed."""
         self._part.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
 
     def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue of a handle; empty if it was detached."""
         return self._part.queue_of(consumer)
 
 
@@ -100,10 +103,12 @@ class InboxSlice(Consumer):
     # Calls from the session.
 
     def first_frames(self) -> Sequence[Frame]:
+        """Begins an era, and returns the frames that attach all queues."""
         self._era = Era(self, self._era.number + 1, self.session.stream_number)
         return self.attachments.begin_stream()
 
     def stream_ended(self) -> None:
+        """Ends the era: what was unacked comes again on the next stream."""
         self._era = Era(self, self._era.number + 1, 0)
         self._held.clear()
         lost = self.acks.stream_ended()
@@ -112,15 +117,18 @@ class InboxSlice(Consumer):
         self.attachments.end_stream()
 
     def refused(self, error: ShoalError) -> None:
+        """Keeps the error, which the calls that wait and the next `anext` raise."""
         self.error = error
         self.attachments.fail(error)
         self._on_failure()
 
     @property
     def holding(self) -> bool:
+        """Returns whether deliveries wait until the life of their queue is known."""
         return bool(self._held)
 
     async def delivered(self, response: wire.SessionResponse) -> None:
+        """Hands out what is new, in order. Waits while the inbox is full."""
         if response.resets:
             self.attachments.lives_ended(response.resets)
         deliveries: Sequence[wire.Delivery] = response.deliveries
@@ -229,6 +237,7 @@ class InboxSlice(Consumer):
         return not self.acks and (self.repeats is None or not self.repeats.in_doubt)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue of a handle; empty if it was detached."""
         return self._queues.get(consumer, b"") if isinstance(consumer, int) else consumer
 
     def _acks_answered(self, blocks: Sequence[Acked]) -> None:

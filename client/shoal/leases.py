@@ -36,15 +36,20 @@ class Done(NamedTuple):
     """A range of a key's offsets that are done: first <= offset < end."""
 
     key: Name
+    """The key that the messages were published to."""
     first: int
+    """The first offset that is done."""
     end: int
+    """The offset behind the last one that is done."""
 
 
 class Backlog(NamedTuple):
     """A queue's backlog, leased messages included. `slices`: the slices that hold some of it."""
 
     exists: bool
+    """Whether there is such a queue, as far as the slices that answered know."""
     messages: int
+    """The number of messages in the backlog."""
     slices: tuple[str, ...]
     silent: tuple[str, ...]
     """Slices that did not answer in time; their part of the backlog is not counted."""

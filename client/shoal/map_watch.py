@@ -42,10 +42,12 @@ class MapWatch:
         self._stream: Stream[WatchMapResponse] | None = None
 
     def start(self, tasks: Tasks) -> None:
+        """Begins to watch."""
         tasks.start("map", self._run())
 
     @property
     def current(self) -> ClusterMap:
+        """Returns the newest map. Raises RuntimeError before the first one."""
         if self._current is None:
             raise RuntimeError("the broker is not connected: use `async with shoal.connect(...)`")
         return self._current

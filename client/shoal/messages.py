@@ -21,7 +21,9 @@ class Start(NamedTuple):
     """Where a bind begins. Use NOW, EARLIEST, Last(n) or Offset(n)."""
 
     start: wire.Start.ValueType
+    """Where to begin: a number of the wire's enumeration `Start`."""
     value: int = 0
+    """The number that Last or Offset was given; else 0."""
 
 
 NOW: Final = Start(wire.START_UNSPECIFIED)
@@ -73,6 +75,7 @@ class Receipt(NamedTuple):
     """The answer to a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept."""
 
     key: Name
+    """The key as the caller gave it; for `send`, the queue."""
     offset: int
     """The offset of the first message."""
     queues: int
@@ -86,9 +89,11 @@ class Receipt(NamedTuple):
 class Acker(Protocol):
     """Takes a delivery's acks: the inbox's or the connection's gatherer for one slice."""
 
-    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None: ...
+    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Takes the ack of offsets first <= offset < end of a delivery, for some of its consumers."""
 
-    def queue_of(self, consumer: int | bytes) -> bytes: ...
+    def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue that a consumer stands for."""
 
 
 class Delivery:
@@ -261,6 +266,7 @@ class BindingDescription:
     """One binding: `start` <= offsets < `end` (0: still bound) are for the queue; below `cursor` all is done."""
 
     key: str
+    """The key's name."""
     start: int
     cursor: int
     end: int
@@ -273,14 +279,18 @@ class QueueDescription:
     """A queue over all its slices. Counts are exact, each slice at its own moment."""
 
     queue: Name
+    """The queue's name as the caller gave it."""
     exists: bool
+    """Whether there is such a queue; if not, all counts are 0."""
     expires_after_s: int
     """The value it was declared with; 0: durable. It is stored and compared, but has no effect yet: no queue is
     dropped."""
     binding_count: int
+    """The number of its bindings."""
     messages: int
     """The backlog of the queue."""
     body_bytes: int
+    """The bytes of bodies in the backlog."""
     oldest_ms: int
     """When the oldest message of the backlog was published; 0: no backlog."""
     attached_sessions: int
@@ -294,8 +304,14 @@ class KeyDescription:
     """A key: its next offset, the lowest still kept, how many queues are bound, bytes of bodies kept."""
 
     key: Name
+    """The key's name as the caller gave it."""
     exists: bool
+    """Whether its slice keeps anything of the key."""
     head: int
+    """The offset that the next message gets."""
     low: int
+    """The lowest offset that is still kept."""
     queues: int
+    """The number of queues bound to the key."""
     body_bytes: int
+    """The bytes of bodies kept."""

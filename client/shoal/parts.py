@@ -24,7 +24,9 @@ class Part(NamedTuple):
     """A queue's part on a slice. `incarnation` 0: not known (made by a bulk load)."""
 
     slice: str
+    """The slice's name."""
     queue: bytes
+    """The queue's name, as bytes."""
     incarnation: int
 
 

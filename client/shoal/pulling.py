@@ -41,6 +41,7 @@ class PullAcker:
         self._acks.add(delivery.key_bytes, first, end, consumers)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue, which is the consumer itself."""
         assert isinstance(consumer, bytes), "pulled messages have no handles"
         return consumer
 
@@ -71,6 +72,8 @@ class Wanted(NamedTuple):
 
 
 class Pulling:
+    """Pulls and peeks for one connection, and keeps what pulls took too late."""
+
     def __init__(self, routing: Routing, homes: Homes) -> None:
         self._routing = routing
         self._homes = homes
@@ -110,6 +113,7 @@ class Pulling:
         await asyncio.gather(*(acker.flush() for acker in list(self._ackers.values())))
 
     def close(self) -> None:
+        """Makes later acks of pulled messages raise Unavailable: their slices give the messages again."""
         for acker in self._ackers.values():
             acker.closed = True
 

@@ -45,6 +45,7 @@ class Routing:
         """The newest map version that a refusing slice has (at least 1): only this map, or a newer one, may help."""
 
     def start(self) -> None:
+        """Begins to keep deadlines and to send on what was refused. The map must be there."""
         self.deadlines.start()
         self.deadlines.watch(self._held, "publish waiting for a newer map")
         self._tasks.start("reroute", self._reroute())
@@ -58,6 +59,7 @@ class Routing:
 
     @property
     def closed(self) -> bool:
+        """Returns whether the connection is closed."""
         return self._closed
 
     def session(self, slice_name: str) -> SliceSession:
@@ -83,6 +85,7 @@ class Routing:
         )
 
     def session_of(self, key: bytes) -> SliceSession:
+        """Returns the session to the slice that owns the key."""
         return self.session(self.map.current.owner_of(key))
 
     async def publish(self, request: PublishRequest) -> None:
@@ -135,6 +138,7 @@ class Routing:
             await session.flush()
 
     async def close(self) -> None:
+        """Ends all sessions that carry requests. Unanswered calls fail with Unavailable: outcome unknown."""
         self._closed = True
         self.deadlines.close()
         for session in self._sessions.values():

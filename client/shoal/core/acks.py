@@ -38,6 +38,7 @@ class AckGather:
         return bool(self._blocks or self._singles)
 
     def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer]) -> None:
+        """Adds offsets first <= offset < end of a key, done for these consumers."""
         if len(consumers) == 1:
             self._add_single(key, first, end, consumers[0])
             return

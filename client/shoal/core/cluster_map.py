@@ -21,16 +21,20 @@ class ClusterMap:
 
     @property
     def version(self) -> int:
+        """Returns the map's version, which grows with each change."""
         return self.partition_map.version
 
     @property
     def slices(self) -> tuple[str, ...]:
+        """Returns the names of all slices."""
         return self.partition_map.slices
 
     def owner_of(self, key: bytes) -> str:
+        """Returns the slice that owns the key."""
         return self.partition_map.owner_of(key)
 
     def address_of(self, slice_name: str) -> str:
+        """Returns host:port of the slice's leader; "" while it has none, or for an unknown slice."""
         return self.addresses.get(slice_name, "")
 
     def admin_address_of(self, slice_name: str) -> str:

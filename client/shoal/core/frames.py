@@ -34,7 +34,8 @@ class Frame(ABC):
         """Writes the frame into a session request. Returns False if it need not be sent any more."""
 
     @abstractmethod
-    def answered(self, answer: wire.Answer) -> None: ...
+    def answered(self, answer: wire.Answer) -> None:
+        """Takes the slice's answer, which is not a refusal of the whole frame."""
 
     @abstractmethod
     def failed(self, error: ShoalError) -> None:

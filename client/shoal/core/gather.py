@@ -50,6 +50,7 @@ class ChangeFrame(Frame):
         self._reroute = reroute
 
     def fits(self, request: Request) -> bool:
+        """Returns whether the frame has room for the request. An empty frame has, whatever its size."""
         return not self.steps or (
             self.cost_bytes + request.cost_bytes <= GATHER_BYTES_MAX
             and self.operations + request.operations <= GATHER_OPERATIONS_MAX
@@ -174,4 +175,5 @@ class Gather:
         return self._frames.popleft()
 
     def waiting(self) -> list[ChangeFrame]:
+        """Returns the frames that gather, oldest first."""
         return list(self._frames)

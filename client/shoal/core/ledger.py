@@ -39,6 +39,7 @@ class Ledger:
 
     @property
     def in_flight(self) -> int:
+        """Returns the number of frames that were sent on this stream and are unanswered."""
         return len(self._pending)
 
     def add_request(self, request: Request) -> Frame | None:
@@ -47,6 +48,7 @@ class Ledger:
         return self._gather.add(request)
 
     def add_frame(self, frame: Frame) -> None:
+        """Adds a frame that is not a change; it is sent before changes that were not sent yet."""
         self._waiting.append(frame)
 
     def frames(self) -> list[Frame]:

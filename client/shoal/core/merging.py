@@ -41,4 +41,5 @@ def _binding(binding: wire.BindingDescription) -> BindingDescription:
 
 
 def key_description(name: Name, key: wire.KeyDescription) -> KeyDescription:
+    """Returns what applications get for a slice's description of a key."""
     return KeyDescription(name, key.exists, key.head, key.low, key.queues, key.body_bytes)

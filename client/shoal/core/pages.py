@@ -27,6 +27,7 @@ def readable(name: bytes) -> Name:
 
 
 def encode_cursor(name: bytes) -> str:
+    """Returns the cursor that goes on behind this name."""
     return quote(name, safe="")
 
 

@@ -135,6 +135,7 @@ class PublishSingles(PublishRequest):
 
     @property
     def alive(self) -> bool:
+        """Returns whether a caller still waits, and leaves out the messages of those that do not."""
         if self._serialized is not None:
             return True
         keep = [not waiter[0].done() for waiter in self._waiters]

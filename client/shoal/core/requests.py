@@ -59,7 +59,8 @@ class Request(ABC):
         """Gives the answer to the waiters. The request's values in the outcome's columns begin at `position`."""
 
     @abstractmethod
-    def fail(self, error: ShoalError) -> None: ...
+    def fail(self, error: ShoalError) -> None:
+        """Fails the waiters with copies of the error."""
 
     def expire(self, now: float, error: ShoalError) -> None:
         """Fails the waiters beyond their deadline."""
@@ -169,6 +170,8 @@ class PurgeRequest(QueueRequest):
 
 
 class BindRequest(QueueRequest):
+    """Binds a queue to keys. The answer is the first offset of each key that will be seen."""
+
     __slots__ = ()
     verb = "bind"
 
@@ -182,6 +185,9 @@ class BindRequest(QueueRequest):
 
 
 class UnbindRequest(QueueRequest):
+    """Ends bindings. The answer is the first offset of each key that will not be seen. `discard`: the backlog goes
+    too."""
+
     __slots__ = ()
     verb = "unbind"
 
