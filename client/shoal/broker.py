@@ -63,7 +63,7 @@ def connect(*redirectors: str, deadline_s: float = DEADLINE_S) -> Broker:
 
 
 class Broker:
-    """A connection to a cluster, made by `connect`, for use in one event loop.
+    """Is a connection to a cluster, made by `connect`, for use in one event loop.
 
     Besides the errors it names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for its arguments
     (before anything is sent), DeadlineExceeded and Unavailable (outcome unknown), ResourceExhausted (a slice asks to

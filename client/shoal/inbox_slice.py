@@ -48,7 +48,7 @@ class Era:
 
 
 class InboxSlice(Consumer):
-    """An inbox's part at one slice. `queues`: handle -> queue, the inbox's own dictionary, which only it changes."""
+    """Is an inbox's part at one slice. `queues`: handle -> queue, the inbox's own dictionary, which only it changes."""
 
     def __init__(
         self,

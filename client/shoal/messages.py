@@ -18,7 +18,7 @@ from shoal_contract.wire.common_pb2 import Chunk
 
 
 class Start(NamedTuple):
-    """Where a bind begins. Use NOW, EARLIEST, Last(n) or Offset(n)."""
+    """Says where a bind begins. Use NOW, EARLIEST, Last(n) or Offset(n)."""
 
     start: wire.Start.ValueType
     """Where to begin: a number of the wire's enumeration `Start`."""
@@ -72,7 +72,7 @@ def check_acked(messages: Sequence[object]) -> None:
 
 
 class Receipt(NamedTuple):
-    """The answer to a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept."""
+    """Answers a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept."""
 
     key: Name
     """The key as the caller gave it; for `send`, the queue."""
@@ -97,7 +97,7 @@ class Acker(Protocol):
 
 
 class Delivery:
-    """Consecutive messages of one key, held once for all the queues that get them.
+    """Holds consecutive messages of one key, once for all the queues that get them.
 
     `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's time of the publish, milliseconds since
     1970. `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
@@ -197,7 +197,7 @@ class Delivery:
 
 
 class Message:
-    """One message for one queue. (key, offset) is unique and stable."""
+    """Is one message for one queue. (key, offset) is unique and stable."""
 
     __slots__ = ("_consumer", "_delivery", "offset")
 
@@ -263,7 +263,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class BindingDescription:
-    """One binding: `start` <= offsets < `end` (0: still bound) are for the queue; below `cursor` all is done."""
+    """Describes one binding: `start` <= offsets < `end` (0: still bound) are its own; below `cursor` all is done."""
 
     key: str
     """The key's name."""
@@ -276,7 +276,7 @@ class BindingDescription:
 
 @dataclass(frozen=True, slots=True)
 class QueueDescription:
-    """A queue over all its slices. Counts are exact, each slice at its own moment."""
+    """Describes a queue over all its slices. Counts are exact, each slice at its own moment."""
 
     queue: Name
     """The queue's name as the caller gave it."""
@@ -301,7 +301,7 @@ class QueueDescription:
 
 @dataclass(frozen=True, slots=True)
 class KeyDescription:
-    """A key: its next offset, the lowest still kept, how many queues are bound, bytes of bodies kept."""
+    """Describes a key as its slice has it now."""
 
     key: Name
     """The key's name as the caller gave it."""

@@ -57,7 +57,7 @@ class PullAcker:
 
 
 class Wanted(NamedTuple):
-    """One pull, or peek, as the application asked for it."""
+    """Says what one pull, or peek, asks for."""
 
     queue: bytes
     messages: int

@@ -11,9 +11,9 @@ from shoal_contract.wire import redirector_pb2 as wire
 
 @dataclass(frozen=True, slots=True)
 class ClusterMap:
-    """The partition map, with the addresses of all its slices. `addresses[slice]` is host:port of the slice's leader,
-    "" while it has none. `admin_addresses`: where its administration and bulk load listen, if on a port of their
-    own."""
+    """Holds the partition map, with the addresses of all its slices. `addresses[slice]` is host:port of the slice's
+    leader, "" while it has none. `admin_addresses`: where its administration and bulk load listen, if on a port of
+    their own."""
 
     partition_map: PartitionMap
     addresses: dict[str, str]

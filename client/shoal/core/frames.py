@@ -18,7 +18,7 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class Frame(ABC):
-    """One frame to a slice. `sequence` 0: not sent yet. `deadline`: event loop time of the first waiter's deadline."""
+    """Is one frame to a slice. `sequence` 0: not sent yet. `deadline`: the first waiter's, in event loop time."""
 
     __slots__ = ("deadline", "sequence")
     keeps_sequence: ClassVar[bool] = False
@@ -54,7 +54,7 @@ Question = wire.Detach | wire.Pull | wire.Describe
 
 
 class QuestionFrame(Frame):
-    """One detach, pull or describe, with one waiter for the answer. Takes `cost_bytes` of the room."""
+    """Carries one detach, pull or describe, with one waiter for the answer. Takes `cost_bytes` of the room."""
 
     __slots__ = ("_question", "_waiter", "cost_bytes")
 
@@ -89,7 +89,8 @@ class QuestionFrame(Frame):
 
 
 class PullFrame(QuestionFrame):
-    """A pull. If its caller has left, `on_late` gets the answer: the slice gives these messages to no other now."""
+    """Carries a pull. If its caller has left, `on_late` gets the answer: the slice gives these messages to no other
+    consumer now."""
 
     __slots__ = ("_on_late",)
 
@@ -111,8 +112,8 @@ class PullFrame(QuestionFrame):
 
 
 class DetachFrame(QuestionFrame):
-    """A detach, which the end of the stream also does. It is sent even if its caller has left: a handle that stayed
-    attached would hold messages for nothing. It takes no room: handles are bounded by what was attached."""
+    """Carries a detach. It is sent even if its caller has left: a handle that stayed attached would hold messages for
+    nothing. The end of the stream detaches too. It takes no room: handles are bounded by what was attached."""
 
     __slots__ = ()
 
@@ -130,8 +131,8 @@ class DetachFrame(QuestionFrame):
 
 
 class AcksFrame(Frame):
-    """Acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles, which mean
-    nothing on the next stream; their sender decides what to do with them then (ack_sender.py)."""
+    """Carries acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles,
+    which mean nothing on the next stream; their sender decides what to do with them then (ack_sender.py)."""
 
     __slots__ = ("_acks", "_done", "_of_stream", "cost_bytes")
 

@@ -25,7 +25,7 @@ Rerouted = Callable[[PublishRequest, ShoalError], None]
 
 @dataclass(slots=True)
 class GatheredStep:
-    """One step of the change, with its requests in the order of its columns."""
+    """Keeps one step of the change, with its requests in the order of its columns."""
 
     kind: StepKind
     requests: list[Request]
@@ -35,7 +35,7 @@ class GatheredStep:
 
 
 class ChangeFrame(Frame):
-    """The requests of one Change, in order; keeps its sequence over reconnects."""
+    """Carries the requests of one Change, in order. It keeps its number over all streams."""
 
     __slots__ = ("_change", "_payload", "_reroute", "cost_bytes", "operations", "steps")
     keeps_sequence = True

@@ -47,7 +47,7 @@ class PublishRequest(Request):
 
 
 class PublishChunk(PublishRequest):
-    """A whole chunk, encoded by the caller; one waiter."""
+    """Publishes a whole chunk, encoded by the caller, with one waiter."""
 
     __slots__ = ("_chunk", "_count", "_name", "_waiter")
 
@@ -84,7 +84,8 @@ class PublishChunk(PublishRequest):
 
 
 class PublishSingles(PublishRequest):
-    """Single messages to one key, published one after the other while a frame gathers: one chunk, many waiters."""
+    """Publishes single messages to one key, which came one after the other while a frame gathers: one chunk, many
+    waiters."""
 
     __slots__ = ("_bodies", "_body", "_header_fields", "_headers", "_message", "_serialized", "_waiters")
 

@@ -25,7 +25,7 @@ Columns = tuple[Any, ...]
 
 
 class Request(ABC):
-    """One request on the wire, done as a whole or not at all. `operations`: the number of its keys (at least 1)."""
+    """Is one request on the wire, done as a whole or not at all. `operations`: the number of its keys (at least 1)."""
 
     __slots__ = ("cost_bytes", "deadline", "kind", "operations")
     verb: ClassVar[str]

@@ -45,7 +45,7 @@ class Stream(Protocol[Received]):
 
 
 class SessionStream(Stream[SessionResponse], Protocol):
-    """One stream of a session: it brings answers and deliveries, and takes frames."""
+    """Is one stream of a session: it brings answers and deliveries, and takes frames."""
 
     async def write(self, request: SessionRequest) -> None:
         """Sends a request, behind those written before; waits while the other side takes no more. Raises ShoalError if
