@@ -260,6 +260,11 @@ def test_house_rule_bites(rule: Rule) -> None:
     assert not list(rule(Source(Path(good_path), good)))
 
 
+def test_the_cores_are_there_to_be_looked_at() -> None:
+    paths = {source.path.as_posix() for source in sources()}
+    assert {"client/shoal/core/ledger.py", "slice_node/shoal_slice_node/core/limits.py"} <= paths
+
+
 def test_no_function_stands_twice() -> None:
     assert functions_that_stand_twice([source for source in sources() if "tests" not in source.path.parts]) == []
     texts = ("def f(a): return [b + 1 for b in a if b > 2]", "def g(a):\n 'G.'\n return [b + 1 for b in a if b > 2]")

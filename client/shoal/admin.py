@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, TypeVar
 
-import grpc.aio
-
-from shoal import pages
 from shoal.broker import Broker
+from shoal.core import pages
+from shoal.core.refusals import no_such_queue
 from shoal.figures import (
     BindingEntry,
     CheckpointFigures,
@@ -26,24 +24,14 @@ from shoal.figures import (
     SliceInfo,
 )
 from shoal.limits import LIST_ITEMS_DEFAULT
-from shoal.slice_calls import over
-from shoal.waiting import no_such_queue
+from shoal.transport.base import Method, Request, Response
+from shoal.transport.methods import FIGURES, LIST_BINDINGS, LIST_KEYS, LIST_MEMBERS, LIST_QUEUES, LOCATE
 from shoal_contract.arguments import PAGE_ITEMS, check_prefix, check_text
 from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import Name, encode_name
 from shoal_contract.wire import admin_pb2 as wire
-from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
 from shoal_contract.wire.common_pb2 import ErrorCode
 from shoal_contract.wire.redirector_pb2 import LocateRequest
-from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
-
-if TYPE_CHECKING:
-    from shoal_contract.wire.admin_pb2_grpc import AdminServiceAsyncStub
-    from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub
-
-Response = TypeVar("Response")
-AskAdmin = Callable[["AdminServiceAsyncStub", float], Awaitable[Response]]
-"""Sends one call, with its timeout in seconds."""
 
 
 class Admin:
@@ -55,18 +43,13 @@ class Admin:
     """
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._map = broker._map
-        self._calls = broker._calls
+        self._connection = broker.connection
+        self._map = self._connection.map
+        self._calls = self._connection.calls
 
     async def cluster(self) -> ClusterInfo:
         """Returns the map and its slices, as a redirector has them now."""
-
-        def stub(channel: grpc.aio.Channel) -> RedirectorServiceAsyncStub:
-            return RedirectorServiceStub(channel)
-
-        locate = over(stub, lambda stub, s: stub.Locate(LocateRequest(), timeout=s))
-        found = await self._calls.ask_redirector(self._map.redirectors, locate, self._deadline())
+        found = await self._calls.ask_redirector(LOCATE, LocateRequest(), self._deadline())
         owned = Counter(await self.partitions())
         slices = tuple(
             SliceInfo(one.slice, one.address, one.epoch, owned[one.slice], one.admin_address) for one in found.slices
@@ -81,14 +64,13 @@ class Admin:
     async def figures(self, slice_name: str) -> SliceFigures:
         """Returns what a slice holds and did, at most 0.2 s old. Raises OutOfRange for an unknown slice."""
         check_text("slice_name", slice_name)
-        answer = await self._ask(slice_name, lambda stub, s: stub.Figures(wire.FiguresRequest(), timeout=s))
-        return _figures(answer)
+        return _figures(await self._ask(slice_name, FIGURES, wire.FiguresRequest()))
 
     async def queues(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
         """Returns names of queues with this prefix, over all slices, each once, in order of their bytes."""
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListQueuesRequest(prefix=check_prefix(prefix), after=pages.decode_cursor(after), limit=limit)
-        answers = await self._ask_all(lambda stub, s: stub.ListQueues(request, timeout=s))
+        answers = await self._ask_all(LIST_QUEUES, request)
         parts = [(dict.fromkeys(answer.queues, 0), answer.next) for answer in answers]
         found, following = pages.merge_names(parts, limit, max)
         return Page(tuple(pages.readable(name) for name, _ in found), following)
@@ -97,7 +79,7 @@ class Admin:
         """Returns keys with this prefix and their numbers of bound queues, over all slices, in order of their bytes."""
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListKeysRequest(prefix=check_prefix(prefix), after=pages.decode_cursor(after), limit=limit)
-        answers = await self._ask_all(lambda stub, s: stub.ListKeys(request, timeout=s))
+        answers = await self._ask_all(LIST_KEYS, request)
         parts = [(dict(zip(answer.keys, answer.queues, strict=True)), answer.next) for answer in answers]
         found, following = pages.merge_names(parts, limit, max)
         return Page(tuple(KeyEntry(pages.readable(name), queues) for name, queues in found), following)
@@ -110,7 +92,8 @@ class Admin:
         )
         answer = await self._calls.ask_slice(
             lambda: self._map.current.owner_of(request.key),
-            over(_stub, lambda stub, s: stub.ListMembers(request, timeout=s)),
+            LIST_MEMBERS,
+            request,
             self._deadline(),
             admin=True,
         )
@@ -139,23 +122,19 @@ class Admin:
 
     async def _list_part(self, slice_name: str, request: wire.ListBindingsRequest) -> wire.ListBindingsResponse | None:
         try:
-            return await self._ask(slice_name, lambda stub, s: stub.ListBindings(request, timeout=s))
+            return await self._ask(slice_name, LIST_BINDINGS, request)
         except NoSuchQueue:
             return None  # The queue has no part there.
 
-    async def _ask(self, slice_name: str, ask: AskAdmin[Response]) -> Response:
-        return await self._calls.ask_slice(lambda: slice_name, over(_stub, ask), self._deadline(), admin=True)
+    async def _ask(self, slice_name: str, method: Method[Request, Response], request: Request) -> Response:
+        return await self._calls.ask_slice(lambda: slice_name, method, request, self._deadline(), admin=True)
 
-    async def _ask_all(self, ask: AskAdmin[Response]) -> Sequence[Response]:
+    async def _ask_all(self, method: Method[Request, Response], request: Request) -> Sequence[Response]:
         """Asks every slice at once. Raises the error of the first slice that fails."""
-        return await asyncio.gather(*(self._ask(name, ask) for name in self._map.current.slices))
+        return await asyncio.gather(*(self._ask(name, method, request) for name in self._map.current.slices))
 
     def _deadline(self) -> float:
-        return self._broker._deadline(None)
-
-
-def _stub(channel: grpc.aio.Channel) -> AdminServiceAsyncStub:
-    return AdminServiceStub(channel)
+        return self._connection.deadline(None)
 
 
 def _figures(answer: wire.FiguresResponse) -> SliceFigures:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from shoal.frames import DetachFrame, Frame
+from shoal.core.frames import DetachFrame, Frame
+from shoal.core.refusals import deadline_exceeded
 from shoal.limits import ATTACH_AGAIN_S, ATTACH_QUEUES_MAX
-from shoal.waiting import deadline_exceeded
 from shoal_contract.errors import OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -25,16 +25,20 @@ class AttachFrame(Frame):
         self._handles: list[int] = []
 
     def fill(self, request: wire.SessionRequest) -> bool:
+        """Writes the handles that are still to be attached. Returns False if there are none."""
         self._handles = self._owner.fill(request.attach)
         return bool(self._handles)
 
     def answered(self, answer: wire.Answer) -> None:
+        """Records what was attached."""
         self._owner.answered(self._handles, answer.attached)
 
     def failed(self, error: ShoalError) -> None:
+        """Records that nothing was attached."""
         self._owner.refused(self._handles, error)
 
     def stream_ended(self) -> bool:
+        """Returns False: the next stream begins with new frames."""
         return False
 
 
@@ -94,6 +98,7 @@ class Attachments:
         return [AttachFrame(self) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
 
     def end_stream(self) -> None:
+        """Ends a lost stream: nothing is attached any more."""
         self._open = False
         self._unanswered = set(self._queues)
         self.changed.set()
@@ -117,21 +122,21 @@ class Attachments:
         except TimeoutError:
             raise deadline_exceeded(f"attach at slice {self._slice_name}") from None
 
-    def leave(self, handles: Sequence[int]) -> list[DetachFrame]:
-        """Detaches. Returns the frames sent, which the slice has to answer; none if no stream is open."""
+    def leave(self, handles: Sequence[int]) -> list[asyncio.Future[wire.Answer]]:
+        """Detaches. Returns the answers to come, which nothing has to wait for; none if no stream is open."""
         for handle in handles:
             self._unsent.pop(handle, None)
             self._no_room.pop(handle, None)
             self._lives.pop(handle, None)
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
-        frames = [
-            DetachFrame(wire.Detach(handles=handles[start : start + ATTACH_QUEUES_MAX]))
-            for start in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX)
-        ]
-        for frame in frames:
-            self._send(frame)
-        return frames
+        answers: list[asyncio.Future[wire.Answer]] = []
+        for start in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
+            future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(_retrieve)
+            answers.append(future)
+            self._send(DetachFrame(wire.Detach(handles=handles[start : start + ATTACH_QUEUES_MAX]), future))
+        return answers
 
     def fill(self, attach: wire.Attach) -> list[int]:
         """Writes the next handles to attach, at most as many as one frame may have. Returns them."""
@@ -144,6 +149,7 @@ class Attachments:
         return handles
 
     def answered(self, handles: Sequence[int], answer: wire.Attached) -> None:
+        """Records the answer to an attach of these handles."""
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
         self.absent.update(answer.absent)
@@ -196,3 +202,9 @@ class Attachments:
     def _attach_again(self) -> None:
         handles, self._no_room = list(self._no_room), {}
         self.attach([handle for handle in handles if handle in self._unanswered])
+
+
+def _retrieve(future: asyncio.Future[wire.Answer]) -> None:
+    """Reads the future's error, so that asyncio does not report it where nothing waits for it."""
+    if not future.cancelled():
+        future.exception()

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from random import random
 from typing import Any
 
-from shoal.backoff import Backoff
+from shoal.core.backoff import Backoff
+from shoal.core.known_queues import KnownQueues, Life, same_life
+from shoal.core.refusals import no_such_queue
+from shoal.core.requests import DeclareRequest, DropRequest, QueueRequest
 from shoal.homes import Homes
-from shoal.known_queues import KnownQueues, Life, same_life
 from shoal.limits import GATHER_OPERATIONS_MAX
-from shoal.requests import DeclareRequest, DropRequest, QueueRequest
 from shoal.routing import Routing
-from shoal.waiting import no_such_queue, remaining_s
+from shoal.waiting import remaining_s
 from shoal_contract.errors import Conflict, MapOrLeaderChanged, NoSuchQueue, ShoalError, TooLarge
 
 MakeRequest = Callable[[Sequence[bytes]], QueueRequest]
@@ -59,7 +61,7 @@ class BindingCalls:
         """Changes the keys, grouped by slice. Keys that a slice no longer owns, or that must be done again, are grouped
         anew."""
         offsets: dict[bytes, int] = {}
-        backoff = Backoff()
+        backoff = Backoff(random)
         left = list(keys)
         while left:
             version = self._routing.map.current.version

@@ -13,15 +13,16 @@ from types import TracebackType
 from typing import overload
 from weakref import WeakSet
 
-from shoal import publishing
 from shoal.binding_calls import BindingCalls
+from shoal.connection import Connection
+from shoal.core import publishing
+from shoal.core.known_queues import KnownQueues
+from shoal.core.merging import key_description
+from shoal.core.refusals import deadline_exceeded
+from shoal.core.requests import BindRequest, UnbindRequest
 from shoal.dropping import Dropping
-from shoal.homes import Homes
 from shoal.inbox import Inbox
-from shoal.known_queues import KnownQueues
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
-from shoal.map_watch import MapWatch
-from shoal.merging import key_description
 from shoal.messages import (
     NOW,
     Delivery,
@@ -35,17 +36,14 @@ from shoal.messages import (
 )
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
-from shoal.requests import BindRequest, UnbindRequest
-from shoal.routing import Routing
-from shoal.slice_calls import SliceCalls
-from shoal.waiting import deadline_exceeded
+from shoal.transport.base import Transport
+from shoal.transport.grpc import GrpcTransport
 from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
 from shoal_contract.arguments import Body, check_flag, check_names, check_text
-from shoal_contract.errors import ShoalError, Unavailable
+from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_runtime.tasks import Tasks
 
 Headers = Mapping[str, Body]
 
@@ -61,44 +59,32 @@ def connect(*redirectors: str, deadline_s: float = DEADLINE_S) -> Broker:
     if not redirectors:
         raise TypeError("connect needs at least one redirector, host:port")
     addresses = [address for one in redirectors for address in redirector_addresses(check_text("redirector", one))]
-    return Broker(addresses, arguments.DEADLINE_S.check(deadline_s))
+    return Broker(addresses, arguments.DEADLINE_S.check(deadline_s), GrpcTransport())
 
 
 class Broker:
-    """A connection to a cluster, made by `connect`, for use in one event loop.
+    """Is a connection to a cluster, made by `connect`, for use in one event loop.
 
     Besides the errors it names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for its arguments
     (before anything is sent), DeadlineExceeded and Unavailable (outcome unknown), ResourceExhausted (a slice asks to
     slow down), Unauthenticated, PermissionDenied. `deadline_s`: seconds for this call; None: the connection's default.
     """
 
-    def __init__(self, redirectors: Sequence[str], deadline_s: float) -> None:
-        self._deadline_s = deadline_s
-        self._tasks = Tasks("shoal")
-        self._map = MapWatch(redirectors)
-        self._routing = Routing(self._map, self._tasks)
-        homes, known = Homes(self._routing), KnownQueues()
+    def __init__(self, redirectors: Sequence[str], deadline_s: float, transport: Transport) -> None:
+        self.connection = Connection(redirectors, deadline_s, transport)
+        """Is for `Admin`, `Leases` and `Parts`, which share it. Applications need nothing of it, and it may change."""
+        self._deadline = self.connection.deadline
+        self._routing = self.connection.routing
+        homes, known = self.connection.homes, KnownQueues()
         self._queues = QueueCalls(self._routing, homes, known)
         self._bindings = BindingCalls(self._routing, homes, known)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)
-        self._homes = homes
-        self._calls = SliceCalls(self._map)
         self._inboxes: WeakSet[Inbox] = WeakSet()
         """Inboxes that the application still holds. They close with their connection."""
-        self._entered = False
 
     async def __aenter__(self) -> Broker:
-        if self._entered:
-            raise Unavailable("this connection was used before: call shoal.connect(...) again", subject="connection")
-        self._entered = True
-        self._map.start(self._tasks)
-        try:
-            await self._map.first(self._deadline_s)
-        except BaseException:
-            self._tasks.cancel()
-            raise
-        self._routing.start()
+        await self.connection.open()
         return self
 
     async def __aexit__(
@@ -112,14 +98,12 @@ class Broker:
             try:
                 await asyncio.gather(*(inbox.close() for inbox in list(self._inboxes)))
             finally:
-                await self._tasks.close(CLOSE_S)
-                await self._routing.close()
-                await self._calls.close()
+                await self.connection.close(CLOSE_S)
 
     @property
     def map_version(self) -> int:
         """The version of the map that this connection has now."""
-        return self._map.current.version
+        return self.connection.map.current.version
 
     async def declare(
         self, queues: Name | Iterable[Name], *, expires_after_s: int = 0, deadline_s: float | None = None
@@ -216,9 +200,10 @@ class Broker:
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
         name = encode_name(key, "key")
-        request = publishing.single(key, name, body, headers, mandatory, self._deadline(deadline_s))
-        await self._routing.publish(request)
-        return request.future
+        deadline = self._deadline(deadline_s)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        await self._routing.publish(publishing.single(key, name, body, headers, mandatory, deadline, future))
+        return future
 
     def publish_nowait(
         self,
@@ -231,9 +216,10 @@ class Broker:
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
         name = encode_name(key, "key")
-        request = publishing.single(key, name, body, headers, mandatory, self._deadline(deadline_s))
-        self._routing.publish_nowait(request)
-        return request.future
+        deadline = self._deadline(deadline_s)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._routing.publish_nowait(publishing.single(key, name, body, headers, mandatory, deadline, future))
+        return future
 
     async def publish_many(
         self,
@@ -250,18 +236,20 @@ class Broker:
         (no messages), Unroutable.
         """
         name = encode_name(key, "key")
-        request = publishing.batch(key, name, bodies, headers, mandatory, self._deadline(deadline_s))
-        await self._routing.publish(request)
-        return await request.future
+        deadline = self._deadline(deadline_s)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        await self._routing.publish(publishing.batch(key, name, bodies, headers, mandatory, deadline, future))
+        return await future
 
     async def send(
         self, queue: Name, body: Body, *, headers: Headers | None = None, deadline_s: float | None = None
     ) -> Receipt:
         """Publishes to the queue's direct key, `@queue`. Raises Unroutable if there is no such queue."""
         key = direct_key(encode_name(queue, "queue"))
-        request = publishing.single(queue, key, body, headers, True, self._deadline(deadline_s))
-        await self._routing.publish(request)
-        return await request.future
+        deadline = self._deadline(deadline_s)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        await self._routing.publish(publishing.single(queue, key, body, headers, True, deadline, future))
+        return await future
 
     def consume(
         self,
@@ -287,7 +275,7 @@ class Broker:
         )
         buffer_bytes = arguments.BUFFER_BYTES.check(buffer_bytes)
         check_flag("drop_repeats", drop_repeats)
-        seconds = self._deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
+        seconds = self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
         names = list(check_names("queue", queues))
         inbox = Inbox(self._routing, names, window, buffer_bytes, drop_repeats, seconds)
         self._inboxes.add(inbox)
@@ -373,10 +361,6 @@ class Broker:
                 await self._routing.flush()
         except TimeoutError:
             raise deadline_exceeded("flush") from None
-
-    def _deadline(self, deadline_s: float | None) -> float:
-        seconds = self._deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
-        return asyncio.get_running_loop().time() + seconds
 
 
 def _as_asked(

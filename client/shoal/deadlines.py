@@ -2,7 +2,7 @@
 
 Every object that holds waiters (a frame, publishes that wait for a map) is watched from its first waiter until it is
 answered or given up. So a deadline holds even if the session that should have answered has died. Not here: what is
-failed at its deadline (frames.py, gather.py, held.py).
+failed at its deadline (core/frames.py, core/gather.py, core/held.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 import logging
 from typing import Protocol
 
+from shoal.core.refusals import deadline_exceeded
 from shoal.limits import EXPIRE_EVERY_S
-from shoal.waiting import deadline_exceeded
 from shoal_contract.errors import ShoalError
 
 _log = logging.getLogger("shoal")
@@ -36,9 +36,11 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Begins to check, in the running event loop."""
         self._timer = asyncio.get_running_loop().call_later(EXPIRE_EVERY_S, self._look)
 
     def close(self) -> None:
+        """Ends the checks: no deadline is kept after this."""
         if self._timer is not None:
             self._timer.cancel()
 

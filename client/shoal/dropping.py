@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from shoal.core.known_queues import KnownQueues, Life, same_life
+from shoal.core.refusals import no_such_queue
+from shoal.core.requests import DropRequest
 from shoal.homes import Homes, life_in
-from shoal.known_queues import KnownQueues, Life, same_life
-from shoal.requests import DropRequest
 from shoal.routing import Routing
-from shoal.waiting import no_such_queue
 from shoal_contract.errors import NoSuchQueue, ShoalError
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire

@@ -15,6 +15,7 @@ class Page(Generic[Item]):
     """A part of a list, read at several moments close together: items that come or go meanwhile may be missing."""
 
     items: tuple[Item, ...]
+    """The items, in the list's order."""
     next: str
     """The `after` of the following page; "" on the last page. It may stand in a URL as it is."""
 
@@ -24,9 +25,11 @@ class SliceInfo:
     """A slice in the map."""
 
     slice: str
+    """The slice's name."""
     address: str
     """host:port of its leader; "" while it has none."""
     epoch: int
+    """The epoch in which its leader leads."""
     partitions: int
     """The number of partitions that the slice owns."""
     admin_address: str = ""
@@ -38,10 +41,13 @@ class ClusterInfo:
     """The map as a redirector has it."""
 
     map_version: int
+    """The version of the map."""
     age_ms: int
     """How long that redirector has not heard from etcd, in milliseconds; 0 while connected."""
     partitions: int
+    """The number of partitions of the cluster."""
     slices: tuple[SliceInfo, ...]
+    """All slices of the map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,9 @@ class JournalFigures:
     lsn: int
     """The LSN of the last durable record."""
     applied_lsn: int
+    """The LSN of the last record applied to the tables."""
     segments: int
+    """The number of segment files."""
     bytes: int
     """The bytes written; segments are allocated ahead."""
 
@@ -61,7 +69,9 @@ class CheckpointFigures:
     """The checkpoint of a slice, and the changes since then."""
 
     lsn: int
+    """The LSN of the last record in the checkpoint."""
     age_s: float
+    """How long ago the checkpoint was made, in seconds."""
     lag_records: int
     """The number of records applied since then, which would be replayed after a crash."""
     delta_rows: int
@@ -75,8 +85,11 @@ class MemoryShare:
     """One share of the broker's memory budget."""
 
     name: str
+    """What the share is for."""
     used_bytes: int
+    """The bytes used now."""
     limit_bytes: int
+    """The bytes that it may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,7 @@ class MemoryFigures:
     resident_bytes: int
     """The memory of the broker process, in bytes."""
     checkpointer_resident_bytes: int
+    """The memory of the checkpointer process, in bytes."""
     shares: tuple[MemoryShare, ...] = ()
     """The shares of the broker's memory budget."""
 
@@ -95,9 +109,11 @@ class Counters:
     """Counts since the node began to serve, without replay."""
 
     declares: int
+    """Queues declared, repeats included."""
     binds: int
     """Keys bound, repeats included."""
     unbinds: int
+    """Keys unbound, repeats included."""
     publishes: int
     """Messages published, each counted once."""
     chunks: int
@@ -107,8 +123,11 @@ class Counters:
     acks: int
     """Messages acked, once for each queue."""
     drops: int
+    """Queues dropped."""
     purges: int
+    """Queues purged."""
     refusals: int
+    """Requests that were answered with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,31 +135,43 @@ class SliceFigures:
     """One slice's figures. Counts are exact, at the slice's own moment."""
 
     slice: str
+    """The slice's name."""
     node: str
+    """The name of the node that leads it."""
     epoch: int
+    """The epoch in which that node leads."""
     map_version: int
+    """The version of the map that the node has."""
     partitions: int
     """The number of partitions that the slice owns."""
     time_ms: int
     """The node's clock, milliseconds since 1970."""
     uptime_s: float
+    """How long the node has served, in seconds."""
     queues: int
     """Queues with a part here; a queue bound on several slices counts on each."""
     keys: int
+    """The number of keys that the slice owns and keeps."""
     bindings: int
     """Live bindings; bindings of dropped queues count until they are reclaimed."""
     messages: int
     """Messages kept in logs, each counted once, however many queues still have to get it."""
     body_bytes: int
+    """The bytes of bodies kept in logs."""
     sessions: int
+    """The number of sessions that clients have open."""
     attached_queues: int
     """Queues that sessions consume or pull from now."""
     journal: JournalFigures
+    """The figures of the journal."""
     checkpoint: CheckpointFigures
+    """The figures of the checkpoint."""
     memory: MemoryFigures
+    """The memory of the node's processes."""
     disk_bytes: int
     """The size of the store and of the journal's segments as allocated."""
     counters: Counters
+    """Counts since the node began to serve."""
     trouble: str = ""
     """Why the node takes no changes now, as a sentence; "" if it takes them."""
     version: str = ""
@@ -166,6 +197,7 @@ class KeyEntry:
     """One key of a list."""
 
     key: Name
+    """The key's name."""
     queues: int
     """The number of queues bound to the key."""
 
@@ -175,7 +207,9 @@ class BindingEntry:
     """One binding of a queue: `start` <= offsets < `end` (0: still bound) are for it; below `cursor` all is done."""
 
     key: Name
+    """The key's name."""
     slice: str
+    """The slice that owns the key."""
     start: int
     cursor: int
     end: int

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from shoal.known_queues import Life
+from shoal.core.known_queues import Life
+from shoal.core.refusals import deadline_exceeded
+from shoal.core.waiters import fail_waiter
 from shoal.limits import HOME_QUESTION_QUEUES_MAX
 from shoal.routing import Routing
-from shoal.waiting import deadline_exceeded, fail_waiter
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.names import direct_key, show
 from shoal_contract.wire import slice_pb2 as wire
@@ -30,6 +31,7 @@ class Homes:
         """Slice -> its questions, until the turn ends; each is a waiting call."""
 
     def home_of(self, queue: bytes) -> str:
+        """Returns the slice that knows whether the queue exists: the owner of its direct key."""
         return self._routing.map.current.owner_of(direct_key(queue))
 
     async def life_of(self, queue: bytes, deadline: float) -> Life | None:

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
-from shoal.cluster_map import ClusterMap
+from shoal.core.cluster_map import ClusterMap
+from shoal.core.refusals import deadline_exceeded, no_such_queue
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import (
     ATTACH_OTHERS_S,
@@ -24,7 +25,6 @@ from shoal.limits import (
 )
 from shoal.messages import Delivery, Message, check_acked
 from shoal.routing import Routing
-from shoal.waiting import deadline_exceeded, no_such_queue
 from shoal_contract.arguments import DEADLINE_S
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
@@ -262,8 +262,7 @@ class Inbox:
             if name not in self._slices:
                 self._slices[name] = InboxSlice(
                     name,
-                    self._routing.map,
-                    self._routing.deadlines,
+                    self._routing,
                     self._queues,
                     self._window,
                     self._buffer_bytes_max,

@@ -1,7 +1,7 @@
 """Consumes at one slice for an inbox: the session, its deliveries, its acks.
 
 The session is not the one that carries requests: a full inbox stops reading, and must not hold up receipts.
-Not here: which queues are attached (attachments.py), what was handed out (repeats.py).
+Not here: which queues are attached (attachments.py), what was handed out (core/repeats.py).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from shoal.acks import Acked, AckSender
+from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
-from shoal.deadlines import Deadlines
-from shoal.frames import DetachFrame, Frame
+from shoal.core.acks import Acked
+from shoal.core.frames import Frame
+from shoal.core.refusals import deadline_exceeded
+from shoal.core.repeats import Part, Repeats
 from shoal.limits import ACK_DOUBT_S, INBOX_BYTES_MAX
-from shoal.map_watch import MapWatch
 from shoal.messages import Delivery
-from shoal.repeats import Part, Repeats
-from shoal.slice_session import Consumer, SliceSession
-from shoal.waiting import deadline_exceeded
+from shoal.routing import Routing
+from shoal.slice_session import Consumer
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
@@ -38,20 +38,22 @@ class Era:
         self.stream = stream
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Acks offsets first <= offset < end of the delivery for these handles. Raises Unavailable once the inbox is
+        closed."""
         self._part.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
 
     def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue of a handle; empty if it was detached."""
         return self._part.queue_of(consumer)
 
 
 class InboxSlice(Consumer):
-    """An inbox's part at one slice. `queues`: handle -> queue, the inbox's own dictionary, which only it changes."""
+    """Is an inbox's part at one slice. `queues`: handle -> queue, the inbox's own dictionary, which only it changes."""
 
     def __init__(
         self,
         slice_name: str,
-        map_watch: MapWatch,
-        deadlines: Deadlines,
+        routing: Routing,
         queues: Mapping[int, bytes],
         window: wire.Attach,
         buffer_bytes: int,
@@ -73,15 +75,13 @@ class InboxSlice(Consumer):
         self._held: list[wire.Delivery] = []
         """Deliveries that wait until it is known which life of a queue they belong to. At most INBOX_BYTES_MAX."""
         self._era = Era(self, 0, 0)
-        self.session = SliceSession(
-            slice_name, map_watch, deadlines, what="inbox", consumer=self, window_bytes=buffer_bytes
-        )
+        self.session = routing.inbox_session(slice_name, self, buffer_bytes)
         self.attachments = Attachments(slice_name, queues, window, self.session.send, self.refused, self._lives_ended)
         self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None
 
-    def leave(self, handles: Sequence[int]) -> Sequence[DetachFrame]:
-        """Detaches without waiting. Returns the frames that the slice has to answer."""
+    def leave(self, handles: Sequence[int]) -> Sequence[asyncio.Future[wire.Answer]]:
+        """Detaches without waiting. Returns the answers to come."""
         self._any_detached = True
         for handle in handles:
             self._ended_in.pop(handle, None)
@@ -94,19 +94,21 @@ class InboxSlice(Consumer):
                 try:
                     await self.acks.sent()
                 finally:
-                    frames = self.leave(handles)
-                for frame in frames:
-                    await frame.future
+                    answers = self.leave(handles)
+                for answer in answers:
+                    await answer
         except TimeoutError:
             raise deadline_exceeded(f"detach at slice {self.session.slice_name}") from None
 
     # Calls from the session.
 
     def first_frames(self) -> Sequence[Frame]:
+        """Begins an era, and returns the frames that attach all queues."""
         self._era = Era(self, self._era.number + 1, self.session.stream_number)
         return self.attachments.begin_stream()
 
     def stream_ended(self) -> None:
+        """Ends the era: what was unacked comes again on the next stream."""
         self._era = Era(self, self._era.number + 1, 0)
         self._held.clear()
         lost = self.acks.stream_ended()
@@ -115,15 +117,18 @@ class InboxSlice(Consumer):
         self.attachments.end_stream()
 
     def refused(self, error: ShoalError) -> None:
+        """Keeps the error, which the calls that wait and the next `anext` raise."""
         self.error = error
         self.attachments.fail(error)
         self._on_failure()
 
     @property
     def holding(self) -> bool:
+        """Returns whether deliveries wait until the life of their queue is known."""
         return bool(self._held)
 
     async def delivered(self, response: wire.SessionResponse) -> None:
+        """Hands out what is new, in order. Waits while the inbox is full."""
         if response.resets:
             self.attachments.lives_ended(response.resets)
         deliveries: Sequence[wire.Delivery] = response.deliveries
@@ -232,6 +237,7 @@ class InboxSlice(Consumer):
         return not self.acks and (self.repeats is None or not self.repeats.in_doubt)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue of a handle; empty if it was detached."""
         return self._queues.get(consumer, b"") if isinstance(consumer, int) else consumer
 
     def _acks_answered(self, blocks: Sequence[Acked]) -> None:

@@ -24,6 +24,7 @@ class Taken(NamedTuple):
 
     @property
     def held(self) -> bool:
+        """Returns whether the slice still holds the message for this connection."""
         return self.session.streaming and self.session.stream_number == self.stream
 
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
-import grpc.aio
+from typing import NamedTuple
 
 from shoal.broker import Broker
+from shoal.core.merging import living_parts
+from shoal.core.refusals import no_such_queue
 from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
-from shoal.merging import living_parts
 from shoal.messages import Delivery, Message
-from shoal.slice_calls import over
-from shoal.waiting import no_such_queue, remaining_s
+from shoal.transport.methods import ACK, PULL
+from shoal.waiting import remaining_s
 from shoal_contract.arguments import LEASE_MS, OFFSET, PULL_BYTES, PULL_MESSAGES, check_names
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import (
@@ -31,25 +30,26 @@ from shoal_contract.errors import (
 )
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-
-if TYPE_CHECKING:
-    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 
 class Done(NamedTuple):
     """A range of a key's offsets that are done: first <= offset < end."""
 
     key: Name
+    """The key that the messages were published to."""
     first: int
+    """The first offset that is done."""
     end: int
+    """The offset behind the last one that is done."""
 
 
 class Backlog(NamedTuple):
     """A queue's backlog, leased messages included. `slices`: the slices that hold some of it."""
 
     exists: bool
+    """Whether there is such a queue, as far as the slices that answered know."""
     messages: int
+    """The number of messages in the backlog."""
     slices: tuple[str, ...]
     silent: tuple[str, ...]
     """Slices that did not answer in time; their part of the backlog is not counted."""
@@ -59,9 +59,9 @@ class Leases:
     """Pulls and acks over an open broker's connection, and ends with it: `leases = shoal.Leases(broker)`."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._routing = broker._routing
-        self._calls = broker._calls
+        self._connection = broker.connection
+        self._routing = self._connection.routing
+        self._calls = self._connection.calls
 
     async def backlogs(self, queues: Sequence[Name], *, deadline_s: float | None = None) -> list[Backlog]:
         """Returns the backlogs of at most 1,000 different queues, in order, with one question to each slice.
@@ -77,7 +77,7 @@ class Leases:
                 value=len(asked),
             )
         question = wire.Describe(queues=asked)
-        deadline = min(self._broker._deadline(deadline_s), self._broker._deadline(LEASE_LOOK_S))
+        deadline = min(self._connection.deadline(deadline_s), self._connection.deadline(LEASE_LOOK_S))
         names = self._routing.map.current.slices
         answers = dict(
             zip(names, await asyncio.gather(*(self._look(name, question, deadline) for name in names)), strict=True)
@@ -116,7 +116,7 @@ class Leases:
         lease_ms = LEASE_MS.within(1, LEASE_MS.high).check(lease_ms)
         bytes_max = PULL_BYTES.check(bytes_max)
         name = encode_name(queue, "queue")
-        deadline = self._broker._deadline(deadline_s)
+        deadline = self._connection.deadline(deadline_s)
         backlog = (await self.backlogs([name], deadline_s=deadline_s))[0]
         if not backlog.exists and not backlog.silent:
             raise no_such_queue(name)
@@ -149,7 +149,7 @@ class Leases:
         Raises InvalidName, OutOfRange, DeadlineExceeded.
         """
         name = encode_name(queue, "queue")
-        deadline = self._broker._deadline(deadline_s)
+        deadline = self._connection.deadline(deadline_s)
         left = [_ack(name, one) for one in done]
         while left:
             groups: dict[str, list[wire.Ack]] = {}
@@ -175,7 +175,8 @@ class Leases:
         try:
             await self._calls.ask_slice(
                 lambda: self._routing.map.current.owner_of(acks[0].key),
-                over(_stub, lambda stub, s: stub.Ack(wire.AckRequest(acks=acks), timeout=s)),
+                ACK,
+                wire.AckRequest(acks=acks),
                 part_deadline,
             )
         except (MapOrLeaderChanged, OutcomeUnknown):
@@ -185,11 +186,7 @@ class Leases:
 
     async def _pull_from(self, slice_name: str, pull: wire.Pull, deadline: float) -> list[Message]:
         try:
-            answer = await self._calls.ask_slice(
-                lambda: slice_name,
-                over(_stub, lambda stub, s: stub.Pull(wire.PullRequest(pull=pull), timeout=s)),
-                deadline,
-            )
+            answer = await self._calls.ask_slice(lambda: slice_name, PULL, wire.PullRequest(pull=pull), deadline)
         except NoSuchQueue:
             return []  # The queue was dropped since.
         found: list[Message] = []
@@ -198,10 +195,6 @@ class Leases:
             delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (pull.queue,), _LEASED)
             found += delivery.messages()
         return found
-
-
-def _stub(channel: grpc.aio.Channel) -> SliceServiceAsyncStub:
-    return SliceServiceStub(channel)
 
 
 def _ack(queue: bytes, done: object) -> wire.Ack:

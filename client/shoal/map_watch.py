@@ -10,23 +10,16 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from random import random
 
-import grpc.aio
-
-from shoal.backoff import Backoff
-from shoal.channels import open_channel
-from shoal.cluster_map import ClusterMap, first_map, next_map
+from shoal.core.backoff import Backoff
+from shoal.core.cluster_map import ClusterMap, first_map, next_map
 from shoal.limits import MAP_SUSPECT_S
+from shoal.transport.base import Stream, Transport
 from shoal_contract.errors import ShoalError, Unavailable
-from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.names import printable
-from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
-from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
+from shoal_contract.wire.redirector_pb2 import WatchMapResponse
 from shoal_runtime.tasks import Tasks
-
-if TYPE_CHECKING:
-    from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub
 
 _log = logging.getLogger("shoal")
 
@@ -34,8 +27,9 @@ _log = logging.getLogger("shoal")
 class MapWatch:
     """`current` is the newest map heard of; it never goes back to a lower version."""
 
-    def __init__(self, redirectors: Sequence[str]) -> None:
+    def __init__(self, redirectors: Sequence[str], transport: Transport) -> None:
         self.redirectors = redirectors
+        self._transport = transport
         self._current: ClusterMap | None = None
         self._changed = asyncio.Event()
         """Set, and replaced by a new one, at each change."""
@@ -45,13 +39,15 @@ class MapWatch:
         self._told = ""
         """The problem that was logged last."""
         self._opened_s = 0.0
-        self._stream: grpc.aio.UnaryStreamCall[WatchMapRequest, WatchMapResponse] | None = None
+        self._stream: Stream[WatchMapResponse] | None = None
 
     def start(self, tasks: Tasks) -> None:
+        """Begins to watch."""
         tasks.start("map", self._run())
 
     @property
     def current(self) -> ClusterMap:
+        """Returns the newest map. Raises RuntimeError before the first one."""
         if self._current is None:
             raise RuntimeError("the broker is not connected: use `async with shoal.connect(...)`")
         return self._current
@@ -97,7 +93,7 @@ class MapWatch:
             self._stream.cancel()
 
     async def _run(self) -> None:
-        backoff = Backoff()
+        backoff = Backoff(random)
         for redirector in itertools.cycle(self.redirectors):
             try:
                 await self._follow(redirector, backoff)
@@ -121,25 +117,19 @@ class MapWatch:
 
     async def _follow(self, redirector: str, backoff: Backoff) -> None:
         """Reads one redirector's stream until it ends. Raises ShoalError; CancelledError after `suspect`."""
-        channel = open_channel(redirector)
+        stream = self._stream = self._transport.watch_map(redirector)
         try:
-            stub: RedirectorServiceAsyncStub = RedirectorServiceStub(channel)
-            stream = self._stream = stub.WatchMap(WatchMapRequest())
             self._opened_s = asyncio.get_running_loop().time()
             seen: ClusterMap | None = None
-            async for response in stream:
+            while (response := await stream.read()) is not None:
                 seen = first_map(response) if seen is None else next_map(seen, response)
                 backoff.reset()
                 self._came(redirector)
                 self._take(seen)
             raise Unavailable("the stream ended")
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
         finally:
-            if self._stream is not None:
-                self._stream.cancel()
             self._stream = None
-            await channel.close()
+            await stream.close()
 
     def _came(self, redirector: str) -> None:
         if self._problem:

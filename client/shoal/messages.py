@@ -18,10 +18,12 @@ from shoal_contract.wire.common_pb2 import Chunk
 
 
 class Start(NamedTuple):
-    """Where a bind begins. Use NOW, EARLIEST, Last(n) or Offset(n)."""
+    """Says where a bind begins. Use NOW, EARLIEST, Last(n) or Offset(n)."""
 
     start: wire.Start.ValueType
+    """Where to begin: a number of the wire's enumeration `Start`."""
     value: int = 0
+    """The number that Last or Offset was given; else 0."""
 
 
 NOW: Final = Start(wire.START_UNSPECIFIED)
@@ -70,9 +72,10 @@ def check_acked(messages: Sequence[object]) -> None:
 
 
 class Receipt(NamedTuple):
-    """The answer to a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept."""
+    """Answers a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept."""
 
     key: Name
+    """The key as the caller gave it; for `send`, the queue."""
     offset: int
     """The offset of the first message."""
     queues: int
@@ -86,13 +89,15 @@ class Receipt(NamedTuple):
 class Acker(Protocol):
     """Takes a delivery's acks: the inbox's or the connection's gatherer for one slice."""
 
-    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None: ...
+    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Takes the ack of offsets first <= offset < end of a delivery, for some of its consumers."""
 
-    def queue_of(self, consumer: int | bytes) -> bytes: ...
+    def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue that a consumer stands for."""
 
 
 class Delivery:
-    """Consecutive messages of one key, held once for all the queues that get them.
+    """Holds consecutive messages of one key, once for all the queues that get them.
 
     `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's time of the publish, milliseconds since
     1970. `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
@@ -147,6 +152,23 @@ class Delivery:
         """Returns the number of messages."""
         return self.end - self.first
 
+    def body_at(self, offset: int) -> bytes:
+        """Returns the body of the message at `offset`, which is one of this delivery's."""
+        return self._chunk.bodies[offset - self._chunk_first]
+
+    def headers_at(self, offset: int) -> dict[str, bytes]:
+        """Returns a copy of the headers of the message at `offset`; empty if the publisher gave none."""
+        headers = self._chunk.headers
+        return dict(headers[offset - self._chunk_first].fields) if headers else {}
+
+    def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue of one of this delivery's consumers, for `Message`."""
+        return self._acker.queue_of(consumer)
+
+    def ack_one(self, consumer: int | bytes, offset: int) -> None:
+        """Acks the message at `offset` for one of this delivery's consumers, for `Message`."""
+        self._acker.ack(self, offset, offset + 1, (consumer,))
+
     def messages(self) -> Iterator[Message]:
         """Yields each message, once for each queue."""
         for offset in range(self.first, self.end):
@@ -175,7 +197,7 @@ class Delivery:
 
 
 class Message:
-    """One message for one queue. (key, offset) is unique and stable."""
+    """Is one message for one queue. (key, offset) is unique and stable."""
 
     __slots__ = ("_consumer", "_delivery", "offset")
 
@@ -192,7 +214,7 @@ class Message:
     @property
     def queue_bytes(self) -> bytes:
         """Returns `queue` as bytes, for a name that is not UTF-8."""
-        return self._delivery._acker.queue_of(self._consumer)
+        return self._delivery.queue_of(self._consumer)
 
     @property
     def key(self) -> str:
@@ -207,15 +229,12 @@ class Message:
     @property
     def body(self) -> bytes:
         """Returns the body as it was published."""
-        delivery = self._delivery
-        return delivery._chunk.bodies[self.offset - delivery._chunk_first]
+        return self._delivery.body_at(self.offset)
 
     @property
     def headers(self) -> dict[str, bytes]:
         """Returns a copy of the headers; empty if the publisher gave none."""
-        delivery = self._delivery
-        headers = delivery._chunk.headers
-        return dict(headers[self.offset - delivery._chunk_first].fields) if headers else {}
+        return self._delivery.headers_at(self.offset)
 
     @property
     def time_ms(self) -> int:
@@ -236,7 +255,7 @@ class Message:
 
     def ack_nowait(self) -> None:
         """Does the same as `ack`, which never waits anyway."""
-        self._delivery._acker.ack(self._delivery, self.offset, self.offset + 1, (self._consumer,))
+        self._delivery.ack_one(self._consumer, self.offset)
 
     def __repr__(self) -> str:
         return f"Message(queue={self.queue!r}, key={self.key!r}, offset={self.offset}, {len(self.body)} bytes)"
@@ -244,9 +263,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class BindingDescription:
-    """One binding: `start` <= offsets < `end` (0: still bound) are for the queue; below `cursor` all is done."""
+    """Describes one binding: `start` <= offsets < `end` (0: still bound) are its own; below `cursor` all is done."""
 
     key: str
+    """The key's name."""
     start: int
     cursor: int
     end: int
@@ -256,17 +276,21 @@ class BindingDescription:
 
 @dataclass(frozen=True, slots=True)
 class QueueDescription:
-    """A queue over all its slices. Counts are exact, each slice at its own moment."""
+    """Describes a queue over all its slices. Counts are exact, each slice at its own moment."""
 
     queue: Name
+    """The queue's name as the caller gave it."""
     exists: bool
+    """Whether there is such a queue; if not, all counts are 0."""
     expires_after_s: int
     """The value it was declared with; 0: durable. It is stored and compared, but has no effect yet: no queue is
     dropped."""
     binding_count: int
+    """The number of its bindings."""
     messages: int
     """The backlog of the queue."""
     body_bytes: int
+    """The bytes of bodies in the backlog."""
     oldest_ms: int
     """When the oldest message of the backlog was published; 0: no backlog."""
     attached_sessions: int
@@ -277,11 +301,17 @@ class QueueDescription:
 
 @dataclass(frozen=True, slots=True)
 class KeyDescription:
-    """A key: its next offset, the lowest still kept, how many queues are bound, bytes of bodies kept."""
+    """Describes a key as its slice has it now."""
 
     key: Name
+    """The key's name as the caller gave it."""
     exists: bool
+    """Whether its slice keeps anything of the key."""
     head: int
+    """The offset that the next message gets."""
     low: int
+    """The lowest offset that is still kept."""
     queues: int
+    """The number of queues bound to the key."""
     body_bytes: int
+    """The bytes of bodies kept."""

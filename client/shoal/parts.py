@@ -7,30 +7,26 @@ and when (shoal_ops.sweep).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
-import grpc.aio
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from shoal.broker import Broker
+from shoal.core.requests import DropRequest
 from shoal.homes import life_in
-from shoal.requests import DropRequest
-from shoal.slice_calls import over
+from shoal.transport.methods import LIST_QUEUES
 from shoal_contract.errors import NoSuchQueue, ShoalError
 from shoal_contract.names import direct_key
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.admin_pb2 import ListQueuesRequest, ListQueuesResponse
-from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
-
-if TYPE_CHECKING:
-    from shoal_contract.wire.admin_pb2_grpc import AdminServiceAsyncStub
+from shoal_contract.wire.admin_pb2 import ListQueuesRequest
 
 
 class Part(NamedTuple):
     """A queue's part on a slice. `incarnation` 0: not known (made by a bulk load)."""
 
     slice: str
+    """The slice's name."""
     queue: bytes
+    """The queue's name, as bytes."""
     incarnation: int
 
 
@@ -41,9 +37,9 @@ class Parts:
     """
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._routing = broker._routing
-        self._calls = broker._calls
+        self._connection = broker.connection
+        self._routing = self._connection.routing
+        self._calls = self._connection.calls
 
     @property
     def slices(self) -> tuple[str, ...]:
@@ -63,36 +59,28 @@ class Parts:
         """Returns names of queues that have a part on a slice, in order, and the `after` of the next page; empty if
         there is none."""
         request = ListQueuesRequest(after=after, limit=limit)
-
-        def ask(stub: AdminServiceAsyncStub, timeout_s: float) -> Awaitable[ListQueuesResponse]:
-            return stub.ListQueues(request, timeout=timeout_s)
-
-        deadline = self._broker._deadline(deadline_s)
-        answer = await self._calls.ask_slice(lambda: slice_name, over(_stub, ask), deadline, admin=True)
+        deadline = self._connection.deadline(deadline_s)
+        answer = await self._calls.ask_slice(lambda: slice_name, LIST_QUEUES, request, deadline, admin=True)
         return list(answer.queues), answer.next
 
     async def look(self, slice_name: str, queues: Sequence[bytes], *, deadline_s: float) -> list[Part]:
         """Returns the parts of these queues that a slice has now; at most 1,000 queues."""
         session = self._routing.session(slice_name)
-        answer = await session.ask(wire.Describe(queues=queues), self._broker._deadline(deadline_s))
+        answer = await session.ask(wire.Describe(queues=queues), self._connection.deadline(deadline_s))
         lives = zip(queues, map(life_in, answer.description.queues), strict=True)
         return [Part(slice_name, queue, life.incarnation) for queue, life in lives if life is not None]
 
     async def at_homes(self, queues: Sequence[bytes], *, deadline_s: float) -> dict[bytes, int | None]:
         """Returns the incarnation that each queue's home knows now; 0 if it knows none, None if there is no queue."""
-        deadline = self._broker._deadline(deadline_s)
-        homes = self._broker._homes
+        deadline = self._connection.deadline(deadline_s)
+        homes = self._connection.homes
         lives = await asyncio.gather(*(homes.life_of(queue, deadline) for queue in queues))
         return {queue: None if life is None else life.incarnation for queue, life in zip(queues, lives, strict=True)}
 
     async def drop(self, part: Part, *, deadline_s: float) -> bool:
         """Drops exactly this part, and none of another life. Returns whether it was there."""
-        request = DropRequest(part.queue, part.incarnation, self._broker._deadline(deadline_s))
+        request = DropRequest(part.queue, part.incarnation, self._connection.deadline(deadline_s))
         (result,) = await self._routing.ask([(part.slice, request)])
         if isinstance(result, ShoalError) and not isinstance(result, NoSuchQueue):
             raise result
         return not isinstance(result, NoSuchQueue)
-
-
-def _stub(channel: grpc.aio.Channel) -> AdminServiceAsyncStub:
-    return AdminServiceStub(channel)

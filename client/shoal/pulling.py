@@ -12,15 +12,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shoal.acks import AckSender
-from shoal.frames import PullFrame
+from shoal.ack_sender import AckSender
+from shoal.core.frames import PullFrame
+from shoal.core.refusals import no_such_queue
 from shoal.homes import Homes
 from shoal.late_messages import LateMessages, Taken
 from shoal.limits import PULL_BYTES_MAX, PULL_PATIENCE_S
 from shoal.messages import Delivery, Message
 from shoal.routing import Routing
 from shoal.slice_session import SliceSession
-from shoal.waiting import no_such_queue
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import NoSuchQueue, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
@@ -41,6 +41,7 @@ class PullAcker:
         self._acks.add(delivery.key_bytes, first, end, consumers)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue, which is the consumer itself."""
         assert isinstance(consumer, bytes), "pulled messages have no handles"
         return consumer
 
@@ -56,7 +57,7 @@ class PullAcker:
 
 
 class Wanted(NamedTuple):
-    """One pull, or peek, as the application asked for it."""
+    """Says what one pull, or peek, asks for."""
 
     queue: bytes
     messages: int
@@ -71,6 +72,8 @@ class Wanted(NamedTuple):
 
 
 class Pulling:
+    """Pulls and peeks for one connection, and keeps what pulls took too late."""
+
     def __init__(self, routing: Routing, homes: Homes) -> None:
         self._routing = routing
         self._homes = homes
@@ -89,11 +92,11 @@ class Pulling:
             for name in self._order():
                 if asking.enough or (asking.found and self._routing.session(name).away):
                     break
-                asking.frames[name] = await self._ask(name, asking)
-                await asking.wait([asking.frames[name]], PULL_PATIENCE_S)
+                asking.answers[name] = await self._ask(name, asking)
+                await asking.wait([asking.answers[name]], PULL_PATIENCE_S)
                 self._collect(asking)
-            while asking.frames and not asking.found:
-                await asking.wait(list(asking.frames.values()), None)
+            while asking.answers and not asking.found:
+                await asking.wait(list(asking.answers.values()), None)
                 self._collect(asking)
             if not asking.found and asking.failure is not None:
                 raise asking.failure
@@ -101,8 +104,8 @@ class Pulling:
             self._too_late(wanted, asking.found)
             raise
         finally:
-            for name, frame in asking.frames.items():
-                self._abandon(name, wanted, frame)
+            for name, answer in asking.answers.items():
+                self._abandon(name, wanted, answer)
         return [taken.message for taken in asking.found]
 
     async def flush(self) -> None:
@@ -110,6 +113,7 @@ class Pulling:
         await asyncio.gather(*(acker.flush() for acker in list(self._ackers.values())))
 
     def close(self) -> None:
+        """Makes later acks of pulled messages raise Unavailable: their slices give the messages again."""
         for acker in self._ackers.values():
             acker.closed = True
 
@@ -119,7 +123,7 @@ class Pulling:
         turned = [names[(self._turn + index) % len(names)] for index in range(len(names))]
         return sorted(turned, key=lambda name: bool(self._routing.session(name).away))
 
-    async def _ask(self, slice_name: str, asking: _Asking) -> PullFrame:
+    async def _ask(self, slice_name: str, asking: _Asking) -> asyncio.Future[wire.Answer]:
         wanted = asking.wanted
         session = self._routing.session(slice_name)
         pull = wire.Pull(
@@ -133,33 +137,31 @@ class Pulling:
         def on_late(answer: wire.Answer) -> None:
             self._too_late(wanted, self._taken(session, wanted.queue, answer))
 
-        frame = PullFrame(pull, wanted.deadline, on_late)
-        await session.asked(frame)
-        return frame
+        future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+        await session.asked(PullFrame(pull, wanted.deadline, future, on_late))
+        return future
 
     def _collect(self, asking: _Asking) -> None:
-        """Takes the messages of answered frames. Keeps a slice's error for the end: others may have messages."""
-        for name, frame in list(asking.frames.items()):
-            if not frame.future.done():
+        """Takes the messages that came. Keeps a slice's error for the end: others may have messages."""
+        for name, answer in list(asking.answers.items()):
+            if not answer.done():
                 continue
-            del asking.frames[name]
+            del asking.answers[name]
             try:
-                answer = frame.future.result()
-                asking.found += self._taken(self._routing.session(name), asking.wanted.queue, answer)
+                asking.found += self._taken(self._routing.session(name), asking.wanted.queue, answer.result())
             except NoSuchQueue:
                 if name == asking.home and not asking.found:
                     raise no_such_queue(asking.wanted.queue) from None
             except ShoalError as error:
                 asking.failure = error
 
-    def _abandon(self, slice_name: str, wanted: Wanted, frame: PullFrame) -> None:
-        """Gives up a frame that nothing waits for any more. Messages that it takes all the same are kept."""
-        future = frame.future
-        if future.cancel() or future.cancelled():
+    def _abandon(self, slice_name: str, wanted: Wanted, answer: asyncio.Future[wire.Answer]) -> None:
+        """Gives up a pull that nothing waits for any more. Messages that it takes all the same are kept."""
+        if answer.cancel() or answer.cancelled():
             return  # It was not sent, or PullFrame.answered keeps its messages.
-        if future.exception() is None:
+        if answer.exception() is None:
             session = self._routing.session(slice_name)
-            self._too_late(wanted, self._taken(session, wanted.queue, future.result()))
+            self._too_late(wanted, self._taken(session, wanted.queue, answer.result()))
 
     def _too_late(self, wanted: Wanted, taken: Sequence[Taken]) -> None:
         if wanted.kept:
@@ -178,23 +180,23 @@ class Pulling:
 
 
 class _Asking:
-    """One pull under way: the messages found, and the frames that are not answered."""
+    """Keeps one pull under way: the messages found, and the answers to come."""
 
     def __init__(self, wanted: Wanted, home: str) -> None:
         self.wanted = wanted
         self.home = home
         self.found: list[Taken] = []
-        self.frames: dict[str, PullFrame] = {}
-        """Slice -> its unanswered frame."""
+        self.answers: dict[str, asyncio.Future[wire.Answer]] = {}
+        """Slice -> its answer, which has not been looked at."""
         self.failure: ShoalError | None = None
 
     @property
     def enough(self) -> bool:
         return len(self.found) >= self.wanted.messages
 
-    async def wait(self, frames: Sequence[PullFrame], patience_s: float | None) -> None:
-        """Waits until one of them is answered, or `patience_s` is over (None: no bound). At the deadline each fails by
+    async def wait(self, answers: Sequence[asyncio.Future[wire.Answer]], patience_s: float | None) -> None:
+        """Waits until one of them came, or `patience_s` is over (None: no bound). At the deadline each fails by
         itself (deadlines.py)."""
         left_s = self.wanted.deadline - asyncio.get_running_loop().time()
         wait_s = None if patience_s is None or patience_s >= left_s else patience_s
-        await asyncio.wait([frame.future for frame in frames], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(answers, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from shoal.core.known_queues import KnownQueues, Life
+from shoal.core.merging import merge_descriptions
+from shoal.core.refusals import no_such_queue
+from shoal.core.requests import DeclareRequest, PurgeRequest
 from shoal.homes import Homes
-from shoal.known_queues import KnownQueues, Life
 from shoal.limits import DECLARES_AT_ONCE_MAX
-from shoal.merging import merge_descriptions
 from shoal.messages import QueueDescription
-from shoal.requests import DeclareRequest, PurgeRequest
 from shoal.routing import Routing
-from shoal.waiting import no_such_queue
 from shoal_contract.errors import NoSuchQueue, ShoalError
 from shoal_contract.names import Name, show
 from shoal_contract.wire import slice_pb2 as wire

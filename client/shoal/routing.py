@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
+from random import random
 from typing import Any
 
-from shoal.backoff import Backoff
+from shoal.core.backoff import Backoff
+from shoal.core.held import Held
+from shoal.core.publish_requests import PublishRequest
+from shoal.core.requests import QueueRequest, Request
 from shoal.deadlines import Deadlines
-from shoal.held import Held
 from shoal.limits import EXPIRE_EVERY_S
 from shoal.map_watch import MapWatch
-from shoal.publish_requests import PublishRequest
-from shoal.requests import QueueRequest, Request
-from shoal.slice_session import SliceSession
+from shoal.slice_session import Consumer, SliceSession
+from shoal.transport.base import Transport
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.partition_hash import partition_of
 from shoal_runtime.tasks import Tasks
@@ -29,9 +31,10 @@ _log = logging.getLogger("shoal")
 class Routing:
     """Keeps the sessions that carry requests. Inboxes have sessions of their own."""
 
-    def __init__(self, map_watch: MapWatch, tasks: Tasks) -> None:
+    def __init__(self, map_watch: MapWatch, transport: Transport, tasks: Tasks) -> None:
         self.map = map_watch
         self.deadlines = Deadlines()
+        self._transport = transport
         self._tasks = tasks
         self._sessions: dict[str, SliceSession] = {}
         """Slice -> its session: as many as the map ever had slices."""
@@ -42,6 +45,7 @@ class Routing:
         """The newest map version that a refusing slice has (at least 1): only this map, or a newer one, may help."""
 
     def start(self) -> None:
+        """Begins to keep deadlines and to send on what was refused. The map must be there."""
         self.deadlines.start()
         self.deadlines.watch(self._held, "publish waiting for a newer map")
         self._tasks.start("reroute", self._reroute())
@@ -55,6 +59,7 @@ class Routing:
 
     @property
     def closed(self) -> bool:
+        """Returns whether the connection is closed."""
         return self._closed
 
     def session(self, slice_name: str) -> SliceSession:
@@ -63,11 +68,24 @@ class Routing:
         if session is None:
             if self._closed:
                 raise Unavailable("the connection is closed; connect anew", subject="connection")
-            session = SliceSession(slice_name, self.map, self.deadlines, reroute=self._refused)
+            session = SliceSession(slice_name, self.map, self.deadlines, self._transport, reroute=self._refused)
             self._sessions[slice_name] = session
         return session
 
+    def inbox_session(self, slice_name: str, consumer: Consumer, window_bytes: int) -> SliceSession:
+        """Opens a session that carries an inbox's part at a slice. The inbox closes it."""
+        return SliceSession(
+            slice_name,
+            self.map,
+            self.deadlines,
+            self._transport,
+            what="inbox",
+            consumer=consumer,
+            window_bytes=window_bytes,
+        )
+
     def session_of(self, key: bytes) -> SliceSession:
+        """Returns the session to the slice that owns the key."""
         return self.session(self.map.current.owner_of(key))
 
     async def publish(self, request: PublishRequest) -> None:
@@ -97,18 +115,19 @@ class Routing:
 
         If the caller leaves, requests not sent yet are not sent.
         """
-        asked: list[QueueRequest] = []
+        futures: list[asyncio.Future[Sequence[int]]] = []
         try:
             for slice_name, request in requests:
-                asked.append(request)
+                request.waiter = future = asyncio.get_running_loop().create_future()
+                futures.append(future)
                 try:
                     await self.submit(slice_name, request)
                 except ShoalError as error:
                     request.fail(error)
-            return [await _result(request.future) for request in asked]
+            return [await _result(future) for future in futures]
         except BaseException:
-            for request in asked:
-                request.future.cancel()
+            for future in futures:
+                future.cancel()
             raise
 
     async def flush(self) -> None:
@@ -119,6 +138,7 @@ class Routing:
             await session.flush()
 
     async def close(self) -> None:
+        """Ends all sessions that carry requests. Unanswered calls fail with Unavailable: outcome unknown."""
         self._closed = True
         self.deadlines.close()
         for session in self._sessions.values():
@@ -145,7 +165,7 @@ class Routing:
         self._hold.set()
 
     async def _reroute(self) -> None:
-        backoff = Backoff()
+        backoff = Backoff(random)
         tried_version = 0
         while True:
             if not self._held:

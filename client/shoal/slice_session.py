@@ -8,7 +8,7 @@ frames (its attaches), other unanswered frames with new numbers, then new frames
 
 Any other failure here (a defect, a foreign error) fails all waiting calls with an error that says so, and is logged.
 Then the stream begins anew, so the next call finds a session that works. Deadlines do not depend on any of this
-(deadlines.py). Not here: numbers and repeats (ledger.py), what frames mean (frames.py, gather.py, inbox_slice.py),
+(deadlines.py). Not here: numbers and repeats (core/ledger.py), what frames mean (core/frames.py, core/gather.py),
 which slice a key belongs to (routing.py).
 """
 
@@ -18,19 +18,17 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from random import random
 
-import grpc.aio
-
-from shoal.backoff import Backoff
-from shoal.channels import open_channel
+from shoal.core.backoff import Backoff
+from shoal.core.frames import Frame, Question, QuestionFrame
+from shoal.core.gather import Rerouted
+from shoal.core.ledger import Ledger
+from shoal.core.requests import Request
 from shoal.deadlines import Deadlines
-from shoal.frames import Frame, Question, QuestionFrame
-from shoal.gather import Rerouted
-from shoal.ledger import Ledger
 from shoal.limits import LINGER_FRAMES_MIN, LINGER_S, SESSION_END_S, UNANSWERED_BYTES_MAX
 from shoal.map_watch import MapWatch
-from shoal.requests import Request
+from shoal.transport.base import SessionStream, Transport
 from shoal.waiting import Room
 from shoal_contract.errors import (
     Malformed,
@@ -42,16 +40,10 @@ from shoal_contract.errors import (
     Unavailable,
     from_wire,
 )
-from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_runtime.tasks import Tasks
 
-if TYPE_CHECKING:
-    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
-
-Stream = grpc.aio.StreamStreamCall[wire.SessionRequest, wire.SessionResponse]
 _log = logging.getLogger("shoal")
 
 
@@ -90,6 +82,7 @@ class SliceSession:
         slice_name: str,
         map_watch: MapWatch,
         deadlines: Deadlines,
+        transport: Transport,
         *,
         what: str = "requests",
         reroute: Rerouted = _never,
@@ -104,13 +97,14 @@ class SliceSession:
         """Why the last stream was lost; "" once the slice has answered on another one."""
         self._map = map_watch
         self._deadlines = deadlines
+        self._transport = transport
         self._what = f"{what} to slice {slice_name}"
         self._consumer = consumer or Consumer()
         self._open = wire.Open(producer=os.urandom(PRODUCER_BYTES), window_bytes=window_bytes)
         self._ledger = Ledger(reroute)
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
-        self._stream: Stream | None = None
+        self._stream: SessionStream | None = None
         self._broken: BaseException | None = None
         """Why the writer ended the stream."""
         self._address = ""
@@ -143,13 +137,14 @@ class SliceSession:
 
     async def ask(self, question: Question, deadline: float) -> wire.Answer:
         """Sends a question and waits for its answer. Raises the slice's refusal, or DeadlineExceeded."""
-        return await (await self.asked(QuestionFrame(question, deadline))).future
+        future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+        await self.asked(QuestionFrame(question, deadline, future))
+        return await future
 
-    async def asked(self, frame: QuestionFrame) -> QuestionFrame:
-        """Sends a question once there is room for it; its `future` will have the answer."""
+    async def asked(self, frame: QuestionFrame) -> None:
+        """Sends a question once there is room for it; its waiter will have the answer."""
         await self.room.take(frame.cost_bytes, frame.deadline)
         self.send(frame)
-        return frame
 
     def send(self, frame: Frame) -> None:
         """Sends a frame that is not a change, before changes that are not under way yet."""
@@ -194,7 +189,7 @@ class SliceSession:
             self._stream.cancel()
 
     async def _run(self) -> None:
-        backoff = Backoff()
+        backoff = Backoff(random)
         while not self._closed:
             self._address = self._leader or self._map.current.address_of(self.slice_name)
             self._leader = ""
@@ -245,24 +240,20 @@ class SliceSession:
 
     async def _serve(self, backoff: Backoff) -> None:
         """Serves one stream until it is lost. Raises ShoalError; CancelledError if it was ended from here."""
-        channel = open_channel(self._address)
         writing: asyncio.Task[None] | None = None
         self._broken = None
+        stream = self._stream = self._transport.open_session(self._address)
         try:
-            stub: SliceServiceAsyncStub = SliceServiceStub(channel)
-            stream = self._stream = stub.Session()
             self.stream_number += 1
             await stream.write(wire.SessionRequest(open=self._open))
             self._ledger.begin_stream(self._begin())
             writing = self._tasks.start("write", self._write(stream))
             await self._read(stream, backoff)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
         finally:
             try:
                 self._end_stream(writing)
             finally:
-                await channel.close()
+                await stream.close()
 
     def _end_stream(self, writing: asyncio.Task[None] | None) -> None:
         if self._stream is not None:
@@ -280,7 +271,7 @@ class SliceSession:
             self._watch(frame)
         return frames
 
-    async def _write(self, stream: Stream) -> None:
+    async def _write(self, stream: SessionStream) -> None:
         try:
             while True:
                 frame = self._ledger.take()
@@ -288,7 +279,7 @@ class SliceSession:
                     await self._wait_for_work()
                 elif (request := self._numbered(frame)) is not None:
                     await stream.write(request)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+        except ShoalError:
             stream.cancel()  # The reader learns why.
         except Exception as error:
             self._broken = error
@@ -313,10 +304,10 @@ class SliceSession:
         # More requests are likely while answers are under way; otherwise one turn of the loop is enough.
         await asyncio.sleep(LINGER_S if self._ledger.in_flight > LINGER_FRAMES_MIN else 0)
 
-    async def _read(self, stream: Stream, backoff: Backoff) -> None:
+    async def _read(self, stream: SessionStream, backoff: Backoff) -> None:
         while True:
             response = await stream.read()
-            if not isinstance(response, wire.SessionResponse):
+            if response is None:
                 raise Unavailable(f"slice {self.slice_name} ended the stream")
             backoff.reset()
             if self.away:

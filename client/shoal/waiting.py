@@ -1,4 +1,4 @@
-"""Offers what waiting calls need: fails futures, measures what is left of a deadline, bounds what is under way.
+"""Offers what waiting calls need: measures what is left of a deadline, bounds what is under way.
 
 `Room` is where backpressure begins: a call that finds it full waits in line, or is refused. Not here: anything of the
 wire.
@@ -9,22 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import Any
 
-from shoal_contract.errors import DeadlineExceeded, NoSuchQueue, ResourceExhausted, ShoalError
-from shoal_contract.names import show
-
-
-def fail_waiter(future: asyncio.Future[Any], error: ShoalError) -> None:
-    """Fails `future` with its own copy of the error, unless it is done: a raised error collects its own traceback."""
-    if not future.done():
-        copy = type(error)(*error.args)
-        copy.__dict__.update(error.__dict__)
-        future.set_exception(copy)
-
-
-def deadline_exceeded(what: str) -> DeadlineExceeded:
-    return DeadlineExceeded(f"{what}: no answer before the call's deadline; the outcome is unknown", subject=what)
+from shoal.core.refusals import deadline_exceeded
+from shoal.core.waiters import fail_waiter
+from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError
 
 
 def remaining_s(deadline: float, what: str) -> float:
@@ -33,11 +21,6 @@ def remaining_s(deadline: float, what: str) -> float:
     if left_s <= 0:
         raise deadline_exceeded(what)
     return left_s
-
-
-def no_such_queue(queue: bytes) -> NoSuchQueue:
-    name = show(queue)
-    return NoSuchQueue(f"queue {name} does not exist; declare it first", subject=name)
 
 
 class Room:

@@ -19,6 +19,7 @@ class ShoalError(Exception):
     those of `shoal.v1.Error`."""
 
     code: ClassVar[wire.ErrorCode.ValueType] = wire.ERROR_CODE_UNSPECIFIED
+    """The number of the error on the wire."""
 
     def __init__(
         self,

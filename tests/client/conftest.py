@@ -1,18 +1,23 @@
 """Fixtures: a fake cluster and a real one, and brokers connected to them.
 
-`redirector` runs a test twice: against the fake, and against real processes, so that the fake stays what a slice is.
+`connect` runs a test three times: against the fake over gRPC, against the fake over a transport in memory, and against
+real processes. So the fake stays what a slice is, and every transport what the client needs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 import shoal
 from tests.client.fake_cluster import FakeCluster
+from tests.client.memory_transport import MemoryTransport
 from tests.client.real_cluster import RealCluster
+
+Connect = Callable[[], shoal.Broker]
+DEADLINE_S = 30
 
 
 @pytest.fixture
@@ -35,21 +40,27 @@ def real_redirector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield redirector
 
 
-@pytest.fixture(params=["fake", "real"])
-async def redirector(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """host:port of a redirector."""
+@pytest.fixture(params=["fake", "memory", "real"])
+async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
+    """Makes connections to a cluster of three slices: one cluster a test, except for the real one."""
     if request.param == "real":
-        yield request.getfixturevalue("real_redirector")
+        address = request.getfixturevalue("real_redirector")
+        yield lambda: shoal.connect(address, deadline_s=DEADLINE_S)
         return
     cluster = FakeCluster(["s01", "s02", "s03"])
-    await cluster.start()
-    yield cluster.redirectors[0].address
+    if request.param == "memory":
+        cluster.stand_in_memory()
+        addresses = [redirector.address for redirector in cluster.redirectors]
+        yield lambda: shoal.Broker(addresses, DEADLINE_S, MemoryTransport(cluster))
+    else:
+        await cluster.start()
+        yield lambda: shoal.connect(cluster.redirectors[0].address, deadline_s=DEADLINE_S)
     await cluster.stop()
 
 
 @pytest.fixture
-async def broker(redirector: str) -> AsyncIterator[shoal.Broker]:
-    async with shoal.connect(redirector, deadline_s=30) as broker:
+async def broker(connect: Connect) -> AsyncIterator[shoal.Broker]:
+    async with connect() as broker:
         yield broker
 
 

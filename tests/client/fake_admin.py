@@ -23,6 +23,6 @@ class FakeAdmin(AdminServiceServicer):
 
     async def ListQueues(self, request: wire.ListQueuesRequest, context: Any) -> wire.ListQueuesResponse:  # noqa: N802
         self.calls += 1
-        names = sorted(name for name in self._queues.parts if name > request.after)
+        names = sorted(n for n in self._queues.parts if n > request.after and n.startswith(request.prefix))
         page = names[: request.limit]
         return wire.ListQueuesResponse(queues=page, next=page[-1] if len(names) > len(page) else b"")

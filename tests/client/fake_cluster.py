@@ -78,6 +78,13 @@ class FakeCluster:
         for redirector in self.redirectors:
             await redirector.start()
 
+    def stand_in_memory(self) -> None:
+        """Gives addresses that only a MemoryTransport reaches, in place of `start`."""
+        for name, slice_ in self.slices.items():
+            slice_.address = f"{name}:1"
+        for number, redirector in enumerate(self.redirectors):
+            redirector.address = f"redirector-{number}:1"
+
     async def stop(self) -> None:
         for slice_ in self.slices.values():
             slice_.answering.set()

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc.aio
 
-from shoal.waiting import no_such_queue
+from shoal.core.refusals import no_such_queue
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.admin_pb2_grpc import add_AdminServiceServicer_to_server

@@ -9,8 +9,9 @@ from typing import cast
 
 import pytest
 
-from shoal.acks import Acked, AckGather, AckSender, framed, to_wire
-from shoal.frames import AcksFrame
+from shoal.ack_sender import AckSender
+from shoal.core.acks import Acked, AckGather, framed, to_wire
+from shoal.core.frames import AcksFrame
 from shoal.limits import ACK_BYTES_MAX, ACK_FRAMES_MAX, ACK_HANDLES_MAX
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError
@@ -153,7 +154,7 @@ def test_frames_are_bounded_in_bytes() -> None:
 
 async def test_acks_refused_for_want_of_room_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that was full for a moment ends no inbox (correctness M2)."""
-    monkeypatch.setattr("shoal.acks.ACK_AGAIN_S", 0.01)
+    monkeypatch.setattr("shoal.ack_sender.ACK_AGAIN_S", 0.01)
     session = Unanswered()
     errors: list[ShoalError] = []
     answered: list[Acked] = []

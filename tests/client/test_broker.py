@@ -1,10 +1,10 @@
-"""What applications see, against any cluster: runs on the fake, and on a real one (see conftest)."""
+"""What applications see, against any cluster: on the fake, over gRPC and in memory, and on a real one (conftest)."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -52,10 +52,12 @@ async def test_binds_many_keys_over_all_slices(broker: Broker) -> None:
     }
 
 
-async def test_bind_by_another_client_finds_the_queue_at_its_home(redirector: str, broker: Broker) -> None:
+async def test_bind_by_another_client_finds_the_queue_at_its_home(
+    connect: Callable[[], Broker], broker: Broker
+) -> None:
     queue = fresh("queue")
     await broker.declare(queue)
-    async with shoal.connect(redirector) as other:
+    async with connect() as other:
         await other.bind(queue, [fresh("key") for _ in range(20)])
     assert len((await broker.describe(queue, bindings=True)).bindings) >= 20
 
@@ -244,3 +246,43 @@ async def test_bad_names_and_large_bodies_are_refused_before_sending(broker: Bro
         await broker.publish("key", bytes((1 << 20) + 1))
     with pytest.raises(shoal.TooLarge, match="limit is 4096"):
         await broker.publish_many("key", [b""] * 4097)
+
+
+async def test_purge_drops_the_backlog_of_all_slices_and_keeps_the_bindings(broker: Broker) -> None:
+    queue, keys = fresh("queue"), [fresh("key") for _ in range(9)]
+    await broker.declare(queue)
+    await broker.bind(queue, keys)
+    for key in keys:
+        await broker.publish_many(key, [b"a", b"b"])
+    assert await broker.purge(queue) == 18
+    assert (await broker.describe(queue)).messages == 0
+    await broker.publish(keys[0], b"c")
+    assert [message.body for message in await broker.pull(queue, 9)] == [b"c"]
+    with pytest.raises(shoal.NoSuchQueue):
+        await broker.purge(fresh("no-such"))
+
+
+async def test_a_queue_declared_anew_has_nothing_of_what_was_dropped(broker: Broker) -> None:
+    queue, keys = fresh("queue"), [fresh("key") for _ in range(9)]
+    await broker.declare(queue)
+    await broker.bind(queue, keys)
+    for key in keys:
+        await broker.publish(key, b"before")
+    await broker.drop(queue)
+    await broker.declare(queue)
+    await broker.bind(queue, keys[0])
+    assert await broker.pull(queue, 9) == []
+    assert [(await broker.publish(key, b"after")).queues for key in keys] == [1, *[0] * 8]
+
+
+async def test_names_of_queues_come_in_pages_over_all_slices(broker: Broker) -> None:
+    prefix = fresh("page")
+    queues = [f"{prefix}-{number}" for number in range(5)]
+    await broker.declare(queues)
+    admin, found, after = shoal.Admin(broker), list[str | bytes](), ""
+    for _ in range(3):
+        page = await admin.queues(prefix, after, limit=2)
+        found += page.items
+        after = page.next
+    assert (found, after) == (queues, "")
+    assert len(await admin.partitions()) > 0

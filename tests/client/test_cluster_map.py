@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import shoal
-from shoal.cluster_map import first_map, next_map
+from shoal.core.cluster_map import first_map, next_map
 from shoal_contract.errors import Malformed
 from shoal_contract.wire import redirector_pb2 as wire
 from tests.client.fake_cluster import FakeCluster

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal import gather, ledger, map_watch, slice_session
-from shoal.publish_requests import PublishRequest
-from shoal.requests import BindRequest, DeclareRequest
+from shoal import map_watch, slice_session
+from shoal.core import gather, ledger
+from shoal.core.publish_requests import PublishRequest
+from shoal.core.requests import BindRequest, DeclareRequest
 from shoal_contract.errors import NotOwner
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
@@ -194,11 +195,11 @@ async def test_leaving_a_connection_is_bounded_though_a_session_does_not_end(
                 future = broker.publish_nowait("key", b"x")
                 inbox = broker.consume(())
                 await inbox.__aenter__()
+        stubborn.set()  # Before anything is asserted: the test's loop cannot end before this task has ended.
+        await ended.wait()
         with pytest.raises(shoal.OutcomeUnknown):
             await future
-        assert "has not ended within 0.1 s" in caplog.text
-        stubborn.set()
-        await ended.wait()
+        assert "did not end within 0.1 s" in caplog.text
 
 
 async def test_the_map_is_followed_on_after_a_defect(
@@ -214,7 +215,7 @@ async def test_the_map_is_followed_on_after_a_defect(
     def listener(_: Any) -> None:
         raise ZeroDivisionError("made up")
 
-    fake_broker._map.listen(listener)
+    fake_broker.connection.map.listen(listener)
     cluster.move({0: "s03"})
     await until(lambda: fake_broker.map_version == 3)
     await fake_broker.declare("q")
@@ -243,7 +244,7 @@ async def test_a_refusal_of_publishes_beyond_the_bound_is_typed(
     cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, key = await bound(fake_broker, cluster)
-    monkeypatch.setattr("shoal.held.REROUTE_BYTES_MAX", 100)
+    monkeypatch.setattr("shoal.core.held.REROUTE_BYTES_MAX", 100)
     cluster.slices["s01"].refuse_frames.append(NotOwner("moved", map_version=2))
     with pytest.raises(shoal.ResourceExhausted, match="wait for a newer map"):
         await fake_broker.publish(key, b"x")

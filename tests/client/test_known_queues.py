@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.known_queues import KnownQueues, Life, same_life
+from shoal.core.known_queues import KnownQueues, Life, same_life
 
 
 def test_options_are_trusted_until_they_are_old() -> None:

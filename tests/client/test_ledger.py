@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from shoal.frames import DetachFrame, QuestionFrame
-from shoal.ledger import Ledger
+from shoal.core.frames import DetachFrame, QuestionFrame
+from shoal.core.ledger import Ledger
+from shoal.core.requests import DropRequest, Request
 from shoal.limits import FRAMES_IN_FLIGHT_MAX
-from shoal.requests import DropRequest, Request
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
 Sent = list[tuple[int, int, str | None]]
+
+
+class Waiting:
+    """A waiter that keeps what it is given. The core needs no event loop."""
+
+    def __init__(self) -> None:
+        self.results: list[object] = []
+
+    def done(self) -> bool:
+        return bool(self.results)
+
+    def set_result(self, result: object, /) -> None:
+        self.results.append(result)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self.results.append(exception)
+
+    def leave(self) -> None:
+        """The caller waits no more."""
+        self.results.append("left")
+
+
+def question(kind: wire.Describe | wire.Pull) -> QuestionFrame:
+    return QuestionFrame(kind, 1e9, Waiting())
 
 
 def unused(request: Request, error: ShoalError) -> None:
@@ -30,7 +54,7 @@ def send_all(ledger: Ledger) -> Sent:
     return sent
 
 
-async def test_answers_let_the_slice_forget() -> None:
+def test_answers_let_the_slice_forget() -> None:
     ledger = Ledger(unused)
     change(ledger)
     assert send_all(ledger) == [(1, 0, "change")]
@@ -44,15 +68,15 @@ async def test_answers_let_the_slice_forget() -> None:
     assert send_all(ledger) == [(3, 2, "change")]
 
 
-async def test_a_new_stream_repeats_changes_first_and_numbers_questions_anew() -> None:
+def test_a_new_stream_repeats_changes_first_and_numbers_questions_anew() -> None:
     ledger = Ledger(unused)
     change(ledger)
     send_all(ledger)
-    ledger.add_frame(QuestionFrame(wire.Describe(), deadline=1e9))
+    ledger.add_frame(question(wire.Describe()))
     send_all(ledger)
     change(ledger)
     assert send_all(ledger) == [(3, 0, "change")]
-    attach = QuestionFrame(wire.Pull(), deadline=1e9)
+    attach = question(wire.Pull())
     assert ledger.end_stream() == []
     ledger.begin_stream([attach])
     again = [(1, 0, "change"), (3, 0, "change"), (4, 0, "pull"), (5, 0, "describe")]
@@ -62,7 +86,7 @@ async def test_a_new_stream_repeats_changes_first_and_numbers_questions_anew() -
     assert [kind for _, _, kind in send_all(ledger)] == ["change", "change", "pull", "describe"]
 
 
-async def test_a_stream_lost_while_repeating_changes_loses_none() -> None:
+def test_a_stream_lost_while_repeating_changes_loses_none() -> None:
     ledger = Ledger(unused)
     for _ in range(3):
         change(ledger)
@@ -76,36 +100,38 @@ async def test_a_stream_lost_while_repeating_changes_loses_none() -> None:
     assert [sequence for sequence, _, _ in send_all(ledger)] == [1, 2, 3]
 
 
-async def test_a_detach_is_done_by_the_end_of_its_stream() -> None:
+def test_a_detach_is_done_by_the_end_of_its_stream() -> None:
     ledger = Ledger(unused)
-    sent, waiting = DetachFrame(wire.Detach(handles=[1])), DetachFrame(wire.Detach(handles=[2]))
+    waiters = [Waiting(), Waiting()]
+    sent, waiting = (DetachFrame(wire.Detach(handles=[1]), waiter) for waiter in waiters)
     ledger.add_frame(sent)
     send_all(ledger)
     ledger.add_frame(waiting)
     assert ledger.end_stream() == [sent, waiting]
-    assert sent.future.done() and waiting.future.done() and not ledger
+    assert all(waiter.done() for waiter in waiters) and not ledger
 
 
-async def test_a_detach_is_sent_though_its_caller_has_left() -> None:
+def test_a_detach_is_sent_though_its_caller_has_left() -> None:
     ledger = Ledger(unused)
-    detach = DetachFrame(wire.Detach(handles=[1]))
-    ledger.add_frame(detach)
-    detach.future.cancel()
+    caller = Waiting()
+    ledger.add_frame(DetachFrame(wire.Detach(handles=[1]), caller))
+    caller.leave()
     assert send_all(ledger) == [(1, 0, "detach")]
 
 
-async def test_what_nobody_waits_for_any_more_takes_no_number() -> None:
+def test_what_nobody_waits_for_any_more_takes_no_number() -> None:
     ledger = Ledger(unused)
     request = DropRequest(b"queue", 0, deadline=1e9)
+    request.waiter = caller = Waiting()
     ledger.add_request(request)
-    request.future.cancel()
+    caller.leave()
     assert send_all(ledger) == []
     change(ledger)
     assert send_all(ledger) == [(1, 0, "change")]
 
 
-async def test_frames_in_flight_are_bounded() -> None:
+def test_frames_in_flight_are_bounded() -> None:
     ledger = Ledger(unused)
     for _ in range(FRAMES_IN_FLIGHT_MAX + 1):
-        ledger.add_frame(QuestionFrame(wire.Describe(), deadline=1e9))
+        ledger.add_frame(question(wire.Describe()))
     assert len(send_all(ledger)) == FRAMES_IN_FLIGHT_MAX == ledger.in_flight

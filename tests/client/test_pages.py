@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal import pages
+from shoal.core import pages
 from shoal_contract.errors import InvalidName, Malformed
 
 

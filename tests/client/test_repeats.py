@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import repeats
-from shoal.acks import Acked
+from shoal.core import repeats
+from shoal.core.acks import Acked
+from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
+from shoal.core.repeats import Part, Repeats
 from shoal.limits import SEEN_RANGES_MAX
-from shoal.offset_ranges import Ranges, count, with_range, within, without_range
-from shoal.repeats import Part, Repeats
 
 SPANS = st.tuples(st.integers(1, 9), st.integers(1, 4)).map(lambda span: (span[0], span[0] + span[1]))
 Message = tuple[bytes, int, int]

@@ -24,8 +24,8 @@ def said(log: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 
 def test_a_host_alone_means_the_redirectors_port() -> None:
-    assert shoal.connect("localhost")._map.redirectors == ["localhost:7400"]
-    assert shoal.connect("a:1", "b")._map.redirectors == ["a:1", "b:7400"]
+    assert shoal.connect("localhost").connection.map.redirectors == ["localhost:7400"]
+    assert shoal.connect("a:1", "b").connection.map.redirectors == ["a:1", "b:7400"]
     with pytest.raises(shoal.Malformed, match="is not host:port"):
         shoal.connect("localhost:http")
     for wrong in (7400, None, b"localhost"):

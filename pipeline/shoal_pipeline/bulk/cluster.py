@@ -11,7 +11,7 @@ from typing import Final
 
 import grpc
 
-from shoal.cluster_map import ClusterMap, first_map
+from shoal.core.cluster_map import ClusterMap, first_map
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import FRAME_BYTES_MAX, REQUEST_BYTES_MAX

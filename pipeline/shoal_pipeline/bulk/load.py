@@ -37,7 +37,7 @@ from shoal_pipeline.outputs import Outputs, check_replaceable, names_here
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from shoal.cluster_map import ClusterMap
+    from shoal.core.cluster_map import ClusterMap
     from shoal_pipeline.bulk.importing import Target
     from shoal_pipeline.bulk.runs import Manifest, SliceRun
 

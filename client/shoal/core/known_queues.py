@@ -1,4 +1,4 @@
-"""Caches queues' options and lives, and the slices that have a part of each. Bounded, and trusted briefly. Pure."""
+"""Caches queues' options and lives, and the slices that have a part of each. Bounded, and trusted briefly."""
 
 from __future__ import annotations
 
@@ -53,13 +53,16 @@ class KnownQueues:
         return known.life
 
     def has_part(self, queue: bytes, slice_name: str) -> bool:
+        """Returns whether the slice is known to have a part of the queue."""
         known = self._queues.get(queue)
         return known is not None and slice_name in known.parts
 
     def part_seen(self, queue: bytes, slice_name: str) -> None:
+        """Records that the slice has a part of the queue. Does nothing for a queue that is not known."""
         known = self._queues.get(queue)
         if known is not None:
             known.parts.add(slice_name)
 
     def forget(self, queue: bytes) -> None:
+        """Forgets the queue: it may have another life now."""
         self._queues.pop(queue, None)

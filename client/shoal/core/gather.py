@@ -1,4 +1,4 @@
-"""Gathers requests to one slice into Change frames, and gives each its part of the answer. Pure: no awaits, no clock.
+"""Gathers requests to one slice into Change frames, and gives each its part of the answer.
 
 Requests keep their order: requests of one kind in a row share a step, and one of another kind begins the next step. A
 request is written into its step when it is added, so one that cannot be written is refused there; what is sent later is
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 
-from shoal.frames import Frame
+from shoal.core.frames import Frame
+from shoal.core.publish_requests import PublishRequest, PublishSingles
+from shoal.core.requests import Columns, Request, StepKind
 from shoal.limits import GATHER_BYTES_MAX, GATHER_OPERATIONS_MAX
-from shoal.publish_requests import PublishRequest, PublishSingles
-from shoal.requests import Columns, Request, StepKind
 from shoal_contract.errors import MapOrLeaderChanged, ShoalError, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -25,7 +25,7 @@ Rerouted = Callable[[PublishRequest, ShoalError], None]
 
 @dataclass(slots=True)
 class GatheredStep:
-    """One step of the change, with its requests in the order of its columns."""
+    """Keeps one step of the change, with its requests in the order of its columns."""
 
     kind: StepKind
     requests: list[Request]
@@ -35,7 +35,7 @@ class GatheredStep:
 
 
 class ChangeFrame(Frame):
-    """The requests of one Change, in order; keeps its sequence over reconnects."""
+    """Carries the requests of one Change, in order. It keeps its number over all streams."""
 
     __slots__ = ("_change", "_payload", "_reroute", "cost_bytes", "operations", "steps")
     keeps_sequence = True
@@ -50,6 +50,7 @@ class ChangeFrame(Frame):
         self._reroute = reroute
 
     def fits(self, request: Request) -> bool:
+        """Returns whether the frame has room for the request. An empty frame has, whatever its size."""
         return not self.steps or (
             self.cost_bytes + request.cost_bytes <= GATHER_BYTES_MAX
             and self.operations + request.operations <= GATHER_OPERATIONS_MAX
@@ -174,4 +175,5 @@ class Gather:
         return self._frames.popleft()
 
     def waiting(self) -> list[ChangeFrame]:
+        """Returns the frames that gather, oldest first."""
         return list(self._frames)

@@ -1,6 +1,6 @@
 """Keeps the frames of one session, from waiting to answered: which is sent next, its number, and which are sent again.
 
-Pure: no awaits, no clock. Not here: streams (slice_session.py), what frames mean (frames.py, gather.py).
+Not here: streams (../slice_session.py), what frames mean (frames.py, gather.py).
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from shoal.frames import Frame
-from shoal.gather import Gather, Rerouted
+from shoal.core.frames import Frame
+from shoal.core.gather import Gather, Rerouted
+from shoal.core.requests import Request
 from shoal.limits import FRAMES_IN_FLIGHT_MAX
-from shoal.requests import Request
 from shoal_contract.wire import slice_pb2 as wire
 
 
@@ -39,6 +39,7 @@ class Ledger:
 
     @property
     def in_flight(self) -> int:
+        """Returns the number of frames that were sent on this stream and are unanswered."""
         return len(self._pending)
 
     def add_request(self, request: Request) -> Frame | None:
@@ -47,6 +48,7 @@ class Ledger:
         return self._gather.add(request)
 
     def add_frame(self, frame: Frame) -> None:
+        """Adds a frame that is not a change; it is sent before changes that were not sent yet."""
         self._waiting.append(frame)
 
     def frames(self) -> list[Frame]:

@@ -1,4 +1,4 @@
-"""Remembers which messages an inbox's part at one slice handed out and acked, to tell repeats from new ones. Pure.
+"""Remembers which messages an inbox's part at one slice handed out and acked, to tell repeats from new ones.
 
 A message is handed out once. It is remembered until the slice has answered its ack. An answered ack is durable: the
 slice never gives such an offset again for the same binding. If the offset comes again, it is new (of another binding).
@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from shoal.acks import Acked
+from shoal.core.acks import Acked
+from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
 from shoal.limits import FORGOTTEN_HANDLES_MAX, SEEN_ENTRIES_MAX, SEEN_RANGES_MAX
-from shoal.offset_ranges import Ranges, count, with_range, within, without_range
 
 Part = tuple[int, int, Sequence[int]]
 """A range, first <= offset < end, for these handles: (first, end, handles)."""

@@ -3,15 +3,14 @@ frame gathers."""
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from shoal.core.requests import Columns, Request
+from shoal.core.waiters import Waiter, fail_waiter
 from shoal.limits import CHUNK_GATHER_BYTES_MAX
 from shoal.messages import Receipt
-from shoal.requests import Columns, Request
-from shoal.waiting import fail_waiter
 from shoal_contract.errors import ShoalError
 from shoal_contract.limits import CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
 from shoal_contract.names import Name
@@ -48,37 +47,47 @@ class PublishRequest(Request):
 
 
 class PublishChunk(PublishRequest):
-    """A whole chunk, encoded by the caller; one waiter."""
+    """Publishes a whole chunk, encoded by the caller, with one waiter."""
 
-    __slots__ = ("_chunk", "_count", "_name", "future")
+    __slots__ = ("_chunk", "_count", "_name", "_waiter")
 
-    def __init__(self, name: Name, key: bytes, chunk: bytes, count: int, mandatory: bool, deadline: float) -> None:
+    def __init__(
+        self,
+        name: Name,
+        key: bytes,
+        chunk: bytes,
+        count: int,
+        mandatory: bool,
+        deadline: float,
+        waiter: Waiter[Receipt],
+    ) -> None:
         super().__init__(key, mandatory, len(chunk), deadline)
         self._name = name
         self._chunk = chunk
         self._count = count
-        self.future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._waiter = waiter
 
     @property
     def alive(self) -> bool:
-        return not self.future.done()
+        return not self._waiter.done()
 
     def chunk(self) -> bytes:
         return self._chunk
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         receipt = Receipt(self._name, outcome.offsets[position], outcome.queues[position], next(live, 0), self._count)
-        if not self.future.done():
-            self.future.set_result(receipt)
+        if not self._waiter.done():
+            self._waiter.set_result(receipt)
 
     def fail(self, error: ShoalError) -> None:
-        fail_waiter(self.future, error)
+        fail_waiter(self._waiter, error)
 
 
 class PublishSingles(PublishRequest):
-    """Single messages to one key, published one after the other while a frame gathers: one chunk, many waiters."""
+    """Publishes single messages to one key, which came one after the other while a frame gathers: one chunk, many
+    waiters."""
 
-    __slots__ = ("_bodies", "_body", "_header_fields", "_headers", "_message", "_serialized", "_waiters", "future")
+    __slots__ = ("_bodies", "_body", "_header_fields", "_headers", "_message", "_serialized", "_waiters")
 
     def __init__(
         self,
@@ -89,16 +98,16 @@ class PublishSingles(PublishRequest):
         wire_bytes: int,
         mandatory: bool,
         deadline: float,
+        waiter: Waiter[Receipt],
     ) -> None:
         super().__init__(key, mandatory, wire_bytes, deadline)
-        self.future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._body = body
         self._headers = headers
         self._message: Chunk | None = None
         """The chunk with the first body and those that joined; made when this joins a frame. `_bodies` is a part of
         it."""
         self._header_fields = len(headers) if headers else 0
-        self._waiters: list[tuple[asyncio.Future[Receipt], Name, float]] = [(self.future, name, deadline)]
+        self._waiters: list[tuple[Waiter[Receipt], Name, float]] = [(waiter, name, deadline)]
         """One for each body of `_message`, in order."""
         self._serialized: bytes | None = None
 
@@ -127,6 +136,7 @@ class PublishSingles(PublishRequest):
 
     @property
     def alive(self) -> bool:
+        """Returns whether a caller still waits, and leaves out the messages of those that do not."""
         if self._serialized is not None:
             return True
         keep = [not waiter[0].done() for waiter in self._waiters]
@@ -161,19 +171,19 @@ class PublishSingles(PublishRequest):
         first = outcome.offsets[position]
         queues = outcome.queues[position]
         consumed = next(live, 0)
-        for index, (future, name, _) in enumerate(self._waiters):
-            if not future.done():
-                future.set_result(Receipt(name, first + index if first else 0, queues, consumed))
+        for index, (waiter, name, _) in enumerate(self._waiters):
+            if not waiter.done():
+                waiter.set_result(Receipt(name, first + index if first else 0, queues, consumed))
 
     def fail(self, error: ShoalError) -> None:
-        for future, _, _ in self._waiters:
-            fail_waiter(future, error)
+        for waiter, _, _ in self._waiters:
+            fail_waiter(waiter, error)
 
     def expire(self, now: float, error: ShoalError) -> None:
         later = float("inf")
-        for future, _, deadline in self._waiters:
+        for waiter, _, deadline in self._waiters:
             if now >= deadline:
-                fail_waiter(future, error)
+                fail_waiter(waiter, error)
             else:
                 later = min(later, deadline)
         self.deadline = later

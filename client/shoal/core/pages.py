@@ -1,4 +1,4 @@
-"""Handles pages of lists: reads and makes cursors, and merges the pages of several slices into one. Pure.
+"""Handles pages of lists: reads and makes cursors, and merges the pages of several slices into one.
 
 A cursor of names is the last name of the page, percent-encoded. So any bytes fit into a URL, and plain names stay
 readable.
@@ -27,6 +27,7 @@ def readable(name: bytes) -> Name:
 
 
 def encode_cursor(name: bytes) -> str:
+    """Returns the cursor that goes on behind this name."""
     return quote(name, safe="")
 
 

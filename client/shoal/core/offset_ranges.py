@@ -1,4 +1,4 @@
-"""Computes with ranges of offsets, first <= offset < end: ascending tuples of ranges that do not touch. Pure.
+"""Computes with ranges of offsets, first <= offset < end: ascending tuples of ranges that do not touch.
 
 The tuples are immutable and shared freely.
 """

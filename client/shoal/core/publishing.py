@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from shoal.core.publish_requests import PublishChunk, PublishSingles, headers_bytes
+from shoal.core.waiters import Waiter
 from shoal.limits import CHUNK_FRAMING_BYTES
-from shoal.publish_requests import PublishChunk, PublishSingles, headers_bytes
+from shoal.messages import Receipt
 from shoal_contract.arguments import Body, check_bodies, check_body, check_flag, check_headers, check_headers_of_each
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import TooLarge
@@ -14,7 +16,13 @@ from shoal_contract.names import Name
 
 
 def single(
-    name: Name, key: bytes, body: Body, headers: Mapping[str, Body] | None, mandatory: bool, deadline: float
+    name: Name,
+    key: bytes,
+    body: Body,
+    headers: Mapping[str, Body] | None,
+    mandatory: bool,
+    deadline: float,
+    waiter: Waiter[Receipt],
 ) -> PublishSingles:
     """Returns the request of one message. Raises TypeError, TooLarge, Malformed."""
     data = body if type(body) is bytes and len(body) <= BODY_BYTES_MAX else check_body(body)
@@ -27,7 +35,7 @@ def single(
         if size_bytes + CHUNK_FRAMING_BYTES > CHUNK_BYTES_MAX:
             what = f"body and headers for key {name!r}: {size_bytes} bytes; the limit is {CHUNK_BYTES_MAX}"
             raise TooLarge(what, subject="chunk bytes", limit=CHUNK_BYTES_MAX, value=size_bytes)
-    return PublishSingles(name, key, data, fields, size_bytes, mandatory, deadline)
+    return PublishSingles(name, key, data, fields, size_bytes, mandatory, deadline, waiter)
 
 
 def batch(
@@ -37,6 +45,7 @@ def batch(
     headers: Iterable[Mapping[str, Body] | None],
     mandatory: bool,
     deadline: float,
+    waiter: Waiter[Receipt],
 ) -> PublishChunk:
     """Returns the request of one chunk. Raises TypeError, TooLarge, Malformed."""
     check_flag("mandatory", mandatory)
@@ -44,10 +53,10 @@ def batch(
         try:
             # The usual case. Protobuf refuses a list of anything but bytes; to check this first would cost more.
             if sum(map(len, bodies)) <= CHUNK_BYTES_MAX:
-                return PublishChunk(name, key, encode_chunk(bodies), len(bodies), mandatory, deadline)
+                return PublishChunk(name, key, encode_chunk(bodies), len(bodies), mandatory, deadline, waiter)
         except TypeError:
             pass
-    return _checked_batch(name, key, bodies, headers, mandatory, deadline)
+    return _checked_batch(name, key, bodies, headers, mandatory, deadline, waiter)
 
 
 def _without_headers(headers: object, bodies: int) -> bool:
@@ -63,7 +72,8 @@ def _checked_batch(
     headers: Iterable[Mapping[str, Body] | None],
     mandatory: bool,
     deadline: float,
+    waiter: Waiter[Receipt],
 ) -> PublishChunk:
     checked = check_bodies(bodies)
     chunk = encode_chunk(checked, check_headers_of_each(headers, len(checked)))
-    return PublishChunk(name, key, chunk, len(checked), mandatory, deadline)
+    return PublishChunk(name, key, chunk, len(checked), mandatory, deadline, waiter)

@@ -2,24 +2,23 @@
 
 A frame gets its number when it is sent, and is removed when it is answered. After a lost stream, a change is sent again
 with its number, which the slice knows. Every other frame belongs to the lost session: it gets a new number, or ends.
-Not here: attaches (attachments.py), changes (gather.py).
+Not here: attaches (../attachments.py), changes (gather.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
+from shoal.core.waiters import Waiter, fail_waiter
 from shoal.limits import REQUEST_OVERHEAD_BYTES
-from shoal.waiting import fail_waiter
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
 
 class Frame(ABC):
-    """One frame to a slice. `sequence` 0: not sent yet. `deadline`: event loop time of the first waiter's deadline."""
+    """Is one frame to a slice. `sequence` 0: not sent yet. `deadline`: the first waiter's, in event loop time."""
 
     __slots__ = ("deadline", "sequence")
     keeps_sequence: ClassVar[bool] = False
@@ -35,7 +34,8 @@ class Frame(ABC):
         """Writes the frame into a session request. Returns False if it need not be sent any more."""
 
     @abstractmethod
-    def answered(self, answer: wire.Answer) -> None: ...
+    def answered(self, answer: wire.Answer) -> None:
+        """Takes the slice's answer, which is not a refusal of the whole frame."""
 
     @abstractmethod
     def failed(self, error: ShoalError) -> None:
@@ -54,16 +54,16 @@ Question = wire.Detach | wire.Pull | wire.Describe
 
 
 class QuestionFrame(Frame):
-    """One detach, pull or describe, with one waiter for the answer. Takes `cost_bytes` of the room."""
+    """Carries one detach, pull or describe, with one waiter for the answer. Takes `cost_bytes` of the room."""
 
-    __slots__ = ("_question", "cost_bytes", "future")
+    __slots__ = ("_question", "_waiter", "cost_bytes")
 
-    def __init__(self, question: Question, deadline: float) -> None:
+    def __init__(self, question: Question, deadline: float, waiter: Waiter[wire.Answer]) -> None:
         super().__init__()
         self.deadline = deadline
         self.cost_bytes = question.ByteSize() + REQUEST_OVERHEAD_BYTES
-        self.future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         self._question = question
+        self._waiter = waiter
 
     def fill(self, request: wire.SessionRequest) -> bool:
         match self._question:
@@ -73,14 +73,14 @@ class QuestionFrame(Frame):
                 request.pull.CopyFrom(pull)
             case wire.Describe() as describe:
                 request.describe.CopyFrom(describe)
-        return not self.future.done()
+        return not self._waiter.done()
 
     def answered(self, answer: wire.Answer) -> None:
-        if not self.future.done():
-            self.future.set_result(answer)
+        if not self._waiter.done():
+            self._waiter.set_result(answer)
 
     def failed(self, error: ShoalError) -> None:
-        fail_waiter(self.future, error)
+        fail_waiter(self._waiter, error)
 
     def expire(self, now: float, error: ShoalError) -> None:
         if now >= self.deadline:
@@ -89,31 +89,37 @@ class QuestionFrame(Frame):
 
 
 class PullFrame(QuestionFrame):
-    """A pull. If its caller has left, `on_late` gets the answer: the slice gives these messages to no other now."""
+    """Carries a pull. If its caller has left, `on_late` gets the answer: the slice gives these messages to no other
+    consumer now."""
 
     __slots__ = ("_on_late",)
 
-    def __init__(self, pull: wire.Pull, deadline: float, on_late: Callable[[wire.Answer], None]) -> None:
-        super().__init__(pull, deadline)
+    def __init__(
+        self,
+        pull: wire.Pull,
+        deadline: float,
+        waiter: Waiter[wire.Answer],
+        on_late: Callable[[wire.Answer], None],
+    ) -> None:
+        super().__init__(pull, deadline, waiter)
         self._on_late = on_late
 
     def answered(self, answer: wire.Answer) -> None:
-        if self.future.done():
+        if self._waiter.done():
             self._on_late(answer)
         else:
-            self.future.set_result(answer)
+            self._waiter.set_result(answer)
 
 
 class DetachFrame(QuestionFrame):
-    """A detach, which the end of the stream also does. It is sent even if its caller has left: a handle that stayed
-    attached would hold messages for nothing. It takes no room: handles are bounded by what was attached."""
+    """Carries a detach. It is sent even if its caller has left: a handle that stayed attached would hold messages for
+    nothing. The end of the stream detaches too. It takes no room: handles are bounded by what was attached."""
 
     __slots__ = ()
 
-    def __init__(self, detach: wire.Detach) -> None:
-        super().__init__(detach, float("inf"))
+    def __init__(self, detach: wire.Detach, waiter: Waiter[wire.Answer]) -> None:
+        super().__init__(detach, float("inf"), waiter)
         self.cost_bytes = 0
-        self.future.add_done_callback(_retrieve)
 
     def fill(self, request: wire.SessionRequest) -> bool:
         super().fill(request)
@@ -124,15 +130,9 @@ class DetachFrame(QuestionFrame):
         return False
 
 
-def _retrieve(future: asyncio.Future[wire.Answer]) -> None:
-    """Reads the future's error, so that asyncio does not report it where nothing waits for it."""
-    if not future.cancelled():
-        future.exception()
-
-
 class AcksFrame(Frame):
-    """Acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles, which mean
-    nothing on the next stream; their sender decides what to do with them then (acks.py)."""
+    """Carries acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles,
+    which mean nothing on the next stream; their sender decides what to do with them then (ack_sender.py)."""
 
     __slots__ = ("_acks", "_done", "_of_stream", "cost_bytes")
 

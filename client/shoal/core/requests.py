@@ -8,14 +8,13 @@ refusal.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from shoal.core.waiters import UNHEARD, Waiter, fail_waiter
 from shoal.limits import REQUEST_OVERHEAD_BYTES
 from shoal.messages import Start
-from shoal.waiting import fail_waiter
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -26,7 +25,7 @@ Columns = tuple[Any, ...]
 
 
 class Request(ABC):
-    """One request on the wire, done as a whole or not at all. `operations`: the number of its keys (at least 1)."""
+    """Is one request on the wire, done as a whole or not at all. `operations`: the number of its keys (at least 1)."""
 
     __slots__ = ("cost_bytes", "deadline", "kind", "operations")
     verb: ClassVar[str]
@@ -60,7 +59,8 @@ class Request(ABC):
         """Gives the answer to the waiters. The request's values in the outcome's columns begin at `position`."""
 
     @abstractmethod
-    def fail(self, error: ShoalError) -> None: ...
+    def fail(self, error: ShoalError) -> None:
+        """Fails the waiters with copies of the error."""
 
     def expire(self, now: float, error: ShoalError) -> None:
         """Fails the waiters beyond their deadline."""
@@ -71,18 +71,19 @@ class Request(ABC):
 class QueueRequest(Request):
     """Base of requests about one queue and keys of it, with one waiter."""
 
-    __slots__ = ("future", "keys", "queue")
+    __slots__ = ("keys", "queue", "waiter")
 
     def __init__(self, kind: StepKind, queue: bytes, keys: Sequence[bytes], deadline: float) -> None:
         size = len(queue) + 4 + sum(map(len, keys)) + 4 * len(keys)
         super().__init__(kind, max(1, len(keys)), size, deadline)
         self.queue = queue
         self.keys = keys
-        self.future: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
+        self.waiter: Waiter[Sequence[int]] = UNHEARD
+        """Set by the caller that wants the answer, before the request is submitted."""
 
     @property
     def alive(self) -> bool:
-        return not self.future.done()
+        return not self.waiter.done()
 
     def put(self, columns: Columns) -> None:
         queues, key_counts, keys = columns
@@ -91,11 +92,11 @@ class QueueRequest(Request):
         keys.extend(self.keys)
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
-        if not self.future.done():
-            self.future.set_result(outcome.offsets[position : position + len(self.keys)])
+        if not self.waiter.done():
+            self.waiter.set_result(outcome.offsets[position : position + len(self.keys)])
 
     def fail(self, error: ShoalError) -> None:
-        fail_waiter(self.future, error)
+        fail_waiter(self.waiter, error)
 
 
 class DeclareRequest(QueueRequest):
@@ -120,8 +121,8 @@ class DeclareRequest(QueueRequest):
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         # A slice of an older version answers without incarnations; 0: not known.
-        if not self.future.done():
-            self.future.set_result((outcome.offsets[position] if outcome.offsets else 0,))
+        if not self.waiter.done():
+            self.waiter.set_result((outcome.offsets[position] if outcome.offsets else 0,))
 
 
 class DropRequest(QueueRequest):
@@ -164,11 +165,13 @@ class PurgeRequest(QueueRequest):
         columns[1].append(self._position)
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
-        if not self.future.done():
-            self.future.set_result((outcome.messages[position], outcome.positions[position]))
+        if not self.waiter.done():
+            self.waiter.set_result((outcome.messages[position], outcome.positions[position]))
 
 
 class BindRequest(QueueRequest):
+    """Binds a queue to keys. The answer is the first offset of each key that will be seen."""
+
     __slots__ = ()
     verb = "bind"
 
@@ -182,6 +185,9 @@ class BindRequest(QueueRequest):
 
 
 class UnbindRequest(QueueRequest):
+    """Ends bindings. The answer is the first offset of each key that will not be seen. `discard`: the backlog goes
+    too."""
+
     __slots__ = ()
     verb = "unbind"
 

@@ -1,10 +1,10 @@
-"""Merges descriptions of a queue's parts into one of the queue. Pure."""
+"""Merges descriptions of a queue's parts into one of the queue."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.known_queues import same_life
+from shoal.core.known_queues import same_life
 from shoal.messages import BindingDescription, KeyDescription, QueueDescription
 from shoal_contract.names import Name, text
 from shoal_contract.wire import slice_pb2 as wire
@@ -41,4 +41,5 @@ def _binding(binding: wire.BindingDescription) -> BindingDescription:
 
 
 def key_description(name: Name, key: wire.KeyDescription) -> KeyDescription:
+    """Returns what applications get for a slice's description of a key."""
     return KeyDescription(name, key.exists, key.head, key.low, key.queues, key.body_bytes)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 
+from shoal.core.publish_requests import PublishRequest
 from shoal.limits import REROUTE_BYTES_MAX
-from shoal.publish_requests import PublishRequest
 from shoal_contract.errors import ResourceExhausted, ShoalError
 
 
@@ -50,6 +50,7 @@ class Held:
         return self._requests[0]
 
     def pop(self) -> None:
+        """Holds the publish that waits longest no more."""
         request = self._requests.popleft()
         self._bytes -= request.cost_bytes
         partition = self._partition_of(request.key)
@@ -58,10 +59,12 @@ class Held:
             del self._partitions[partition]
 
     def fail(self, error: ShoalError) -> None:
+        """Fails all publishes. They stay until `pop`."""
         for request in self._requests:
             request.fail(error)
 
     def expire(self, now: float, error: ShoalError) -> None:
+        """Fails the publishes beyond their deadline. They stay until `pop`."""
         later = float("inf")
         for request in self._requests:
             if now >= request.deadline:

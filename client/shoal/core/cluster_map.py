@@ -11,9 +11,9 @@ from shoal_contract.wire import redirector_pb2 as wire
 
 @dataclass(frozen=True, slots=True)
 class ClusterMap:
-    """The partition map, with the addresses of all its slices. `addresses[slice]` is host:port of the slice's leader,
-    "" while it has none. `admin_addresses`: where its administration and bulk load listen, if on a port of their
-    own."""
+    """Holds the partition map, with the addresses of all its slices. `addresses[slice]` is host:port of the slice's
+    leader, "" while it has none. `admin_addresses`: where its administration and bulk load listen, if on a port of
+    their own."""
 
     partition_map: PartitionMap
     addresses: dict[str, str]
@@ -21,16 +21,20 @@ class ClusterMap:
 
     @property
     def version(self) -> int:
+        """Returns the map's version, which grows with each change."""
         return self.partition_map.version
 
     @property
     def slices(self) -> tuple[str, ...]:
+        """Returns the names of all slices."""
         return self.partition_map.slices
 
     def owner_of(self, key: bytes) -> str:
+        """Returns the slice that owns the key."""
         return self.partition_map.owner_of(key)
 
     def address_of(self, slice_name: str) -> str:
+        """Returns host:port of the slice's leader; "" while it has none, or for an unknown slice."""
         return self.addresses.get(slice_name, "")
 
     def admin_address_of(self, slice_name: str) -> str:

@@ -1,7 +1,7 @@
-"""Gathers acks and sends them as ranges: one Ack for all consumers of a key that are done with the same offsets.
+"""Sends the acks of one session: when, how many frames at once, and again where the slice had no room.
 
-A consumer is a handle (attached) or a queue's name (pulled). Messages that were delivered and not acked bound what is
-gathered, so `ack` never waits. Not here: which messages were handed out and acked (repeats.py).
+`ack` never waits. Not here: which ranges travel together (core/acks.py), which messages were handed out and acked
+(core/repeats.py).
 """
 
 from __future__ import annotations
@@ -10,130 +10,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
-from shoal.frames import AcksFrame
-from shoal.limits import ACK_AGAIN_S, ACK_BYTES_MAX, ACK_FRAMES_MAX, ACK_HANDLES_MAX, ACK_LINGER_S
+from shoal.core.acks import AckConsumer, Acked, AckGather, framed, to_wire, without_consumers
+from shoal.core.frames import AcksFrame
+from shoal.limits import ACK_AGAIN_S, ACK_FRAMES_MAX, ACK_LINGER_S
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError
-from shoal_contract.wire import slice_pb2 as wire
-
-AckConsumer = int | bytes
-
-
-class Acked(NamedTuple):
-    """Offsets first <= offset < end of a key are done for these consumers."""
-
-    key: bytes
-    first: int
-    end: int
-    consumers: Sequence[AckConsumer]
-
-
-class AckGather:
-    """Keeps ranges of acked offsets, merged where they touch. Pure."""
-
-    def __init__(self) -> None:
-        self._blocks: list[Acked] = []
-        self._last_block: dict[bytes, int] = {}
-        """Key -> index of its last block in `_blocks`, which the key's next range may join."""
-        self._singles: dict[tuple[bytes, AckConsumer], tuple[int, int]] = {}
-        """The newest range of each consumer that acks alone."""
-
-    def __bool__(self) -> bool:
-        return bool(self._blocks or self._singles)
-
-    def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer]) -> None:
-        if len(consumers) == 1:
-            self._add_single(key, first, end, consumers[0])
-            return
-        index = self._last_block.get(key)
-        if index is not None:
-            _, low, high, same = self._blocks[index]
-            if high == first and (same is consumers or same == consumers):
-                self._blocks[index] = Acked(key, low, end, same)
-                return
-        self._last_block[key] = len(self._blocks)
-        self._blocks.append(Acked(key, first, end, consumers))
-
-    def _add_single(self, key: bytes, first: int, end: int, consumer: AckConsumer) -> None:
-        entry = (key, consumer)
-        low, high = self._singles.get(entry, (first, first))
-        if high != first:
-            self._blocks.append(Acked(key, low, high, (consumer,)))
-            low = first
-        self._singles[entry] = (low, end)
-
-    def take(self) -> list[Acked]:
-        """Returns all ranges, and keeps none."""
-        together: dict[tuple[bytes, int, int], list[AckConsumer]] = {}
-        for (key, consumer), (low, high) in self._singles.items():
-            together.setdefault((key, low, high), []).append(consumer)
-        blocks = [*self._blocks, *(Acked(*span, consumers) for span, consumers in together.items())]
-        self._singles, self._blocks, self._last_block = {}, [], {}
-        return blocks
-
-    def blocks(self) -> Iterator[Acked]:
-        """Yields the ranges held now."""
-        yield from self._blocks
-        for (key, consumer), (low, high) in self._singles.items():
-            yield Acked(key, low, high, (consumer,))
-
-
-def framed(blocks: Iterable[Acked]) -> Iterator[list[Acked]]:
-    """Yields the blocks of one frame at a time: at most ACK_HANDLES_MAX consumers and ACK_BYTES_MAX bytes."""
-    frame: list[Acked] = []
-    handles = size_bytes = 0
-    for block in blocks:
-        for part in _parts(block):
-            part_bytes = _size_bytes(part)
-            if frame and (handles + len(part.consumers) > ACK_HANDLES_MAX or size_bytes + part_bytes > ACK_BYTES_MAX):
-                yield frame
-                frame, handles, size_bytes = [], 0, 0
-            frame.append(part)
-            handles += len(part.consumers)
-            size_bytes += part_bytes
-    if frame:
-        yield frame
-
-
-def _parts(block: Acked) -> Iterator[Acked]:
-    """Yields the block, cut into several if it has too many consumers for one frame."""
-    consumers = block.consumers
-    if len(consumers) <= ACK_HANDLES_MAX and _size_bytes(block) <= ACK_BYTES_MAX:
-        yield block
-        return
-    longest = max(map(_consumer_bytes, consumers))
-    step = min(ACK_HANDLES_MAX, (ACK_BYTES_MAX - _size_bytes(block._replace(consumers=()))) // longest)
-    for start in range(0, len(consumers), step):
-        yield block._replace(consumers=consumers[start : start + step])
-
-
-def _size_bytes(block: Acked) -> int:
-    """Returns the largest size that the block can have on the wire, in bytes."""
-    consumers = block.consumers
-    if consumers and isinstance(consumers[0], int):
-        return len(block.key) + 5 * len(consumers) + 40
-    return len(block.key) + sum(map(_consumer_bytes, consumers)) + 40
-
-
-def _consumer_bytes(consumer: AckConsumer) -> int:
-    return 5 if isinstance(consumer, int) else len(consumer) + 4
-
-
-def to_wire(block: Acked) -> wire.Ack:
-    ack = wire.Ack(key=block.key, to=block.end)
-    ack.low = block.first
-    if isinstance(block.consumers[0], int):
-        ack.handles.extend(block.consumers)  # type: ignore[arg-type]  # all of one kind
-    else:
-        ack.queues.extend(block.consumers)  # type: ignore[arg-type]
-    return ack
-
-
-def _without(blocks: Iterable[Acked], gone: set[AckConsumer]) -> list[Acked]:
-    left = (block._replace(consumers=[one for one in block.consumers if one not in gone]) for block in blocks)
-    return [block for block in left if block.consumers]
 
 
 class AckSender:
@@ -174,6 +56,8 @@ class AckSender:
         return bool(self._gather or self._frames or self._in_flight)
 
     def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer]) -> None:
+        """Takes an ack: offsets first <= offset < end of a key are done for these consumers. It is sent a little
+        later."""
         self._gather.add(key, first, end, consumers)
         if self._timer is None and len(self._in_flight) < ACK_FRAMES_MAX:
             self._timer = asyncio.get_running_loop().call_later(ACK_LINGER_S, self._send)
@@ -209,11 +93,11 @@ class AckSender:
     def forget(self, consumers: Iterable[AckConsumer]) -> None:
         """Drops the unsent acks of these consumers: their queue's life ended, and another one may have begun."""
         gone = set(consumers)
-        frames = [_without(frame, gone) for frame in self._frames]
+        frames = [without_consumers(frame, gone) for frame in self._frames]
         self._frames = [frame for frame in frames if frame]
         for _ in range(len(frames) - len(self._frames)):
             self._settle(self._taken)
-        for block in _without(self._gather.take(), gone):
+        for block in without_consumers(self._gather.take(), gone):
             self._gather.add(*block)
         self._progress.set()
 

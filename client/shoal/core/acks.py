@@ -1,0 +1,133 @@
+"""Gathers acks into ranges: one Ack for all consumers of a key that are done with the same offsets.
+
+A consumer is a handle (attached) or a queue's name (pulled). Messages that were delivered and not acked bound what is
+gathered. Not here: when acks are sent (../ack_sender.py), which messages were handed out and acked (repeats.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from shoal.limits import ACK_BYTES_MAX, ACK_HANDLES_MAX
+from shoal_contract.wire import slice_pb2 as wire
+
+AckConsumer = int | bytes
+
+
+class Acked(NamedTuple):
+    """Offsets first <= offset < end of a key are done for these consumers."""
+
+    key: bytes
+    first: int
+    end: int
+    consumers: Sequence[AckConsumer]
+
+
+class AckGather:
+    """Keeps ranges of acked offsets, merged where they touch."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Acked] = []
+        self._last_block: dict[bytes, int] = {}
+        """Key -> index of its last block in `_blocks`, which the key's next range may join."""
+        self._singles: dict[tuple[bytes, AckConsumer], tuple[int, int]] = {}
+        """The newest range of each consumer that acks alone."""
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks or self._singles)
+
+    def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer]) -> None:
+        """Adds offsets first <= offset < end of a key, done for these consumers."""
+        if len(consumers) == 1:
+            self._add_single(key, first, end, consumers[0])
+            return
+        index = self._last_block.get(key)
+        if index is not None:
+            _, low, high, same = self._blocks[index]
+            if high == first and (same is consumers or same == consumers):
+                self._blocks[index] = Acked(key, low, end, same)
+                return
+        self._last_block[key] = len(self._blocks)
+        self._blocks.append(Acked(key, first, end, consumers))
+
+    def _add_single(self, key: bytes, first: int, end: int, consumer: AckConsumer) -> None:
+        entry = (key, consumer)
+        low, high = self._singles.get(entry, (first, first))
+        if high != first:
+            self._blocks.append(Acked(key, low, high, (consumer,)))
+            low = first
+        self._singles[entry] = (low, end)
+
+    def take(self) -> list[Acked]:
+        """Returns all ranges, and keeps none."""
+        together: dict[tuple[bytes, int, int], list[AckConsumer]] = {}
+        for (key, consumer), (low, high) in self._singles.items():
+            together.setdefault((key, low, high), []).append(consumer)
+        blocks = [*self._blocks, *(Acked(*span, consumers) for span, consumers in together.items())]
+        self._singles, self._blocks, self._last_block = {}, [], {}
+        return blocks
+
+    def blocks(self) -> Iterator[Acked]:
+        """Yields the ranges held now."""
+        yield from self._blocks
+        for (key, consumer), (low, high) in self._singles.items():
+            yield Acked(key, low, high, (consumer,))
+
+
+def framed(blocks: Iterable[Acked]) -> Iterator[list[Acked]]:
+    """Yields the blocks of one frame at a time: at most ACK_HANDLES_MAX consumers and ACK_BYTES_MAX bytes."""
+    frame: list[Acked] = []
+    handles = size_bytes = 0
+    for block in blocks:
+        for part in _parts(block):
+            part_bytes = _size_bytes(part)
+            if frame and (handles + len(part.consumers) > ACK_HANDLES_MAX or size_bytes + part_bytes > ACK_BYTES_MAX):
+                yield frame
+                frame, handles, size_bytes = [], 0, 0
+            frame.append(part)
+            handles += len(part.consumers)
+            size_bytes += part_bytes
+    if frame:
+        yield frame
+
+
+def _parts(block: Acked) -> Iterator[Acked]:
+    """Yields the block, cut into several if it has too many consumers for one frame."""
+    consumers = block.consumers
+    if len(consumers) <= ACK_HANDLES_MAX and _size_bytes(block) <= ACK_BYTES_MAX:
+        yield block
+        return
+    longest = max(map(_consumer_bytes, consumers))
+    step = min(ACK_HANDLES_MAX, (ACK_BYTES_MAX - _size_bytes(block._replace(consumers=()))) // longest)
+    for start in range(0, len(consumers), step):
+        yield block._replace(consumers=consumers[start : start + step])
+
+
+def _size_bytes(block: Acked) -> int:
+    """Returns the largest size that the block can have on the wire, in bytes."""
+    consumers = block.consumers
+    if consumers and isinstance(consumers[0], int):
+        return len(block.key) + 5 * len(consumers) + 40
+    return len(block.key) + sum(map(_consumer_bytes, consumers)) + 40
+
+
+def _consumer_bytes(consumer: AckConsumer) -> int:
+    return 5 if isinstance(consumer, int) else len(consumer) + 4
+
+
+def to_wire(block: Acked) -> wire.Ack:
+    """Returns the range as it travels."""
+    ack = wire.Ack(key=block.key, to=block.end)
+    ack.low = block.first
+    if isinstance(block.consumers[0], int):
+        ack.handles.extend(block.consumers)  # type: ignore[arg-type]  # all of one kind
+    else:
+        ack.queues.extend(block.consumers)  # type: ignore[arg-type]
+    return ack
+
+
+def without_consumers(blocks: Iterable[Acked], gone: set[AckConsumer]) -> list[Acked]:
+    """Returns the blocks without these consumers, and without blocks that are left with none."""
+    left = (block._replace(consumers=[one for one in block.consumers if one not in gone]) for block in blocks)
+    return [block for block in left if block.consumers]

@@ -1,0 +1,135 @@
+"""Carries everything over gRPC: the transport that applications get. No other module of the client imports gRPC.
+
+Every stream has a channel of its own, so that a slow stream never holds up another; calls share one for each address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from shoal.limits import BACKOFF_MAX_S, KEEPALIVE_S, KEEPALIVE_TIMEOUT_S
+from shoal.transport.base import Method, Request, Response
+from shoal_contract.errors import Unavailable
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.limits import FRAME_BYTES_MAX, REQUEST_BYTES_MAX
+from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
+from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
+from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
+
+Received = TypeVar("Received", bound=Message)
+Call = grpc.aio.UnaryStreamCall[WatchMapRequest, Received] | grpc.aio.StreamStreamCall[SessionRequest, Received]
+
+OPTIONS: Final[list[tuple[str, int]]] = [
+    ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
+    ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
+    ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Its own connection: otherwise channels of one process would share one, with its backoff and its flow control.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_reconnect_backoff_ms", int(BACKOFF_MAX_S * 1000)),
+    ("grpc.enable_retries", 0),
+]
+
+
+def _open_channel(address: str) -> grpc.aio.Channel:
+    """Opens a channel to host:port; its owner closes it."""
+    return grpc.aio.insecure_channel(address, options=OPTIONS)
+
+
+class GrpcTransport:
+    """Opens channels when they are first needed. Channels of calls stay until `close`: one for each address ever
+    called, which are leaders and redirectors."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        """Address -> the channel of its calls."""
+
+    def open_session(self, address: str) -> GrpcSession:
+        """Opens a stream to a slice, on a channel of its own."""
+        channel = _open_channel(address)
+        stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+        return GrpcSession(channel, stub.Session())
+
+    def watch_map(self, address: str) -> GrpcStream[WatchMapResponse]:
+        """Opens a stream of maps, on a channel of its own."""
+        channel = _open_channel(address)
+        stub: RedirectorServiceAsyncStub = RedirectorServiceStub(channel)
+        return GrpcStream(channel, stub.WatchMap(WatchMapRequest()))
+
+    async def call(
+        self, address: str, method: Method[Request, Response], request: Request, timeout_s: float
+    ) -> Response:
+        """Makes one call. Raises ShoalError."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = _open_channel(address)
+        call: grpc.aio.UnaryUnaryMultiCallable[Request, Response] = channel.unary_unary(
+            method.path, request_serializer=_serialized, response_deserializer=method.response.FromString
+        )
+        try:
+            return await call(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def close(self) -> None:
+        """Closes the channels of calls."""
+        for channel in self._channels.values():
+            await channel.close()
+
+
+class GrpcStream(Generic[Received]):
+    """Reads a stream, and owns its channel."""
+
+    def __init__(self, channel: grpc.aio.Channel, call: Call[Received]) -> None:
+        self._channel = channel
+        self._call = call
+
+    async def read(self) -> Received | None:
+        """Returns the next message; None at the end. Raises ShoalError; asyncio.CancelledError after `cancel`."""
+        try:
+            received = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        return cast("Received", received) if isinstance(received, Message) else None
+
+    def cancel(self) -> None:
+        """Cancels the call."""
+        self._call.cancel()
+
+    async def close(self) -> None:
+        """Cancels the call and closes the channel."""
+        self._call.cancel()
+        await self._channel.close()
+
+
+class GrpcSession(GrpcStream[SessionResponse]):
+    """Reads and writes a session's stream."""
+
+    def __init__(
+        self, channel: grpc.aio.Channel, call: grpc.aio.StreamStreamCall[SessionRequest, SessionResponse]
+    ) -> None:
+        super().__init__(channel, call)
+        self._session = call
+
+    async def write(self, request: SessionRequest) -> None:
+        """Sends a request. Raises ShoalError if the stream is lost."""
+        try:
+            await self._session.write(request)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        except (asyncio.InvalidStateError, grpc.aio.UsageError):
+            raise Unavailable("the stream has ended") from None
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
