@@ -197,7 +197,7 @@ def test_what_is_kept_is_counted_where_a_store_has_no_sum() -> None:
     assert kept.messages > 0
     kept.save()
     assert (Kept(life.core.tables).messages, Kept(life.core.tables).body_bytes) == life.kept()
-    life.core.tables.meta.delete(KEPT)
+    life.core.tables.local_totals.delete(KEPT)
     assert (Kept(life.core.tables).messages, Kept(life.core.tables).body_bytes) == life.kept()
 
 

@@ -382,7 +382,7 @@ class DeltaMachine(SliceMachine):
         self.frozen = not self.frozen
 
     def check(self) -> None:
-        problems = list(check_tables(self.delta, candidates_known=False))
+        problems = list(check_tables(self.delta, local_known=False))
         assert not problems, "\n".join(map(str, problems))
         assert not list(self.delta.log.scan())
 

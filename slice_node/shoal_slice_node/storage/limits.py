@@ -6,7 +6,7 @@ STORE_BYTES_MAX: Final = 256 << 30
 """Bytes of LMDB's map: address space, not disk. A store that outgrows it answers ResourceExhausted."""
 
 STORE_READERS_MAX: Final = 126
-"""Read transactions at a time, which is LMDB's default: the broker has 13, and each snapshot process has 13."""
+"""Read transactions at a time, which is LMDB's default: the broker and each snapshot process have 16, one a table."""
 
 STORE_MEMORY_SHARE: Final = 2
 """A store smaller than the machine's memory divided by this is read with read-ahead, and warmed after a start."""

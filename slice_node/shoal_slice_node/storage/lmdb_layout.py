@@ -3,7 +3,7 @@
     rows tables       key -> value
     binding, ended    group -> members of 8 bytes        DUPSORT, DUPFIXED
     log               key id (8) | first offset (8, big-endian) | part (2, big-endian) -> up to LOG_PART_BYTES_MAX bytes
-    store             b"format" -> b"4"      b"lsn" -> checkpoint LSN (8, big-endian)
+    store             b"format" -> b"5"      b"lsn" -> checkpoint LSN (8, big-endian)
                       b"identity" -> whose data it is (shoal_contract.data_identity); absent: not said
 
 A log row is its parts 0, 1, ... joined. LMDB keeps a value above about 2 KB on pages of its own, and needs long to find
@@ -24,11 +24,11 @@ from typing import Any, Final, cast
 import lmdb
 
 from shoal_contract.errors import Conflict, Corrupt, ResourceExhausted, ShoalError
-from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOCAL_TABLES, LOG_TABLE, ROW_TABLES
 from shoal_slice_node.storage.limits import STORE_BYTES_MAX, STORE_READERS_MAX
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE, fits_memory
 
-FORMAT: Final = b"4"
+FORMAT: Final = b"5"
 STORE: Final = "store"
 FORMAT_ROW: Final = b"format"
 LSN_ROW: Final = b"lsn"
@@ -36,7 +36,7 @@ IDENTITY_ROW: Final = b"identity"
 DATA_FILE: Final = LMDB_FILE
 LOG_KEY: Final = Struct(">8sQH")
 LOG_START: Final = Struct(">8sQ")
-TABLES: Final = (*ROW_TABLES, *GROUP_TABLES, LOG_TABLE, STORE)
+TABLES: Final = (*ROW_TABLES, *LOCAL_TABLES, *GROUP_TABLES, LOG_TABLE, STORE)
 
 
 def open_environment(folder: Path, readonly: bool) -> Any:

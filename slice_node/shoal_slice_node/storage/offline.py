@@ -88,14 +88,14 @@ class _Check:
     def run(self, checksum: bool) -> CheckReport:
         walked, tables = self._walked, Delta(self._walked)
         walked.begin("checkpoint")
-        self._walk(tables, candidates_known=True)
+        self._walk(tables, local_known=True)
         segments = list_segments(self._files, self._journal) if self._journal.is_dir() else []
         identity = self._identity(segments)
         end_lsn = self._end_lsn(segments)
         replayed, set_aside = self._replay(tables, segments, end_lsn)
         if replayed:
             walked.begin("both together")
-            self._walk(tables, candidates_known=False)
+            self._walk(tables, local_known=False)
         walked.begin("counting")
         rows = {table: sum(1 for _ in getattr(tables, table).scan()) for table in _COUNTED}
         found = ""
@@ -118,11 +118,11 @@ class _Check:
     def _problem(self, subject: Path, text: str) -> None:
         self._problems.append(Problem("journal", str(subject), text))
 
-    def _walk(self, tables: Tables, candidates_known: bool) -> None:
+    def _walk(self, tables: Tables, local_known: bool) -> None:
         """Checks the tables and collects problems. A page of the checkpoint that LMDB cannot read ends the walk."""
         try:
             with errors_translated(self._folder):
-                self._problems += islice(check_tables(tables, candidates_known), PROBLEMS_MAX)
+                self._problems += islice(check_tables(tables, local_known), PROBLEMS_MAX)
         except Corrupt as error:
             self._problems.append(Problem("store", str(error.subject), error.message))
 
