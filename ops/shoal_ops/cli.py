@@ -172,7 +172,10 @@ def admin(
 def check(
     path: Folder,
     checksum: Annotated[
-        bool, typer.Option("--checksum", help="Sum up all rows: the same for two copies of the same state.")
+        bool,
+        typer.Option(
+            "--checksum", help="Sum up the rows of each table and partition: the same for two copies of the same state."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
