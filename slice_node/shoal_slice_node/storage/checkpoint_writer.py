@@ -31,8 +31,11 @@ from shoal_slice_node.storage.lmdb_layout import (
     LOG_START,
     LSN_ROW,
     STORE,
+    TABLE_FORMS_ROW,
+    TABLE_FORMS_VALUE,
     TABLES,
     check_format,
+    check_table_forms,
     errors_translated,
     open_environment,
     open_table,
@@ -65,8 +68,11 @@ class CheckpointWriter:
         if found is not None:
             check_format(found, self._folder)
         tables = {table: open_table(self._environment, table, True, transaction) for table in TABLES}
-        if found is None:
-            rows = {FORMAT_ROW: FORMAT, LSN_ROW: bytes(8), IDENTITY_ROW: identity}
+        if found is not None:
+            check_table_forms(transaction.get(TABLE_FORMS_ROW, db=tables[STORE]), self._folder)
+        else:
+            forms = {FORMAT_ROW: FORMAT, TABLE_FORMS_ROW: TABLE_FORMS_VALUE}
+            rows = {**forms, LSN_ROW: bytes(8), IDENTITY_ROW: identity}
             for row_key, row in rows.items():
                 if row:
                     transaction.put(row_key, row, db=tables[STORE])
