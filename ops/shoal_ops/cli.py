@@ -178,7 +178,8 @@ def check(
     checksum: Annotated[
         bool,
         typer.Option(
-            "--checksum", help="Print a checksum of all rows: two copies of the same state have the same one."
+            "--checksum",
+            help="Print a checksum of each table and partition: equal for two copies of the same state.",
         ),
     ] = False,
     as_json: Json = False,

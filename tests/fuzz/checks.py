@@ -201,7 +201,7 @@ class Checks:
     def tables(self) -> None:
         """Checks every invariant of the tables, and that describe and peek agree with the model for each queue."""
         node = self._node
-        problems = list(check_tables(node.tables, candidates_known=False))
+        problems = list(check_tables(node.tables, local_known=False))
         assert not problems, "; ".join(map(str, problems))
         for life in node.owed.lives.values():
             todo = {(key, offset) for key, offsets in life.todo.items() for offset in offsets}

@@ -24,7 +24,7 @@ from shoal_slice_node.core.node.node import Node as PureNode
 from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.read.reading import describe_key, describe_queue
 from shoal_slice_node.core.rows.log_row import decode_log
-from shoal_slice_node.core.rows.small_rows import CANDIDATE, KEPT, RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE
+from shoal_slice_node.core.rows.small_rows import HINT, RECLAIM_PRODUCER, RECLAIM_QUEUE
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import Done, Source, Work
@@ -53,18 +53,16 @@ class Base(MemoryBase):
         self.lsn = 0
 
     def emptied(self, delta: Delta) -> list[bytes]:
-        """Takes the frozen delta in. Returns the rows put into `reclaim`."""
+        """Takes the frozen delta in. Returns the keys noted in `local_hints`."""
         pieces = list(delta.pieces())
         self.checkpoint(delta)
         lost = {
             pair[:8]: None for shape, table, flat in pieces if (shape, table) == ("remove", "binding") for pair in flat
         }
-        rows = [
-            RECLAIM_KEY + cast(bytes, key_id) for key_id in lost if not self.tables.binding.count(cast(bytes, key_id))
-        ]
-        for row in rows:
-            self.tables.reclaim.put(row, CANDIDATE)
-        return rows
+        empty = [cast(bytes, key_id) for key_id in lost if not self.tables.binding.count(cast(bytes, key_id))]
+        for key_id in empty:
+            self.tables.local_hints.put(key_id, HINT)
+        return empty
 
 
 class Client:
@@ -329,7 +327,7 @@ class Node:
             emptied = self.base.emptied(self.tables)
             self.base.lsn, self.frozen_lsn = self.frozen_lsn, None
             self.journal = [record for record in self.journal if record.lsn > self.base.lsn]
-            self.node.reclaims.note(emptied)
+            self.node.reclaims.note_keys(emptied)
 
     # Sessions.
 
@@ -356,10 +354,8 @@ class Node:
 
 
 def contents(tables: Tables) -> dict[str, list[object]]:
-    """Returns all rows, except hints of where to look: these depend on when checkpoints were made."""
+    """Returns all rows but those of a node's own tables: these depend on when checkpoints were made."""
     found: dict[str, list[object]] = {name: list(getattr(tables, name).scan()) for name in ROW_TABLES}
-    found["reclaim"] = [row for row in tables.reclaim.scan() if row[0][:1] != RECLAIM_KEY]
-    found["meta"] = [row for row in tables.meta.scan() if row[0] != KEPT]
     for name in (*GROUP_TABLES, "log"):
         found[name] = list(getattr(tables, name).scan())
     return found

@@ -168,6 +168,7 @@ def _left(world: World) -> list[str]:
     names = ["key", "key_name", "queue", "queue_by_name", "membership", "detail", "binding", "ended", "log"]
     tables = [name for name in names if any(getattr(node.tables, name).scan())]
     counted = {
+        "local_hints": [*node.tables.local_hints.scan()],
         "reclaim": [row_key for row_key, _ in node.tables.reclaim.scan() if row_key[:1] != ACKS_CUT],
         "feeds": dispatcher.feeds,
         "watches": dispatcher.by_key,

@@ -74,4 +74,9 @@ async def test_a_check_goes_on_after_a_damaged_node_and_needs_no_lock_file(tmp_p
 async def test_a_checksum_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
     await node(tmp_path, checkpoint_lsn=5)
     code, out, _ = await shoal("check", str(tmp_path), "--checksum", "--json")
-    assert code == DONE and len(json.loads(out)["checksum"]) == 32
+    report = json.loads(out)
+    assert code == DONE and len(report["checksum"]) == 32
+    told = {(one["table"], one["partition"]): one for one in report["checksums"]}
+    assert told["queue", None]["rows"] == report["rows"]["queue"] and len(told["meta", None]["checksum"]) == 32
+    code, out, _ = await shoal("check", str(tmp_path), "--checksum")
+    assert code == DONE and f"checksum {report['checksum']}" in out and told["queue", None]["checksum"] in out

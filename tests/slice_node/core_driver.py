@@ -144,7 +144,7 @@ class CoreDriver:
         attachment = session.attachments.get(handle)
         row = self.tables.key.get(self.state.full_name(key.encode()))
         if attachment is not None and row is not None:
-            self.dispatcher.ack(attachment, row[:8], low, to)
+            self.dispatcher.ack(attachment, row[ID], low, to)
 
     def pull(self, session: Session, queue: str, messages: int, lease_ms: int = 0) -> list[wire.Delivery]:
         queue_id = self.tables.queue_by_name.get(queue.encode())

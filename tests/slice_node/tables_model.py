@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from shoal_slice_node.core.limits import ROW_KEY_BYTES_MAX
-from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Groups, Rows, Tables
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOCAL_TABLES, ROW_TABLES, Groups, Rows, Tables
 
 KEYS = [bytes([0, part, 0, 0, 0, 0, 0, number]) for part in (1, 2) for number in range(7)]
 MEMBERS = [number.to_bytes(8, "big") for number in range(1, 40)]
@@ -22,7 +22,7 @@ class Model:
     """What the tables must hold."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, dict[bytes, bytes]] = {name: {} for name in ROW_TABLES}
+        self.rows: dict[str, dict[bytes, bytes]] = {name: {} for name in (*ROW_TABLES, *LOCAL_TABLES)}
         self.groups: dict[str, dict[bytes, set[bytes]]] = {name: {} for name in GROUP_TABLES}
         self.logs: dict[bytes, dict[int, bytes]] = {}
         self.low: dict[bytes, int] = {}
@@ -34,7 +34,7 @@ class Model:
 class Driver:
     """Random steps on `tables` and the model together; `check_*` compare."""
 
-    def __init__(self, tables: Tables, seed: int, row_tables: tuple[str, ...] = ROW_TABLES) -> None:
+    def __init__(self, tables: Tables, seed: int, row_tables: tuple[str, ...] = (*ROW_TABLES, *LOCAL_TABLES)) -> None:
         self.tables = tables
         self.random = Random(seed)
         self.model = Model()

@@ -16,7 +16,7 @@ from shoal_slice_node.core.limits import (
     RECLAIM_NOTED_MAX,
     RECLAIM_QUEUE_COST,
 )
-from shoal_slice_node.core.rows.small_rows import CANDIDATE, RECLAIM_KEY, RECLAIM_QUEUE
+from shoal_slice_node.core.rows.small_rows import HINT, RECLAIM_KEY, RECLAIM_QUEUE
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 
@@ -157,17 +157,17 @@ def test_records_whose_time_goes_back_make_no_active_producer_idle() -> None:
 
 def test_reclaim_rows_come_by_cost_and_none_is_forgotten_when_there_are_too_many() -> None:
     tables = MemoryTables()
-    reclaims = ReclaimList(tables.reclaim)
+    reclaims = ReclaimList(tables)
     assert reclaims.take(RECLAIM_COST_PER_TURN) == []
     queues = [RECLAIM_QUEUE + number.to_bytes(8, "big") for number in range(50)]
     for key in queues:
-        tables.reclaim.put(key, CANDIDATE)
+        tables.reclaim.put(key, b"a queue")
     reclaims.note(queues)
     first = reclaims.take(RECLAIM_COST_PER_TURN)
     assert first == queues[: RECLAIM_COST_PER_TURN // RECLAIM_QUEUE_COST + 1]
     many = [RECLAIM_KEY + number.to_bytes(8, "big") for number in range(1000)]
     for key in many:
-        tables.reclaim.put(key, CANDIDATE)
+        tables.local_hints.put(key[1:], HINT)
     reclaims.note(many)
     reclaims.note([b"k" + bytes(8)] * RECLAIM_NOTED_MAX)  # More than is kept in mind: the table is walked.
     found: set[bytes] = set()

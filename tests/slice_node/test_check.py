@@ -13,6 +13,7 @@ from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.rows.log_row import encode_log
+from shoal_slice_node.core.rows.small_rows import KEPT, encode_kept
 from shoal_slice_node.core.tables.tables import Rows, Tables
 from shoal_slice_node.core.verbs.engine import Engine
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
@@ -78,6 +79,10 @@ DAMAGE: list[Callable[[Tables], None]] = [
     lambda tables: tables.queue_by_name.put(b"ghost", b"whatever"),
     lambda tables: tables.producer.put(b"p" * 16 + b"\x00" * 7 + b"\x09", b"\x01"),
     lambda tables: tables.reclaim.put(b"?", b"\x01"),
+    lambda tables: tables.reclaim.put(b"k" + bytes(8), b"\x01"),
+    lambda tables: tables.local_hints.put(b"?", b"\x01"),
+    lambda tables: tables.local_totals.put(b"?", b"\x01"),
+    lambda tables: tables.local_totals.put(KEPT, encode_kept(1, 1)),
 ]
 
 

@@ -94,9 +94,9 @@ def test_what_is_sent_to_a_queue_declared_again_arrives_while_the_old_one_is_rec
 def test_a_reclaimed_key_vanishes_where_no_row_said_so_too() -> None:
     core = CoreDriver()
     core.change(declare("q"), bind("q", "k"), unbind("q", "k"))
-    ((row_key, _),) = core.tables.reclaim.scan(RECLAIM_KEY)
-    core.tables.reclaim.delete(row_key)
-    core.record(Kind.RECLAIM, encode_reclaim([row_key]))
+    ((key_id, _),) = core.tables.local_hints.scan()
+    core.tables.local_hints.delete(key_id)
+    core.record(Kind.RECLAIM, encode_reclaim([RECLAIM_KEY + key_id]))
     assert not describe_key(core.state, b"k").exists
 
 

@@ -187,5 +187,10 @@ async def test_a_checksum_tells_copies_apart_and_does_not_depend_on_the_checkpoi
     await node(tmp_path / "a", checkpoint_lsn=5)
     await node(tmp_path / "b", checkpoint_lsn=QUEUES)
     await node(tmp_path / "c", checkpoint_lsn=5, bad_lsn=QUEUES + 1)
-    sums = {name: check_path(tmp_path / name, checksum=True).checksum for name in "abc"}
+    reports = {name: check_path(tmp_path / name, checksum=True) for name in "abc"}
+    sums = {name: report.checksum for name, report in reports.items()}
     assert sums["a"] == sums["b"] != sums["c"]
+    assert reports["a"].checksums == reports["b"].checksums
+    assert {one.table for one in {*reports["a"].checksums} ^ {*reports["c"].checksums}} <= {
+        "key", "key_name", "queue", "queue_by_name", "partition", "binding", "meta"
+    }  # fmt: skip

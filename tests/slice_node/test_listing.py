@@ -23,7 +23,7 @@ from shoal_slice_node.core.read import listing
 from shoal_slice_node.core.read.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
 from shoal_slice_node.core.read.reading import describe_queue
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
-from shoal_slice_node.core.rows.key_row import decode_key
+from shoal_slice_node.core.rows.key_row import ID, decode_key
 from shoal_slice_node.core.rows.queue_row import name_of
 from shoal_slice_node.core.rows.small_rows import KEPT
 from shoal_slice_node.core.tables.delta import Delta
@@ -89,7 +89,7 @@ class Life:
     def check(self) -> None:
         state, tables = self.core.state, self.core.tables
         queues = [name for name, _ in tables.queue_by_name.scan()]
-        keys = sorted((key[2:], tables.binding.count(row[:8])) for key, row in tables.key.scan())
+        keys = sorted((key[2:], tables.binding.count(row[ID])) for key, row in tables.key.scan())
         prefix = self.random.choice((b"", b"q", b"qa", b"k", b"kk-", b"@", b"nothing"))
         assert self.pages(list_queues, prefix) == [name for name in queues if name.startswith(prefix)]
         assert self.pages(list_keys, prefix) == [item for item in keys if item[0].startswith(prefix)]
@@ -118,7 +118,7 @@ class Life:
     def _check_members(self, key: bytes) -> None:
         state, tables = self.core.state, self.core.tables
         row = tables.key.get(state.full_name(key))
-        ids = [] if row is None else tables.binding.members(row[:8])
+        ids = [] if row is None else tables.binding.members(row[ID])
         rows = [tables.queue.get(queue_id) for queue_id in ids]
         found: list[bytes] = []
         after = b""
@@ -197,7 +197,7 @@ def test_what_is_kept_is_counted_where_a_store_has_no_sum() -> None:
     assert kept.messages > 0
     kept.save()
     assert (Kept(life.core.tables).messages, Kept(life.core.tables).body_bytes) == life.kept()
-    life.core.tables.meta.delete(KEPT)
+    life.core.tables.local_totals.delete(KEPT)
     assert (Kept(life.core.tables).messages, Kept(life.core.tables).body_bytes) == life.kept()
 
 

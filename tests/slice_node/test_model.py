@@ -19,6 +19,7 @@ from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.read.reading import describe_queue, peek
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs import verb
@@ -250,12 +251,11 @@ class SliceMachine(RuleBasedStateMachine):
 
     @rule(queue=queues, name=keys, low=st.integers(0, 8), count=st.integers(0, 9))
     def acks_pulled(self, queue: str, name: str, low: int, count: int) -> None:
-        queue_id = self.core.tables.queue_by_name.get(queue.encode())
         row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
-        attachment = self.puller_session.pullers.get(queue_id or b"")
+        attachment = self.puller_session.pullers.get(self.core.tables.queue_by_name.get(queue.encode()) or b"")
         if attachment is None or row is None:
             return
-        self.core.dispatcher.ack(attachment, row[:8], low, low + count)
+        self.core.dispatcher.ack(attachment, row[ID], low, low + count)
         self.model.ack(queue, name, low, low + count, LEASED)
         self.model.ack(queue, name, low, low + count, self.puller_session.number)
 
@@ -382,7 +382,7 @@ class DeltaMachine(SliceMachine):
         self.frozen = not self.frozen
 
     def check(self) -> None:
-        problems = list(check_tables(self.delta, candidates_known=False))
+        problems = list(check_tables(self.delta, local_known=False))
         assert not problems, "\n".join(map(str, problems))
         assert not list(self.delta.log.scan())
 

@@ -19,6 +19,7 @@ from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import bulk_service, slice_service
 from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.storage.archive import Archive
 
 from .brokers import connected, running, served
@@ -41,7 +42,7 @@ def test_leases_of_acked_pulls_do_not_pile_up() -> None:
     for _ in range(3 * LEASES_ENDED_KEPT):
         core.change(publish("k", b"x"))
         (delivery,) = core.pull(puller, "q", 1, lease_ms=HOUR_MS)
-        core.dispatcher.ack(puller.pullers[queue_id], key_id[:8], delivery.low, delivery.to)
+        core.dispatcher.ack(puller.pullers[queue_id], key_id[ID], delivery.low, delivery.to)
         core.flush()
     assert len(core.puller.leases) <= LEASES_ENDED_KEPT + 1
 

@@ -13,7 +13,8 @@ import pytest
 
 from shoal_contract.errors import Conflict, Corrupt, Unavailable
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.storage.lmdb_layout import FORMAT_ROW, STORE, open_environment, open_table
+from shoal_slice_node.storage.lmdb_layout import FORMAT_ROW, STORE, TABLE_FORMS_ROW, open_environment, open_table
+from shoal_slice_node.storage.lmdb_tables import LmdbBase
 from shoal_slice_node.storage.store_inspection import inspect_store
 
 from .tables_model import Driver
@@ -90,8 +91,24 @@ async def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
     with environment.begin(write=True, db=table) as transaction:
         transaction.put(FORMAT_ROW, b"0")
     environment.close()
-    with pytest.raises(Conflict, match="format 0; this version reads format 4"):
+    with pytest.raises(Conflict, match="format 0; this version reads format 6"):
         await Store.open(tmp_path)
+
+
+@pytest.mark.parametrize(("forms", "error"), [(b"binding=2 ended=1", Conflict), (b"\xff", Conflict), (b"", Corrupt)])
+async def test_a_store_with_tables_of_other_forms_is_refused(
+    forms: bytes, error: type[Exception], tmp_path: Path
+) -> None:
+    await (await Store.open(tmp_path)).close()
+    environment = open_environment(tmp_path, readonly=False)
+    table = open_table(environment, STORE, create=False)
+    with environment.begin(write=True, db=table) as transaction:
+        transaction.put(TABLE_FORMS_ROW, forms) if forms else transaction.delete(TABLE_FORMS_ROW)
+    environment.close()
+    with pytest.raises(error, match="forms"):
+        await Store.open(tmp_path)
+    with pytest.raises(error, match="forms"):
+        LmdbBase(tmp_path)
 
 
 async def test_a_file_that_is_no_store_is_corrupt(tmp_path: Path) -> None:
@@ -111,10 +128,11 @@ async def test_groups_emptied_by_a_checkpoint_become_candidates(tmp_path: Path) 
     assert not binding.remove(b"emptied!", member)
     assert not binding.remove(b"kept....", member)
     await store.checkpoint()
-    assert list(store.tables.reclaim.scan()) == []
+    assert list(store.tables.local_hints.scan()) == []
     store.freeze(2)
     await store.checkpoint()
-    assert list(store.tables.reclaim.scan()) == [(b"kemptied!", b"\x01")]
+    assert list(store.tables.local_hints.scan()) == [(b"emptied!", b"\x01")]
+    assert list(store.tables.reclaim.scan()) == []
     await store.close()
 
 
@@ -129,7 +147,7 @@ async def test_inspection_counts_what_is_stored(tmp_path: Path) -> None:
     await store.close()
     summary = inspect_store(tmp_path)
     tables = {table.name: table for table in summary.tables}
-    assert summary.format == "4" and summary.checkpoint_lsn == 9
+    assert summary.format == "6" and summary.checkpoint_lsn == 9
     assert tables["key"].rows == 100 and tables["binding"].rows == 100 and tables["log"].rows == 0
 
 

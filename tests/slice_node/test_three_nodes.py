@@ -15,6 +15,7 @@ from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.node.replica import Replica
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
 
@@ -94,7 +95,7 @@ def consume(leader: Node, random: Random) -> None:
             assert row is not None
             for handle in delivery.handles:
                 if random.random() < 0.8:
-                    leader.dispatcher.ack(session.attachments[handle], row[:8], delivery.low, delivery.to)
+                    leader.dispatcher.ack(session.attachments[handle], row[ID], delivery.low, delivery.to)
     leader.dispatcher.close(session)
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
-from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOCAL_TABLES, LOG_TABLE, ROW_TABLES
 from shoal_slice_node.core.turns import Work
 
 Item = TypeVar("Item")
@@ -27,7 +27,7 @@ class WatchedTables(SimpleNamespace):
 
     @staticmethod
     def _names() -> tuple[str, ...]:
-        return (*ROW_TABLES, *GROUP_TABLES, LOG_TABLE)
+        return (*ROW_TABLES, *LOCAL_TABLES, *GROUP_TABLES, LOG_TABLE)
 
     def finish(self, work: Work[Result], others: Callable[[], object] = bool) -> tuple[Result, int, int]:
         """Its result, its steps, and the most log rows that one of them read. Every scan ends with its step. `others`

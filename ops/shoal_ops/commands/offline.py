@@ -45,7 +45,7 @@ def check(path: Path, checksum: bool, as_json: bool) -> int:
 
 def _say_report(node: Path, report: CheckReport, as_json: bool) -> None:
     if as_json:
-        output.say_json({"path": str(node), "sound": report.sound, **asdict(report)})
+        output.say_json({"path": str(node), "sound": report.sound, **_as_json(report)})
         return
     rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items())
     output.say(
@@ -55,9 +55,23 @@ def _say_report(node: Path, report: CheckReport, as_json: bool) -> None:
     if report.set_aside:
         output.say(f"{node}: set aside by an operator: records {', '.join(map(str, report.set_aside))}")
     if report.checksum:
-        output.say(f"{node}: checksum {report.checksum}")
+        _say_checksums(node, report)
     for problem in report.problems:
         output.say(f"{node}: PROBLEM {problem}")
+
+
+def _as_json(report: CheckReport) -> dict[str, object]:
+    named = [one._asdict() for one in report.checksums]
+    return {**asdict(report), "checksums": named}
+
+
+def _say_checksums(node: Path, report: CheckReport) -> None:
+    output.say(f"{node}: checksum {report.checksum}, of:")
+    rows = [
+        (one.table, "-" if one.partition is None else str(one.partition), one.rows, one.checksum)
+        for one in report.checksums
+    ]
+    output.table(("table", "partition", "rows", "checksum"), rows)
 
 
 def _say_unreadable(node: Path, error: Corrupt, as_json: bool) -> None:

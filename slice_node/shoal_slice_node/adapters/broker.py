@@ -92,7 +92,7 @@ class Broker:
             self.journal,
             self.node.state,
             self._in_journal_thread,
-            self.node.reclaims.note,
+            self.node.reclaims.note_keys,
             self.archiving,
             memory.delta_bytes,
         )

@@ -284,6 +284,12 @@ PUMP_TURN_BYTES: Final = 256 << 10
 PUMP_TURN_ROWS: Final = 256
 """Log rows read for one lagging queue before others get their turn."""
 
+CHECKSUM_STEP_ROWS: Final = 500
+"""Rows summed up at a time for the checksums of tables: about half a millisecond, with reading them."""
+
+CHECKSUM_STEP_BYTES: Final = 256 << 10
+"""Bytes of values summed up at a time: about half a millisecond."""
+
 PIECE_ROWS_MAX: Final = 5000
 """Rows of a frozen delta sent, or freed, at one go: about 2 ms of the broker's loop."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from shoal_slice_node.core.rows.small_rows import CANDIDATE, RECLAIM_KEY
+from shoal_slice_node.core.rows.small_rows import HINT
 from shoal_slice_node.core.tables.delta_piece import ID_BYTES, Piece
 from shoal_slice_node.core.tables.tables import LOG_TABLE
 from shoal_slice_node.storage.limits import LOG_PART_BYTES_MAX
@@ -31,16 +31,19 @@ from shoal_slice_node.storage.lmdb_layout import (
     LOG_START,
     LSN_ROW,
     STORE,
+    TABLE_FORMS_ROW,
+    TABLE_FORMS_VALUE,
     TABLES,
     check_format,
+    check_table_forms,
     errors_translated,
     open_environment,
     open_table,
     read_format,
 )
 
-CANDIDATES_OF = "binding"
-CANDIDATES = "reclaim"
+HINTS_OF = "binding"
+HINTS = "local_hints"
 
 
 class CheckpointWriter:
@@ -65,8 +68,11 @@ class CheckpointWriter:
         if found is not None:
             check_format(found, self._folder)
         tables = {table: open_table(self._environment, table, True, transaction) for table in TABLES}
-        if found is None:
-            rows = {FORMAT_ROW: FORMAT, LSN_ROW: bytes(8), IDENTITY_ROW: identity}
+        if found is not None:
+            check_table_forms(transaction.get(TABLE_FORMS_ROW, db=tables[STORE]), self._folder)
+        else:
+            forms = {FORMAT_ROW: FORMAT, TABLE_FORMS_ROW: TABLE_FORMS_VALUE}
+            rows = {**forms, LSN_ROW: bytes(8), IDENTITY_ROW: identity}
             for row_key, row in rows.items():
                 if row:
                     transaction.put(row_key, row, db=tables[STORE])
@@ -77,7 +83,7 @@ class CheckpointWriter:
 
     def write(self, pieces: Iterable[Piece], lsn: int) -> dict[str, Any]:
         """Writes all of `pieces`, or nothing. Returns figures: `fields` written, the seconds of writing (`write_s`) and
-        of the commit (`commit_s`), and `emptied`: rows put into `reclaim` for groups that lost their last member.
+        of the commit (`commit_s`), and `emptied`: the keys that lost their last binding, now in `local_hints`.
         Raises ResourceExhausted, Corrupt."""
         started = perf_counter()
         gathered: dict[tuple[str, str], list[Any]] = defaultdict(list)
@@ -125,11 +131,11 @@ class CheckpointWriter:
                 cursor.delete()
         came.sort()
         cursor.putmulti([(pair[:ID_BYTES], pair[ID_BYTES:]) for pair in came])
-        if table != CANDIDATES_OF:
+        if table != HINTS_OF:
             return []
         lost = (group for group, _ in groupby(went, lambda pair: pair[:ID_BYTES]))
-        empty = [RECLAIM_KEY + group for group in lost if not cursor.set_key(group)]
-        transaction.cursor(self._tables[CANDIDATES]).putmulti([(key, CANDIDATE) for key in empty])
+        empty = [group for group in lost if not cursor.set_key(group)]
+        transaction.cursor(self._tables[HINTS]).putmulti([(group, HINT) for group in empty])
         return empty
 
 

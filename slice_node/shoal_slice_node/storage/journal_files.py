@@ -1,4 +1,4 @@
-"""Writes the journal of a slice: append, replay, release. Every change is in the journal before it is anywhere else.
+"""Writes the journal of a slice: append, truncate, release. Every change is in the journal before it is elsewhere.
 
 Why it survives a crash at any point:
 - append: a batch is acknowledged after its fdatasync. A batch torn by a power loss is cut at start-up, whole or in
@@ -7,27 +7,36 @@ Why it survives a crash at any point:
   its place before its first batch. Until then the journal ends in the old segment.
 - start-up: the bytes after the tail are zeroed and synced before anything is appended, so that no old record can ever
   be mistaken for a new one. Records that a killed process wrote but did not sync are synced before they are used.
+- truncate: see there.
 - release: the oldest segment goes first, so that the remaining ones never have a gap.
 - a failed fdatasync: the kernel may have dropped the pages and marked them clean, so trying again proves nothing
   (Rebello et al., Can Applications Recover from fsync Failures?, USENIX ATC 2020). The journal stops. A restart writes
   the last batch again before it syncs: data that was only in the page cache is then on disk, or the sync fails.
 
 Belongs here: writing, for one thread. Not here: reading (journal_reader), bytes (journal_segment), batching and threads
-of its callers. `append`, `release` and `close` block: call them from one thread at a time, not the loop's.
+of its callers. The methods block: call them from one thread at a time, not the loop's.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
-from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError, TooLarge
+from shoal_contract.errors import Corrupt, OutOfRange, ResourceExhausted, ShoalError, TooLarge
 from shoal_contract.journal_record import Record
+from shoal_slice_node.storage.disk_errors import typed_error
 from shoal_slice_node.storage.files import DiskFiles, File, Files
+from shoal_slice_node.storage.journal_ranges import (
+    RawRange,
+    RawReader,
+    check_raw,
+    check_within,
+    read_up_to,
+    segment_of,
+)
 from shoal_slice_node.storage.journal_reader import Segment, find_tail, list_segments, read_records
 from shoal_slice_node.storage.journal_segment import (
     MARK_BYTES,
@@ -40,8 +49,6 @@ from shoal_slice_node.storage.journal_segment import (
 from shoal_slice_node.storage.limits import APPEND_BYTES_MAX, SEGMENT_BYTES, ZERO_FILL_BYTES
 
 PREPARED = "next.prepared"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +80,7 @@ class Journal:
         self._file: File
         self._position = 0
         self.next_lsn = 0
+        self._raw = RawReader(files)
 
     @classmethod
     def open(
@@ -100,7 +108,7 @@ class Journal:
                 journal.next_lsn = 1
                 journal._begin_segment()
         except OSError as error:
-            raise _typed(error, folder) from error
+            raise typed_error(error, folder) from error
         return journal
 
     def _recover(self, checkpoint_lsn: int) -> None:
@@ -166,15 +174,29 @@ class Journal:
         if self._failed is not None:
             raise self._failed
         assert first_lsn == self.next_lsn <= last_lsn, f"LSN {first_lsn}-{last_lsn}; expected {self.next_lsn}"
-        size, limit = MARK_BYTES + len(data), min(APPEND_BYTES_MAX, self._segment_bytes - self._head_bytes)
-        if size > limit:
-            raise TooLarge(f"batch of {size} bytes; the limit is {limit}", limit=limit, value=size)
+        size = self._check_size(data)
         if self._position + size > self._segment_bytes:
             self._rotate()
         self._write(batch_mark(first_lsn, first_lsn - 1, self._nonce) + data)
         self.next_lsn = last_lsn + 1
         if self._prepared is None and self._position > self._segment_bytes // 8:
             self._prepared = self._background.submit(self._prepare)
+
+    def append_raw(self, data: bytes) -> int:
+        """Appends a range of records that `raw` of another node's journal gave, as it is. Returns the last LSN. Checks
+        it as a whole first: raises Malformed (a record is not whole or not sound), OutOfRange (it does not begin at
+        `next_lsn`, or has a gap), TooLarge; then nothing is appended. Else raises as `append` does."""
+        self._check_size(data)
+        last_lsn = check_raw(data, self.next_lsn)
+        self.append(data, self.next_lsn, last_lsn)
+        return last_lsn
+
+    def _check_size(self, data: bytes) -> int:
+        """Returns the bytes of a batch with its mark. Raises TooLarge."""
+        size, limit = MARK_BYTES + len(data), min(APPEND_BYTES_MAX, self._segment_bytes - self._head_bytes)
+        if size > limit:
+            raise TooLarge(f"batch of {size} bytes; the limit is {limit}", limit=limit, value=size)
+        return size
 
     def _write(self, batch: bytes) -> None:
         try:
@@ -184,14 +206,14 @@ class Journal:
         try:
             self._file.sync()
         except OSError as error:
-            self._failed = _typed(error, self._segments[-1].path, self._position)
+            self._failed = typed_error(error, self._segments[-1].path, self._position)
             raise self._failed from error
         self._position += len(batch)
 
     def _unwrite(self, error: OSError, batch_bytes: int) -> None:
         """Overwrites with zeros what may be written of a failed batch. If that fails too, the journal stops. Raises
         ResourceExhausted, Corrupt."""
-        failure = _typed(error, self._segments[-1].path, self._position)
+        failure = typed_error(error, self._segments[-1].path, self._position)
         try:
             if not isinstance(failure, ResourceExhausted):
                 raise error
@@ -208,7 +230,7 @@ class Journal:
             self._begin_segment(nonce)
             old.close()
         except OSError as error:
-            failure = _typed(error, self._folder)
+            failure = typed_error(error, self._folder)
             if isinstance(failure, Corrupt):
                 self._failed = failure
             raise failure from error
@@ -267,6 +289,70 @@ class Journal:
         released, Corrupt."""
         return read_records(self._files, tuple(self._segments), from_lsn, self.next_lsn)
 
+    def raw(self, from_lsn: int, max_bytes: int) -> RawRange:
+        """Returns records from from_lsn on as bytes, up to the last one written, as many as fit `max_bytes`, but always
+        one if there is one. Raises OutOfRange (released, above the end, or more than RAW_BYTES_MAX), Corrupt."""
+        return self._raw.read(self._segments, from_lsn, self.next_lsn, max_bytes)
+
+    def truncate(self, from_lsn: int, checkpoint_lsn: int) -> None:
+        """Cuts the records from from_lsn on: when this returns, no start finds them again. `checkpoint_lsn`: what a
+        checkpoint holds, or one under way will hold; records up to it are not cut. Raises OutOfRange, Corrupt,
+        ResourceExhausted; if nothing was cut, the journal goes on.
+
+        A crash in the middle leaves a journal without a gap that ends at from_lsn or later, up to where it ended: the
+        caller finds at its next start what made it cut, and cuts again. At each step:
+        - The segment with from_lsn is written anew under the name that no start reads: nothing has changed.
+        - Later segments are removed, the newest first; each removal is on disk before the next, so no gap can be left.
+          After each of them the journal ends where the segment before it does, which is whole.
+        - A rename puts the new segment in place of the old one: a start finds one or the other, and each is whole.
+        The old file is never written to: the archive may have it under another name (a hard link). Zeroing it instead
+        could leave a sound mark behind a torn record, which a start must take for damage.
+        """
+        if self._failed is not None:
+            raise self._failed
+        check_within(from_lsn, self.first_lsn, self.next_lsn)
+        if from_lsn <= checkpoint_lsn:
+            text = f"cannot cut the journal from LSN {from_lsn}: the checkpoint holds all up to {checkpoint_lsn}"
+            raise OutOfRange(text, subject="lsn", limit=checkpoint_lsn + 1, value=from_lsn)
+        if from_lsn == self.next_lsn:
+            return
+        index = segment_of(self._segments, from_lsn)
+        head, kept = read_up_to(self._files, self._segments[index], from_lsn, checkpoint_lsn + 1)
+        try:
+            file = self._prepare_with(kept)
+        except OSError as error:
+            raise typed_error(error, self._folder) from error
+        try:
+            self._replace_from(index)
+        except OSError as error:
+            self._failed = Corrupt(f"cutting the journal failed: {error}", subject=str(self._folder), value=from_lsn)
+            raise self._failed from error
+        self._raw.forget()
+        self._file, self._nonce = file, head.nonce
+        self._position, self.next_lsn = len(kept), from_lsn
+
+    def _prepare_with(self, kept: bytes) -> File:
+        """Makes a segment that begins with these bytes, head and records, under the name that no start-up reads."""
+        if not self._made_ahead():
+            self._prepare()
+        file = self._files.open(self._folder / PREPARED)
+        try:
+            file.write_at(0, kept)
+            file.sync()
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def _replace_from(self, index: int) -> None:
+        """Puts the prepared segment in place of this one, and removes all later ones."""
+        self._file.close()
+        while len(self._segments) > index + 1:
+            self._files.remove(self._segments.pop().path)
+            self._files.sync_folder(self._folder)
+        self._files.rename(self._folder / PREPARED, self._segments[index].path)
+        self._files.sync_folder(self._folder)
+
     def closed(self, below_lsn: int) -> list[tuple[Segment, int]]:
         """Returns the segments that have only records below `below_lsn`, each with its end LSN. Nothing will be written
         to them again, not even after a crash, since a later segment has a record."""
@@ -297,7 +383,7 @@ class Journal:
             if released:
                 self._files.sync_folder(self._folder)
         except OSError as error:
-            raise _typed(error, self._folder) from error
+            raise typed_error(error, self._folder) from error
         return released
 
     def close(self) -> None:
@@ -311,13 +397,3 @@ class Journal:
         mark = batch_mark(self.next_lsn, self.next_lsn - 1, self._nonce)
         if self._failed is None and self._position + len(mark) <= self._segment_bytes:
             self._write(mark)
-
-
-def _typed(error: OSError, path: Path, position: int = 0) -> ShoalError:
-    if error.errno in _FULL:
-        return ResourceExhausted(f"no disk space for {path}: {error.strerror}", subject="disk bytes")
-    if error.errno in _OUT_OF_FILES:
-        return ResourceExhausted(
-            f"no file can be opened for {path}: {error.strerror}; raise the limit of open files", subject="open files"
-        )
-    return Corrupt(f"{path}, byte {position}: {error}", subject=str(path), position=position)

@@ -3,7 +3,8 @@
     rows tables       key -> value
     binding, ended    group -> members of 8 bytes        DUPSORT, DUPFIXED
     log               key id (8) | first offset (8, big-endian) | part (2, big-endian) -> up to LOG_PART_BYTES_MAX bytes
-    store             b"format" -> b"4"      b"lsn" -> checkpoint LSN (8, big-endian)
+    store             b"format" -> b"6"      b"lsn" -> checkpoint LSN (8, big-endian)
+                      b"table_forms" -> the forms of TABLE_FORMS, as "TABLE=FORM ..."
                       b"identity" -> whose data it is (shoal_contract.data_identity); absent: not said
 
 A log row is its parts 0, 1, ... joined. LMDB keeps a value above about 2 KB on pages of its own, and needs long to find
@@ -24,19 +25,26 @@ from typing import Any, Final, cast
 import lmdb
 
 from shoal_contract.errors import Conflict, Corrupt, ResourceExhausted, ShoalError
-from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOCAL_TABLES, LOG_TABLE, ROW_TABLES
 from shoal_slice_node.storage.limits import STORE_BYTES_MAX, STORE_READERS_MAX
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE, fits_memory
 
-FORMAT: Final = b"4"
+FORMAT: Final = b"6"
 STORE: Final = "store"
 FORMAT_ROW: Final = b"format"
 LSN_ROW: Final = b"lsn"
 IDENTITY_ROW: Final = b"identity"
+TABLE_FORMS: Final = {"binding": 1, "ended": 1, "key_name": 1, "queue_by_name": 1}
+"""The layouts of tables whose rows have no form byte. They have a row for each key, queue or membership, which is just
+a name or an id: one byte in each would buy nothing. Members of a group cannot have one, since LMDB keeps them as
+bare ids of equal size. Another layout of such a table is another form here."""
+
+TABLE_FORMS_ROW: Final = b"table_forms"
+TABLE_FORMS_VALUE: Final = " ".join(f"{table}={form}" for table, form in TABLE_FORMS.items()).encode()
 DATA_FILE: Final = LMDB_FILE
 LOG_KEY: Final = Struct(">8sQH")
 LOG_START: Final = Struct(">8sQ")
-TABLES: Final = (*ROW_TABLES, *GROUP_TABLES, LOG_TABLE, STORE)
+TABLES: Final = (*ROW_TABLES, *LOCAL_TABLES, *GROUP_TABLES, LOG_TABLE, STORE)
 
 
 def open_environment(folder: Path, readonly: bool) -> Any:
@@ -102,6 +110,15 @@ def check_format(found: bytes | None, folder: Path) -> None:
         raise Conflict(
             f"store {folder} has format {shown}; this version reads format {FORMAT.decode()}", subject="format"
         )
+
+
+def check_table_forms(found: bytes | None, folder: Path) -> None:
+    """Checks the forms of tables that a store names. Raises Conflict for another form, Corrupt for none."""
+    if found is None:
+        raise Corrupt(f"store {folder} names no forms of its tables", subject=str(folder))
+    if found != TABLE_FORMS_VALUE:
+        shown, known = found.decode("ascii", "replace"), TABLE_FORMS_VALUE.decode()
+        raise Conflict(f"store {folder} has tables of forms {shown}; this version reads {known}", subject="table forms")
 
 
 @contextmanager

@@ -26,8 +26,10 @@ from shoal_slice_node.storage.lmdb_layout import (
     LOG_START,
     LSN_ROW,
     STORE,
+    TABLE_FORMS_ROW,
     TABLES,
     check_format,
+    check_table_forms,
     errors_translated,
     open_environment,
     open_table,
@@ -167,6 +169,7 @@ class LmdbBase:
         self._readers: list[tuple[str, LmdbRows | LmdbGroups | LmdbLogs]] = []
         self._begin()
         check_format(self._transactions[STORE].get(FORMAT_ROW), folder)
+        check_table_forms(self._transactions[STORE].get(TABLE_FORMS_ROW), folder)
 
     def _begin(self) -> None:
         self._transactions = {

@@ -16,12 +16,13 @@ from pathlib import Path
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Corrupt, Malformed
 from shoal_contract.journal_record import Record
+from shoal_slice_node.core.invariants.checksums import TableChecksum, checksum_of_all, checksums
 from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
-from shoal_slice_node.storage.checksum import checksum_of
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_reader import Segment, find_tail, list_segments
@@ -42,8 +43,9 @@ def _tell_nobody(phase: str, done: int, total: int) -> None:
 @dataclass(frozen=True)
 class CheckReport:
     """Holds the result of a check. `identity`: whose data it is, as the data says. `rows`: the number of rows after
-    replay, by table. `set_aside`: LSNs of records that an operator set aside. `checksum`: of all rows after replay, ""
-    if it was not requested. `problems`: at most PROBLEMS_MAX of each pass."""
+    replay, by table. `set_aside`: LSNs of records that an operator set aside. `checksums`: by table and partition,
+    of the rows after replay, and `checksum` of them all; empty if they were not requested. `problems`: at most
+    PROBLEMS_MAX of each pass."""
 
     identity: str
     checkpoint_lsn: int
@@ -53,6 +55,7 @@ class CheckReport:
     set_aside: tuple[int, ...]
     rows: dict[str, int]
     checksum: str
+    checksums: tuple[TableChecksum, ...]
     problems: tuple[Problem, ...]
 
     @property
@@ -88,20 +91,20 @@ class _Check:
     def run(self, checksum: bool) -> CheckReport:
         walked, tables = self._walked, Delta(self._walked)
         walked.begin("checkpoint")
-        self._walk(tables, candidates_known=True)
+        self._walk(tables, local_known=True)
         segments = list_segments(self._files, self._journal) if self._journal.is_dir() else []
         identity = self._identity(segments)
         end_lsn = self._end_lsn(segments)
         replayed, set_aside = self._replay(tables, segments, end_lsn)
         if replayed:
             walked.begin("both together")
-            self._walk(tables, candidates_known=False)
+            self._walk(tables, local_known=False)
         walked.begin("counting")
         rows = {table: sum(1 for _ in getattr(tables, table).scan()) for table in _COUNTED}
-        found = ""
+        found: tuple[TableChecksum, ...] = ()
         if checksum:
             walked.begin("checksum")
-            found = checksum_of(tables)
+            found = finish(checksums(tables))
         first_lsn = segments[0].first_lsn if segments else 0
         return CheckReport(
             identity,
@@ -111,6 +114,7 @@ class _Check:
             replayed,
             tuple(set_aside),
             rows,
+            checksum_of_all(found) if found else "",
             found,
             tuple(self._problems),
         )
@@ -118,11 +122,11 @@ class _Check:
     def _problem(self, subject: Path, text: str) -> None:
         self._problems.append(Problem("journal", str(subject), text))
 
-    def _walk(self, tables: Tables, candidates_known: bool) -> None:
+    def _walk(self, tables: Tables, local_known: bool) -> None:
         """Checks the tables and collects problems. A page of the checkpoint that LMDB cannot read ends the walk."""
         try:
             with errors_translated(self._folder):
-                self._problems += islice(check_tables(tables, candidates_known), PROBLEMS_MAX)
+                self._problems += islice(check_tables(tables, local_known), PROBLEMS_MAX)
         except Corrupt as error:
             self._problems.append(Problem("store", str(error.subject), error.message))
 

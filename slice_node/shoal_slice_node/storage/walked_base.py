@@ -8,7 +8,7 @@ from typing import TypeVar
 from shoal_slice_node.core.tables.delta_groups import BaseGroups
 from shoal_slice_node.core.tables.delta_logs import BaseLogs
 from shoal_slice_node.core.tables.delta_rows import BaseRows
-from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOCAL_TABLES, ROW_TABLES
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 Progress = Callable[[str, int, int], None]
@@ -28,7 +28,7 @@ class WalkedBase:
         self._progress = progress
         self._phase = ""
         self._done = 0
-        self._total = sum(base.rows(name).entries() for name in ROW_TABLES)
+        self._total = sum(base.rows(name).entries() for name in (*ROW_TABLES, *LOCAL_TABLES))
         self._total += sum(base.groups(name).entries() for name in GROUP_TABLES)
 
     def begin(self, phase: str) -> None:

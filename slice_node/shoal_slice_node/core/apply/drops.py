@@ -102,16 +102,16 @@ def reclaim(state: State, payload: bytes) -> None:
         if kind == RECLAIM_PRODUCER:
             forget_producer(state, *decode_idle_producer(row_key))
             continue
-        row = state.tables.reclaim.get(row_key)
         if kind == RECLAIM_KEY:
-            # Candidates are hints: whether a node has their rows depends on its checkpoints. What the record does must
-            # not depend on that.
-            if row is not None:
-                state.tables.reclaim.delete(row_key)
+            # What the record does must not depend on whether this node has the hint.
+            if state.tables.local_hints.get(subject) is not None:
+                state.tables.local_hints.delete(subject)
             found = state.key_by_id(subject)
             if found is not None:
                 state.vanish_if_empty(*found)
-        elif kind == RECLAIM_QUEUE and row is not None:
+            continue
+        row = state.tables.reclaim.get(row_key)
+        if kind == RECLAIM_QUEUE and row is not None:
             queue = Queue.decode(state.tables, subject, row)
             if _reclaim_step(state, queue, BindingBudget(0)):
                 state.tables.reclaim.delete(row_key)

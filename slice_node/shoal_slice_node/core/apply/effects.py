@@ -90,5 +90,5 @@ class Effects:
         self.advanced: list[bytes] = []
         self.acks_skipped = False
         """The acks of an ACKS record were not applied: they must be taken again."""
-        # Rows put into `reclaim` for background work.
+        # What background work must look at: rows of `reclaim`, and hints of keys, as a RECLAIM record names them.
         self.reclaim: list[bytes] = []

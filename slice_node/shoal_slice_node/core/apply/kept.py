@@ -1,6 +1,7 @@
 """Sums up what the slice's logs keep: plain additions with each publish and each trim, saved with each checkpoint.
 
-Records do not change the row: a store without it (made before the row existed) is counted once, when it is opened.
+No record changes the row, which stands in a table of the node's own: it depends on when checkpoints were made. A store
+without it is counted once, when it is opened.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Kept:
         self._tables = tables
         self.messages = 0
         self.body_bytes = 0
-        row = tables.meta.get(KEPT)
+        row = tables.local_totals.get(KEPT)
         if row is not None:
             self.messages, self.body_bytes = decode_kept(row)
         else:
@@ -50,5 +51,5 @@ class Kept:
     def save(self) -> None:
         """Writes the row, if it changed. Must be called before each freeze of the tables."""
         row = encode_kept(self.messages, self.body_bytes)
-        if self._tables.meta.get(KEPT) != row:
-            self._tables.meta.put(KEPT, row)
+        if self._tables.local_totals.get(KEPT) != row:
+            self._tables.local_totals.put(KEPT, row)

@@ -14,7 +14,7 @@ from shoal_slice_node.core.apply.lookups import is_member
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 from shoal_slice_node.core.rows.ids import ID_BYTES
-from shoal_slice_node.core.rows.key_row import NAME
+from shoal_slice_node.core.rows.key_row import ID, NAME
 from shoal_slice_node.core.rows.small_rows import OWNED, decode_owned
 from shoal_slice_node.core.tables.tables import Tables
 
@@ -103,7 +103,7 @@ class Verifier:
         lacking = []
         for key in keys:
             key_row = tables.key.get((crc32(key) % partitions).to_bytes(2, "big") + key)
-            key_id = b"" if key_row is None else key_row[:ID_BYTES]
+            key_id = b"" if key_row is None else key_row[ID]
             if key_id not in queue.bucket(key_id).starts or not is_member(tables.binding, key_id, queue_id):
                 lacking.append(key)
         return lacking

@@ -18,8 +18,8 @@ from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.rows import ids
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.small_rows import (
-    CANDIDATE,
     EPOCH,
+    HINT,
     NEXT_QUEUE,
     OWNED,
     RECLAIM_KEY,
@@ -167,13 +167,18 @@ class State:
 
     def remove_member(self, key_id: bytes, queue_id: bytes) -> None:
         if self.tables.binding.remove(key_id, queue_id):
-            self.put_reclaim(RECLAIM_KEY + key_id, CANDIDATE)
+            self._hint(key_id)
 
     def remove_ended(self, key_id: bytes, queue_id: bytes) -> None:
         tables = self.tables
         tables.ended.remove(key_id, queue_id)
         if not (tables.ended.count(key_id) or tables.binding.count(key_id)):
-            self.put_reclaim(RECLAIM_KEY + key_id, CANDIDATE)
+            self._hint(key_id)
+
+    def _hint(self, key_id: bytes) -> None:
+        """Notes that nothing may be left of a key which no checkpoint may ever see empty."""
+        self.tables.local_hints.put(key_id, HINT)
+        self.effects.reclaim.append(RECLAIM_KEY + key_id)
 
     def put_reclaim(self, row_key: bytes, row: bytes) -> None:
         self.tables.reclaim.put(row_key, row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import groupby
 from operator import itemgetter
 
@@ -14,29 +14,33 @@ from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.rows.ids import number_of_id, partition_of_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
-from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, decode_partition
+from shoal_slice_node.core.rows.small_rows import KEPT, decode_kept, decode_partition
 from shoal_slice_node.core.tables.tables import Tables
 
 
-def check_keys(tables: Tables, candidates_known: bool) -> Iterator[Problem]:
-    keys = with_log = 0
+def check_keys(tables: Tables, local_known: bool) -> Iterator[Problem]:
+    keys = with_log = messages = 0
     for full_name, row in tables.key.scan():
         keys += 1
         key = decode_key(row)
         with_log += key.low < key.head
-        yield from _check_key(tables, full_name, key, candidates_known)
+        messages += key.head - key.low
+        yield from _check_key(tables, full_name, key, local_known)
     names = sum(1 for _ in tables.key_name.scan())
     if names != keys:
         yield Problem("key_name", "rows", f"{names} are there, for {keys} keys")
-    logs = 0
+    logs = body_bytes = 0
     for key_id, rows in groupby(tables.log.scan(), itemgetter(0)):
         logs += 1
-        yield from _check_log(tables, key_id, ((first, row) for _, first, row in rows))
+        body_bytes += yield from _check_log(tables, key_id, ((first, row) for _, first, row in rows))
     if logs != with_log:
         yield Problem("log", "keys", f"{logs} keys have a log, {with_log} should")
+    kept = tables.local_totals.get(KEPT)
+    if local_known and kept is not None and decode_kept(kept) != (messages, body_bytes):
+        yield Problem("local_totals", KEPT.decode(), f"says {decode_kept(kept)}; there are {(messages, body_bytes)}")
 
 
-def _check_key(tables: Tables, full_name: bytes, key: KeyRow, candidates_known: bool) -> Iterator[Problem]:
+def _check_key(tables: Tables, full_name: bytes, key: KeyRow, local_known: bool) -> Iterator[Problem]:
     shown, number = repr(full_name[NAME]), number_of_id(key.id)
     if full_name[:2] != key.id[:2]:
         yield Problem("key", shown, f"its id is of partition {partition_of_id(key.id)}")
@@ -48,23 +52,26 @@ def _check_key(tables: Tables, full_name: bytes, key: KeyRow, candidates_known: 
     if not FIRST_OFFSET <= key.low <= key.head:
         yield Problem("key", shown, f"low {key.low}, head {key.head}")
     members = tables.binding.count(key.id) + tables.ended.count(key.id)
-    if not members and candidates_known and tables.reclaim.get(RECLAIM_KEY + key.id) is None:
+    if not members and local_known and tables.local_hints.get(key.id) is None:
         yield Problem(
-            "key", shown, "nothing is bound to it and `reclaim` does not name it, so it would never be deleted"
+            "key", shown, "nothing is bound to it and `local_hints` does not name it, so it would never be deleted"
         )
 
 
-def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]]) -> Iterator[Problem]:
+def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]]) -> Generator[Problem, None, int]:
+    """Yields the problems of one log. Returns its body bytes."""
     found = key_by_id(tables, key_id)
     if found is None:
         for first, _ in rows:
             yield Problem("log", key_id.hex(), f"row {first} of a key that is not there")
-        return
+        return 0
     key = decode_key(found[1])
     shown, position = repr(found[0][NAME]), key.low
     body_bytes: int | None = None
+    kept_bytes = 0
     for first, log_row in rows:
         header = decode_log(log_row)
+        kept_bytes += header.body_bytes
         if first != position:
             yield Problem("log", shown, f"row {first} follows where {position} should")
         if body_bytes not in (None, header.body_bytes_before):
@@ -77,6 +84,7 @@ def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]])
     if position != key.head or body_bytes != key.body_bytes:
         text = f"ends at {position} with {body_bytes} body bytes; the key says {key.head}, {key.body_bytes}"
         yield Problem("log", shown, text)
+    return kept_bytes
 
 
 def _check_chunk(shown: str, first: int, row: bytes) -> Iterator[Problem]:

@@ -14,22 +14,25 @@ from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.invariants.keys import check_keys
 from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.invariants.queues import check_queues
+from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.rows.producer_row import answer_key, decode_producer
-from shoal_slice_node.core.rows.small_rows import ACKS_CUT, OWNED, RECLAIM_KEY, RECLAIM_QUEUE, TRIMS_HELD, decode_owned
+from shoal_slice_node.core.rows.small_rows import ACKS_CUT, HINT, KEPT, OWNED, RECLAIM_QUEUE, TRIMS_HELD, decode_owned
 from shoal_slice_node.core.tables.tables import Tables
 
 
-def check_tables(tables: Tables, candidates_known: bool = True) -> Iterator[Problem]:
+def check_tables(tables: Tables, local_known: bool = True) -> Iterator[Problem]:
     """Yields every problem found. The tables must not change meanwhile.
 
-    `candidates_known`: each key that lost its last binding has its row in `reclaim`. This is true of memory tables and
-    of a checkpoint, but not of a delta (the checkpointer finds those keys).
+    `local_known`: the node's own tables are of the same moment as the others: `local_hints` has each key that lost its
+    last binding, and `local_totals`, where it has a row, says what the logs keep. This is true of a checkpoint and of
+    memory tables, but not of a delta: a checkpoint writes these rows.
     """
     yield from check_queues(tables)
-    yield from check_keys(tables, candidates_known)
+    yield from check_keys(tables, local_known)
     yield from _check_producers(tables)
     yield from _check_reclaim(tables)
     yield from _check_meta(tables)
+    yield from _check_local(tables)
 
 
 def _check_producers(tables: Tables) -> Iterator[Problem]:
@@ -58,7 +61,7 @@ def _check_reclaim(tables: Tables) -> Iterator[Problem]:
         elif kind == TRIMS_HELD:
             if tables.key_name.get(subject) is None:
                 yield Problem("reclaim", shown, "holds trims of a key that vanished")
-        elif kind not in (RECLAIM_KEY, ACKS_CUT):
+        elif kind != ACKS_CUT:
             yield Problem("reclaim", shown, "of no known kind")
 
 
@@ -66,3 +69,13 @@ def _check_meta(tables: Tables) -> Iterator[Problem]:
     row = tables.meta.get(OWNED)
     if row is not None and not set(decode_owned(row)[1]) <= {0, 1}:
         yield Problem("meta", OWNED.decode(), "holds other bytes than 0 and 1")
+
+
+def _check_local(tables: Tables) -> Iterator[Problem]:
+    """Checks the form of the node's own rows. What they say is checked with the keys."""
+    for row_key, _ in tables.local_totals.scan():
+        if row_key != KEPT:
+            yield Problem("local_totals", repr(row_key), "of no known name")
+    for key_id, row in tables.local_hints.scan():
+        if len(key_id) != ID_BYTES or row != HINT:
+            yield Problem("local_hints", key_id.hex(), f"is no hint of a key: {row!r}")

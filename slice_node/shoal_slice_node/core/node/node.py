@@ -47,7 +47,7 @@ class Node:
         self.puller = Puller(engine.state, self.dispatcher)
         self.trimmer = Trimmer(engine.state)
         self.trimmer.advanced(advanced, now_ms)
-        self.reclaims = ReclaimList(engine.state.tables.reclaim)
+        self.reclaims = ReclaimList(engine.state.tables)
         self.turns = Turns()
         self.commit = Commit(engine, epoch, self._on_effects, let_go)
         self.acks = AckFlush(self.commit, self.dispatcher)

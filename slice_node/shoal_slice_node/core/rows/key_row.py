@@ -1,10 +1,10 @@
 """Encodes tables `key` and `key_name`.
 
-    key        partition u16 | name       ->  one of three forms, told apart by length:
-        8   id                            nothing was ever published: head = low = 1
-        16  id | head u64                 nothing is kept: low = head
-        32  id | head u64 | low u64 | body bytes u64
-    key_name   id                         ->  partition u16 | name
+    key        partition u16 | name       ->  form u8 | id, and by form:
+        1                                 nothing was ever published: head = low = 1
+        2   head u64                      nothing is kept: low = head
+        3   head u64 | low u64 | body bytes u64
+    key_name   id                         ->  partition u16 | name. The form is the table's (storage/lmdb_layout)
 
 Body bytes count all bodies since the log was last empty. The row is under the name and not under the id, so that a
 bind reads one row (DESIGN.md, trade-offs).
@@ -16,15 +16,23 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal_contract.limits import FIRST_OFFSET
+from shoal_slice_node.core.rows.forms import unknown_form
 
-ID: Final = slice(0, 8)
-"""The place of the id in a key's row, and in rows and row keys that begin with an id."""
+ID: Final = slice(1, 9)
+"""The place of the id in a key's row."""
 
 NAME: Final = slice(2, None)
 """The place of the key's own name in a full name, after its partition."""
 
-_HEAD = Struct(">8sQ")
-_FULL = Struct(">8sQQQ")
+NEW: Final = 1
+EMPTY: Final = 2
+FULL: Final = 3
+_NEW = Struct(">B8s")
+_EMPTY = Struct(">B8sQ")
+_FULL = Struct(">B8sQQQ")
+_FULL_VALUES = Struct(">x8sQQQ")
+_HEAD = slice(9, 17)
+_HAS_HEAD = (FULL, EMPTY)
 
 
 class KeyRow(NamedTuple):
@@ -37,34 +45,39 @@ class KeyRow(NamedTuple):
 
 
 def decode_key(row: bytes) -> KeyRow:
-    if len(row) == 32:
-        return KeyRow._make(_FULL.unpack(row))
+    if row[0] == FULL:
+        return KeyRow._make(_FULL_VALUES.unpack(row))
     head = head_of(row)
     return KeyRow(row[ID], head, head, 0)
 
 
 def is_kept(row: bytes) -> bool:
     """Returns whether the key keeps messages."""
-    return len(row) == _FULL.size
+    return row[0] == FULL
 
 
 def head_of(row: bytes) -> int:
     """Returns only the head: what a bind needs."""
-    return FIRST_OFFSET if len(row) == 8 else int.from_bytes(row[8:16], "big")
+    form = row[0]
+    if form == NEW:
+        return FIRST_OFFSET
+    if form in _HAS_HEAD:
+        return int.from_bytes(row[_HEAD], "big")
+    raise unknown_form("key", row, "1 to 3")
 
 
 def grown(row: bytes, messages: int, body_bytes: int) -> tuple[int, int, bytes]:
     """Returns (first offset, body bytes before, the row after) for an append: the hot path of publishes."""
-    if len(row) == 32:
-        key_id, head, low, before = _FULL.unpack(row)
+    if row[0] == FULL:
+        key_id, head, low, before = _FULL_VALUES.unpack(row)
     else:
         key_id, head, before = row[ID], head_of(row), 0
         low = head
-    return head, before, _FULL.pack(key_id, head + messages, low, before + body_bytes)
+    return head, before, _FULL.pack(FULL, key_id, head + messages, low, before + body_bytes)
 
 
 def encode_key(key: KeyRow) -> bytes:
     assert key.low <= key.head, key
     if key.low < key.head:
-        return _FULL.pack(*key)
-    return key.id if key.head == FIRST_OFFSET else _HEAD.pack(key.id, key.head)
+        return _FULL.pack(FULL, *key)
+    return _NEW.pack(NEW, key.id) if key.head == FIRST_OFFSET else _EMPTY.pack(EMPTY, key.id, key.head)

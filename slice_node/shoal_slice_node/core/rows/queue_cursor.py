@@ -6,7 +6,7 @@ Queues of more than one bucket or with detail rows are left to queues.Queue: bot
 from __future__ import annotations
 
 from shoal_slice_node.core.rows.ids import ID_BYTES
-from shoal_slice_node.core.rows.queue_row import CURSORS, HEADER
+from shoal_slice_node.core.rows.queue_row import FORMS_WITH_CURSORS, HEADER
 
 
 def read_cursor(row: bytes, key_id: bytes) -> int | None:
@@ -32,7 +32,7 @@ def move_cursor(row: bytes, key_id: bytes, first: int, to: int) -> bytes | None:
 def _place(row: bytes, key_id: bytes) -> tuple[int, int] | None:
     """Returns the cursor's position in the row, and its number of bytes; None: decode the row."""
     form, name_bytes, count, extra_buckets, _, details, _, _ = HEADER.unpack_from(row)
-    if extra_buckets or details or not form & CURSORS:
+    if extra_buckets or details or form not in FORMS_WITH_CURSORS:
         return None
     ids = HEADER.size + name_bytes
     starts = ids + ID_BYTES * count

@@ -1,13 +1,14 @@
 """Encodes tables `queue_by_name`, `queue` and `membership`.
 
-    queue_by_name   name                    ->  queue id
+    queue_by_name   name                    ->  queue id. The form is the table's (storage/lmdb_layout)
     queue           queue id                ->  header | name | bucket 0
     membership      queue id | bucket u32   ->  u16 count | u8 form | bucket
 
     header   0 form u8 · 1 name length u8 · 2 entries in bucket 0 u16 · 4 further buckets u32 · 8 bindings u32
              12 detail rows u32 · 16 expires_after_s u32 · 20 incarnation u64: which life of the name, 0 not known
     bucket   key ids 8 each | starts | cursors
-    form     low 4 bits: bytes of each start and cursor: 0 (all are 1), 4, 8; bit 7: cursors are there (else = starts)
+    form     low 4 bits: bytes of each start and cursor: 0 (all are 1), 4, 8; bit 7: cursors are there (else = starts);
+             bits 4-6: the layout of the row, header and bucket: 0 is this one
 
 A queue of few keys is one row, so that a login is one row. With more, its entries spread over buckets by linear
 hashing (Litwin 1980) of the key id: a bind still reads one bucket, and growing moves one bucket at a time.
@@ -24,6 +25,8 @@ from shoal_contract.limits import FIRST_OFFSET
 HEADER = Struct(">BBHIIIIQ")
 _BUCKET_HEADER = Struct(">HB")
 CURSORS = 0x80
+_FORMS = {0: "", 4: "I", 8: "Q", CURSORS | 4: "I", CURSORS | 8: "Q"}
+FORMS_WITH_CURSORS = frozenset((CURSORS | 4, CURSORS | 8))
 
 
 def name_of(row: bytes) -> bytes:
@@ -70,7 +73,9 @@ class Bucket:
 
 @cache
 def _layout(count: int, form: int) -> Struct:
-    item = {0: "", 4: "I", 8: "Q"}[form & 15] * count
+    if form not in _FORMS:
+        raise ValueError(f"a row of a queue has form {form}; this version reads forms {sorted(_FORMS)}")
+    item = _FORMS[form] * count
     return Struct(">" + "8s" * count + item * (2 if form & CURSORS else 1))
 
 

@@ -1,21 +1,22 @@
-"""Encodes tables `partition`, `meta` and `reclaim`.
+"""Encodes tables `partition`, `meta`, `reclaim`, `local_totals` and `local_hints`.
 
 partition   u16                ->  form u8: 1 | next key number u64 | floor u64: the highest offset any vanished key had
 meta        by name, which is the form: another layout has another name
             "next_queue"       ->  u64, number of the next queue
             "owned"            ->  map version u64 | one byte a partition: 1 owned
-            "kept"             ->  messages u64 | body bytes u64, of all logs: as of the checkpoint
-            "epoch"              ->  u64, of the newest record
+            "epoch"            ->  u64, of the newest record
             "acks_cut"         ->  u64, LSN of the newest row "a" of `reclaim` that was forgotten
 reclaim     by letter, which is the form
-            "k" | key id       ->  0x01: the key may have nothing left
             "q" | queue id     ->  the row of a dropped queue whose bindings are not yet all gone
             "a" | LSN u64 | number u32  ->  queue id | key id | start u64: a bind that began below its key's head, the
                                    number-th of its record
             "b" | key id       ->  LSN u64 | lowest u64, twice: for older binds, then for newer ones (0 0: none): the
                                    last bind of this key that needs messages below its head, and the lowest offset
                                    that such binds need
-            "p" | producer | time_ms u64  ->  (never stored: in a RECLAIM record, a producer that is idle since then)
+            "k" | key id, "p" | producer | time_ms u64  ->  (never stored: in a RECLAIM record, a key that may have
+                                   nothing left, a producer that is idle since then)
+local_totals   "kept"          ->  form u8: 1 | messages u64 | body bytes u64, of all logs: as of the checkpoint
+local_hints    key id          ->  form u8: 1. The key may have nothing left; whether it has is looked up
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ RECLAIM_QUEUE = b"q"
 ACKS_CUT = b"a"
 TRIMS_HELD = b"b"
 RECLAIM_PRODUCER = b"p"
-CANDIDATE = b"\x01"
+HINT = b"\x01"
 
 PARTITION_FORM: Final = 1
+KEPT_FORM: Final = 1
 _PARTITION = Struct(">BQQ")
-_KEPT = Struct(">QQ")
+_KEPT = Struct(">BQQ")
 _ACKS_CUT_KEY = Struct(">sQI")
 _ACKS_CUT = Struct(">16sQ")
 _TRIMS_HELD = Struct(">QQQQ")
@@ -94,11 +96,12 @@ def decode_owned(row: bytes) -> tuple[int, bytes]:
 
 
 def encode_kept(messages: int, body_bytes: int) -> bytes:
-    return _KEPT.pack(messages, body_bytes)
+    return _KEPT.pack(KEPT_FORM, messages, body_bytes)
 
 
 def decode_kept(row: bytes) -> tuple[int, int]:
-    messages, body_bytes = _KEPT.unpack(row)
+    check_form("local_totals", row, KEPT_FORM, _KEPT.size)
+    _, messages, body_bytes = _KEPT.unpack(row)
     return messages, body_bytes
 
 

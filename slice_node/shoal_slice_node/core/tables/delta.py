@@ -17,7 +17,7 @@ from shoal_slice_node.core.tables.delta_groups import BaseGroups, DeltaGroups
 from shoal_slice_node.core.tables.delta_logs import BaseLogs, DeltaLogs
 from shoal_slice_node.core.tables.delta_piece import Piece
 from shoal_slice_node.core.tables.delta_rows import BaseRows, DeltaRows
-from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOG_TABLE, ROW_TABLES, Groups, Logs, Rows
+from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOCAL_TABLES, LOG_TABLE, ROW_TABLES, Groups, Logs, Rows
 
 DETAIL_PREFIX_BYTES = 8
 """Details are scanned by queue id."""
@@ -47,10 +47,12 @@ class Delta:
         self.reclaim: Rows = DeltaRows(base.rows("reclaim"), ordered=True)
         self.partition: Rows = DeltaRows(base.rows("partition"))
         self.meta: Rows = DeltaRows(base.rows("meta"))
+        self.local_totals: Rows = DeltaRows(base.rows("local_totals"))
+        self.local_hints: Rows = DeltaRows(base.rows("local_hints"), ordered=True)
         self.binding: Groups = DeltaGroups(base.groups("binding"))
         self.ended: Groups = DeltaGroups(base.groups("ended"))
         self.log: Logs = DeltaLogs(base.logs(LOG_TABLE))
-        rows: list[tuple[str, DeltaRows]] = [(name, getattr(self, name)) for name in ROW_TABLES]
+        rows: list[tuple[str, DeltaRows]] = [(name, getattr(self, name)) for name in (*ROW_TABLES, *LOCAL_TABLES)]
         groups: list[tuple[str, DeltaGroups]] = [(name, getattr(self, name)) for name in GROUP_TABLES]
         logs: DeltaLogs = getattr(self, LOG_TABLE)
         self._all: list[tuple[str, DeltaRows | DeltaGroups | DeltaLogs]] = [*rows, *groups, (LOG_TABLE, logs)]

@@ -147,6 +147,8 @@ class MemoryTables:
         self.reclaim: Rows = MemoryRows()
         self.partition: Rows = MemoryRows()
         self.meta: Rows = MemoryRows()
+        self.local_totals: Rows = MemoryRows()
+        self.local_hints: Rows = MemoryRows()
         self.binding: Groups = MemoryGroups()
         self.ended: Groups = MemoryGroups()
         self.log: Logs = MemoryLogs()

@@ -82,7 +82,11 @@ class Logs(Protocol):
 
 
 class Tables(Protocol):
-    """Holds one slice's state. Layouts are drawn on top of each module in core/rows."""
+    """Holds one slice's state. Layouts are drawn on top of each module in core/rows.
+
+    Invariant: every node that applied the same records has the same rows, in every table but those of LOCAL_TABLES.
+    Nothing that a record does to the other tables depends on a row of theirs.
+    """
 
     key: Rows
     key_name: Rows
@@ -94,6 +98,8 @@ class Tables(Protocol):
     reclaim: Rows
     partition: Rows
     meta: Rows
+    local_totals: Rows
+    local_hints: Rows
     binding: Groups
     ended: Groups
     log: Logs
@@ -111,5 +117,10 @@ ROW_TABLES = (
     "partition",
     "meta",
 )
+"""The tables of rows that are equal on every node that applied the same records."""
+
+LOCAL_TABLES = ("local_totals", "local_hints")
+"""The tables of rows of a node's own: they depend on when it made its checkpoints."""
+
 GROUP_TABLES = ("binding", "ended")
 LOG_TABLE = "log"

@@ -1,0 +1,87 @@
+"""What crosses the wire and stands in the journal's records, as fixed bytes: written as such, and read from them.
+
+buf compares the contract with what was published (`make check`); here are the bytes themselves. The journal's record is
+in test_journal_record.
+"""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.message import Message
+
+from shoal_contract.chunk import encode_chunk, parse_chunk
+from shoal_contract.errors import NotOwner, from_wire
+from shoal_contract.wire import common_pb2 as common
+from shoal_contract.wire import slice_pb2 as wire
+
+CHANGE = wire.Change(
+    steps=[
+        wire.Step(declares=wire.Declares(queues=[b"q"], incarnations=[9])),
+        wire.Step(binds=wire.Binds(queues=[b"q"], key_counts=[2], keys=[b"k1", b"k2"], start_value=3)),
+        wire.Step(unbinds=wire.Unbinds(queues=[b"q"], key_counts=[1], keys=[b"k1"], discard=True)),
+        wire.Step(publishes=wire.Publishes(keys=[b"k2"], chunks=[b"chunk"], mandatory=True)),
+        wire.Step(drops=wire.Drops(queues=[b"q"], incarnations=[9])),
+        wire.Step(imports=wire.Imports(queues=[b"q"], key_counts=[1], keys=[b"k"], starts=[4])),
+        wire.Step(purges=wire.Purges(queues=[b"q"], positions=[5])),
+    ]
+)
+OUTCOME = wire.Outcome(
+    steps=[
+        wire.StepOutcome(offsets=[1, 300], queues=[2], messages=[4], positions=[5], queues_made=6, bindings_made=7),
+        wire.StepOutcome(refusals=[wire.Refusal(request=1)]),
+    ]
+)
+REQUEST = wire.SessionRequest(
+    sequence=7,
+    settled=6,
+    acks=wire.Acks(acks=[wire.Ack(key=b"k", low=1, to=300, handles=[1, 2], queues=[b"q"])]),
+)
+RESPONSE = wire.SessionResponse(
+    answers=[wire.Answer(sequence=7, live=[1])],
+    deliveries=[
+        wire.Delivery(key=b"k", first=1, low=2, to=3, chunk=b"chunk", time_ms=1000, handles=[1], redelivered=1)
+    ],
+    resets=[4],
+)
+GOLDEN: list[tuple[Message, str]] = [
+    (
+        CHANGE,
+        (
+            "0a080a060a01711a01090a1212100a01711201021a026b311a026b3228030a0e1a0c0a01711201011a026b3120010a0f"
+            "220d0a026b3212056368756e6b18010a082a060a01711201090a0e3a0c0a01711201011a016b2201040a0832060a0171"
+            "120105"
+        ),
+    ),
+    (OUTCOME, "0a120a0301ac021201022201042a0105300638070a041a020801"),
+    (REQUEST, "080710063a110a0f0a016b100118ac02220201022a0171"),
+    (
+        wire.SessionRequest(sequence=1, open=wire.Open(producer=b"p" * 16, window_bytes=300)),
+        "08011a150a107070707070707070707070707070707010ac02",
+    ),
+    (RESPONSE, "0a0508073a010112180a016b1001180220032a056368756e6b30e8073a010140011a0104"),
+]
+
+
+@pytest.mark.parametrize(("message", "data"), GOLDEN, ids=[type(message).__name__ for message, _ in GOLDEN])
+def test_a_message_is_written_as_these_bytes_and_read_from_them(message: Message, data: str) -> None:
+    assert message.SerializeToString(deterministic=True).hex() == data
+    assert type(message).FromString(bytes.fromhex(data)) == message
+
+
+CHUNK = "0a036f6e650a0012080a060a01611201311200"
+
+
+def test_a_chunk_is_written_as_these_bytes_and_read_from_them() -> None:
+    assert encode_chunk([b"one", b""], [{"a": b"1"}, {}]).hex() == CHUNK
+    found = parse_chunk(bytes.fromhex(CHUNK))
+    assert list(found.bodies) == [b"one", b""]
+    assert [dict(headers.fields) for headers in found.headers] == [{"a": b"1"}, {}]
+
+
+ERROR = "080112086e6f7420686572651a016b3003"
+
+
+def test_an_error_is_written_as_these_bytes_and_read_from_them() -> None:
+    assert NotOwner("not here", subject="k", map_version=3).to_wire().SerializeToString().hex() == ERROR
+    found = from_wire(common.Error.FromString(bytes.fromhex(ERROR)))
+    assert (type(found), found.message, found.subject) == (NotOwner, "not here", "k")
