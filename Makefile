@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-etcd etcd chromium check docs chart bench soak loadtest proto lock publish-contract upgrade
+.PHONY: help setup compiled demo test test-long test-etcd etcd chromium check docs chart bench soak loadtest proto lock publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -26,8 +26,14 @@ setup: .venv/.ready  ## .venv with the pinned dependencies; does nothing when it
 	$(INSTALL) --constraint constraints.txt --build-constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: setup  ## a local cluster replays real chat and churn, loses a node, and every message is checked
-	$(BIN)/shoal demo
+# Without a C compiler the core stays plain Python, and a line says so.
+COMPILED := build/compiled
+CORE = SHOAL_CORE=$$(test -f $(COMPILED)/stamp.json && echo compiled || echo python)
+compiled: setup  ## the slice node's core, compiled by mypyc, for demo and bench: a minute on two cores, if it has changed
+	@$(BIN)/python slice_node/compile_core.py $(COMPILED) --if-possible
+
+demo: compiled  ## a local cluster replays real chat and churn, loses a node, and every message is checked
+	$(CORE) $(BIN)/shoal demo
 
 WORKERS ?= 2
 test: setup  ## every test but the longest, WORKERS files at a time; that of the page skips where there is no Chromium
@@ -77,8 +83,8 @@ chart: setup  ## the Helm chart's table of values, its tests, and an archive of 
 	$(BIN)/pytest tests/helm
 	$(BIN)/python -c 'import helm_python; print(helm_python.package("helm/shoal", destination="dist"))'
 
-bench: setup  ## every benchmark at 100,000 queues, under a minute each
-	$(BIN)/shoal bench all --quick
+bench: compiled  ## every benchmark at 100,000 queues, under a minute each
+	$(CORE) $(BIN)/shoal bench all --quick
 
 MINUTES ?= 120
 soak: setup  ## the fuzzer on every core, from anywhere, for MINUTES, then frames for a tenth; stops at the first failure and says how to repeat it

@@ -16,7 +16,7 @@ commands = typer.Typer()
 
 @commands.command()
 def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
-    """Show the map's version and, for every slice, whether it answers, its version and its trouble."""
+    """Show the map's version and, for every slice, whether it answers, its version, its core and its trouble."""
     from shoal_ops.commands import status
 
     hints = {exits.UNKNOWN: "shoal up starts one here; --at names another"}

@@ -5,6 +5,12 @@ import os
 import sys
 
 import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
+from shoal_slice_node.core_choice import refusal
+
+if problem := refusal():
+    sys.stderr.write(f"shoal_slice_node: {problem}\n")
+    sys.exit(1)
+
 from shoal_slice_node.main import main
 
 code = main()

@@ -3,13 +3,14 @@
 `python -m shoal_slice_node --slice s01 --node n01 --listen HOST:PORT --data DIR --etcd HOST:PORT[,...] --cluster NAME`
 A node that runs alone and owns every partition takes `--standalone` in place of the last two options.
 When it is ready, it prints one line:
-{"ready": true, "address": "host:port", "http": "host:port", "slice": ..., "lsn": ...}.
+{"ready": true, "address": "host:port", "http": "host:port", "slice": ..., "lsn": ..., "core": "python" or "compiled"}.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -30,11 +31,14 @@ from shoal_slice_node.adapters.joining import Joined, join
 from shoal_slice_node.adapters.limits import GC_THRESHOLDS, STOP_S, SWITCH_S
 from shoal_slice_node.adapters.recovery import Recovered, look, recover, standalone_identity
 from shoal_slice_node.adapters.servers import Servers
+from shoal_slice_node.core_choice import running_core
 from shoal_slice_node.settings import Settings, settings_of
 from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
 if TYPE_CHECKING:
     from shoal_slice_node.adapters.http import Watched
+
+_log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +61,7 @@ class Node:
     async def run(self) -> None:
         """Serves until `stop` is set, or until something fails for good; then raises that error."""
         settings = self._settings
+        _log.info("this process runs the %s core", running_core())
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._servers = Servers.listen(
             settings.listen, settings.advertise, settings.admin_listen, settings.admin_advertise
@@ -144,7 +149,12 @@ class Node:
         sys.setswitchinterval(SWITCH_S)
         await servers.start()
         lsn = broker.node.commit.applied_lsn
-        facts: dict[str, str | int] = {"slice": settings.slice, "node": settings.node, "lsn": lsn}
+        facts: dict[str, str | int] = {
+            "slice": settings.slice,
+            "node": settings.node,
+            "lsn": lsn,
+            "core": running_core(),
+        }
         if watched is not None:
             watched.serving(figures)
             facts["http"] = watched.address

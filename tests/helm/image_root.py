@@ -86,6 +86,9 @@ class ImageRoot:
             shell = '#!/bin/sh\nexec python -m pip "$@"\n'
             (root / "usr/local/bin/pip").write_text(shell)
             (root / "usr/local/bin/pip").chmod(0o755)
+            # The root has no packages of Debian, so no compiler: Shoal's wheel is made without the compiled core.
+            (root / "usr/local/bin/apt-get").write_text("#!/bin/sh\nexit 0\n")
+            (root / "usr/local/bin/apt-get").chmod(0o755)
             for number, (word, rest) in enumerate(whole(self.stages, target)):
                 self._instruct(root, target, number, word, rest)
         return self._made[target]
@@ -126,7 +129,7 @@ class ImageRoot:
         elif word == "RUN":
             arguments = dict(text.partition("=")[::2] for found, text in instructions[:number] if found == "ARG")
             found_here = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheelhouse"}
-            self._run(root, ["sh", "-ec", f"cd {folder}; {rest}"], before | arguments | found_here)
+            self._run(root, ["sh", "-ec", f"cd {folder}; {rest}"], before | arguments | {"CORE": "auto"} | found_here)
         else:
             assert word in ("ENV", "ARG", "LABEL", "CMD", "USER"), word
 

@@ -96,6 +96,16 @@ def test_the_image_has_no_sources_no_compiler_and_no_pip(stages: dict[str, Stage
     assert any("venv --without-pip /opt/shoal" in run for run in stages["build"].all("RUN"))
 
 
+def test_the_images_core_is_compiled_or_its_build_fails(stages: dict[str, Stage]) -> None:
+    instructions = stages["build"].instructions
+    (own,) = [number for number, (_, rest) in enumerate(instructions) if rest.endswith("--wheel-dir /wheels .")]
+    assert instructions[own][1].startswith('SHOAL_BUILD_CORE="$CORE" ')
+    assert ("ARG", "CORE=compiled") in instructions[:own]
+    assert any(word == "RUN" and "install" in rest and " gcc " in rest for word, rest in instructions[:own])
+    held = locking.read_lock((HELM / locking.BUILD[0]).read_text(encoding="utf-8"))
+    assert {"mypy", "setuptools"} <= set(held)
+
+
 def pip_lines(stages: dict[str, Stage], word: str) -> list[list[str]]:
     """Of all stages, split: those that install, or those that make wheels."""
     commands = [part for stage in stages.values() for run in stage.all("RUN") for part in run.split("&&")]
@@ -179,7 +189,8 @@ def wheel(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) ->
             (folder / source).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / source, folder / source)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "wheels"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=SHIPPED_S)
+    plain = {**os.environ, "SHOAL_BUILD_CORE": "python"}
+    subprocess.run(command, cwd=folder, env=plain, check=True, capture_output=True, timeout=SHIPPED_S)
     (built,) = (folder / "wheels").glob("*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(folder / "shipped")

@@ -12,7 +12,7 @@ from shoal_ops import exits
 from .command_line import shoal
 from .fake_slices import FakeSlice, served
 
-SOUND = FiguresResponse(version="0.0.9")
+SOUND = FiguresResponse(version="0.0.9", core="compiled")
 FULL = FiguresResponse(version="0.1.0", trouble="no disk space for /data/journal: \x1b[2J 3 MB are free")
 
 
@@ -23,10 +23,12 @@ async def test_every_slice_tells_its_version_and_its_trouble() -> None:
     assert (code, error) == (exits.FOUND, "")
     head, columns, first, second = out.splitlines()
     assert f"redirector {at}: map version 7, 8 partitions" in head and f"this is shoal {version()}" in head
-    assert columns.split()[-3:] == ["version", "state", "trouble"]
-    assert first.split()[5] == "0.0.9" and first.rstrip().endswith("none") and "answers in" in first
+    assert columns.split()[-4:] == ["version", "core", "state", "trouble"]
+    assert first.split()[5:7] == ["0.0.9", "compiled"] and second.split()[6] == "?"
+    assert first.rstrip().endswith("none") and "answers in" in first
     assert second.rstrip().endswith("no disk space for /data/journal: \\x1b[2J 3 MB are free")
     assert as_json["version"] == version()
+    assert [one["core"] for one in as_json["slices"]] == ["compiled", ""]
     assert [one["trouble"] for one in as_json["slices"]] == ["", FULL.trouble]
     assert all(one["admin_address"] not in ("", one["address"]) for one in as_json["slices"])
 

@@ -74,6 +74,7 @@ class FiguresResponse(_message.Message):
     CHECKPOINTER_RESTARTS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    CORE_FIELD_NUMBER: _builtins.int
     slice: _builtins.str
     node: _builtins.str
     epoch: _builtins.int
@@ -114,6 +115,8 @@ class FiguresResponse(_message.Message):
     """Of the program."""
     incarnation: _builtins.str
     """The life of the slice's data, as its record in etcd names it."""
+    core: _builtins.str
+    """Which form of the core runs: "python" or "compiled"."""
     @_builtins.property
     def journal(self) -> Global___JournalFigures: ...
     @_builtins.property
@@ -161,10 +164,11 @@ class FiguresResponse(_message.Message):
         checkpointer_restarts: _builtins.int = ...,
         version: _builtins.str = ...,
         incarnation: _builtins.str = ...,
+        core: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "counters", b"counters", "journal", b"journal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "checkpointer_restarts", b"checkpointer_restarts", "counters", b"counters", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "epoch", b"epoch", "incarnation", b"incarnation", "journal", b"journal", "keys", b"keys", "lease_remaining_ms", b"lease_remaining_ms", "loop_longest_step_us", b"loop_longest_step_us", "map_version", b"map_version", "memory", b"memory", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "refused", b"refused", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "silent_bindings", b"silent_bindings", "slice", b"slice", "time_ms", b"time_ms", "trouble", b"trouble", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "checkpointer_restarts", b"checkpointer_restarts", "core", b"core", "counters", b"counters", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "epoch", b"epoch", "incarnation", b"incarnation", "journal", b"journal", "keys", b"keys", "lease_remaining_ms", b"lease_remaining_ms", "loop_longest_step_us", b"loop_longest_step_us", "map_version", b"map_version", "memory", b"memory", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "refused", b"refused", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "silent_bindings", b"silent_bindings", "slice", b"slice", "time_ms", b"time_ms", "trouble", b"trouble", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ pip, the form of the lists. Not here: their places (tools/lock_image.py), their 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ LOCKS: Final[dict[str, tuple[str, ...]]] = {
     "requirements.txt": (".[cli]",),
     "requirements-spark.txt": (".[cli,spark]",),
 }
-BUILD: Final[tuple[str, tuple[str, ...]]] = ("requirements-build.txt", ("pip", "hatchling", "setuptools"))
+BUILD: Final[tuple[str, tuple[str, ...]]] = ("requirements-build.txt", ("pip", "hatchling", "setuptools", "mypy"))
 SOURCES: Final = ("pyspark",)
 """Packages that are published as source only: the image's first stage builds them into a wheel."""
 
@@ -64,7 +65,13 @@ def _report(root: Path, *words: str) -> list[tuple[str, str, str, str]]:
     if "--platform" in words:
         command += ["--python-version", "3.11"]
     done = subprocess.run(
-        [*command, *words], cwd=root, stdout=subprocess.PIPE, text=True, check=True, timeout=RESOLVE_S
+        [*command, *words],
+        cwd=root,
+        env={**os.environ, "SHOAL_BUILD_CORE": "python"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=RESOLVE_S,
     )
     return [_file(one) for one in json.loads(done.stdout)["install"] if one["metadata"]["name"] != PROJECT]
 

@@ -1,4 +1,4 @@
-"""`shoal status`: shows the map and, for every slice, whether it answers, its version and its trouble."""
+"""`shoal status`: shows the map and, for every slice, whether it answers, its version, its core and its trouble."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from shoal_ops.commands.redirectors import ask_redirector, first_map
 from shoal_ops.exits import DONE, FOUND, UNKNOWN
 from shoal_ops.limits import SLICE_DEADLINE_S
 
-COLUMNS = ("slice", "address", "administration", "epoch", "partitions", "version", "state", "trouble")
+COLUMNS = ("slice", "address", "administration", "epoch", "partitions", "version", "core", "state", "trouble")
 NOT_KNOWN = "?"
 
 
 @dataclass(frozen=True, slots=True)
 class SliceStatus:
     """The state of one slice. `answers_ms` is -1 where it did not answer; `problem` says why. `trouble`: why it takes
-    no changes, "" for no trouble, None where its administration did not answer."""
+    no changes, "" for no trouble, None where its administration did not answer. `core`: `python` or `compiled`; ""
+    where that is not known."""
 
     slice: str
     address: str
@@ -37,6 +38,7 @@ class SliceStatus:
     partitions: int
     answers_ms: float
     version: str = ""
+    core: str = ""
     trouble: str | None = None
     problem: str = ""
 
@@ -76,7 +78,7 @@ def _row(one: SliceStatus) -> tuple[object, ...]:
     trouble = "" if one.problem else NOT_KNOWN if one.trouble is None else one.trouble or "none"
     return (
         *(one.slice, one.address or "(no leader)", one.admin_address, one.epoch, one.partitions),
-        *(one.version or NOT_KNOWN, state, trouble),
+        *(one.version or NOT_KNOWN, one.core or NOT_KNOWN, state, trouble),
     )
 
 
@@ -87,8 +89,8 @@ async def _ask(at: wire.SliceAddress, partitions: int) -> SliceStatus:
         return SliceStatus(at.slice, "", admin, at.epoch, partitions, -1, problem="has no leader")
     (answers_ms, problem), figures = await asyncio.gather(_reach(at.address), _figures(admin))
     trouble = None if figures is None else figures.trouble
-    known = "" if figures is None else figures.version
-    return SliceStatus(at.slice, at.address, admin, at.epoch, partitions, answers_ms, known, trouble, problem)
+    known = ("", "") if figures is None else (figures.version, figures.core)
+    return SliceStatus(at.slice, at.address, admin, at.epoch, partitions, answers_ms, *known, trouble, problem)
 
 
 async def _reach(address: str) -> tuple[float, str]:

@@ -17,6 +17,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import now_ms
 from shoal_slice_node.adapters.limits import FIGURES_KEPT_S
 from shoal_slice_node.core.apply.counters import Counters
+from shoal_slice_node.core_choice import running_core
 from shoal_slice_node.storage.mapped_memory import resident_bytes
 
 
@@ -91,6 +92,7 @@ class Figures:
             checkpointer_restarts=store.checkpointer_restarts,
             version=version(),
             incarnation=self._incarnation,
+            core=running_core(),
         )
 
     def _memory(self) -> list[wire.MemoryShare]:

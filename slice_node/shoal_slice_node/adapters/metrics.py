@@ -70,6 +70,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
 )
 
 REFUSALS = ("refusals", "Requests refused, by error.")
+CORE = ("shoal_core_info", "Form of the core that runs, compiled or python, as a label.")
 MEMORY_USED = ("memory_used_bytes", "Of a share of the memory budget.")
 MEMORY_LIMIT = ("memory_limit_bytes", "A share of the memory budget.")
 
@@ -104,6 +105,9 @@ class SliceMetrics(Collector):
         yield from _metrics(labels, found, GAUGES, COUNTERS)
         yield from _shares(labels, found)
         yield _refusals(labels, found)
+        core = GaugeMetricFamily(CORE[0], CORE[1], labels=("slice", "node", "core"))
+        core.add_metric((*labels, found.core), 1)
+        yield core
         archive = self.figures.archive
         if archive is not None:
             yield from _metrics(labels, archive, ARCHIVE_GAUGES, ARCHIVE_COUNTERS)
