@@ -33,7 +33,8 @@ def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> 
     if incarnation and queue.incarnation not in (0, incarnation):
         shown = state.refusals.shown(name)
         raise NoSuchQueue(
-            f"queue {shown} of incarnation {incarnation} is not here; {queue.incarnation} is",
+            f"queue {shown} of incarnation {incarnation} is not here, and nothing is dropped: {queue.incarnation}, a"
+            " later or earlier life, is",
             subject=shown,
             value=incarnation,
         )

@@ -30,7 +30,7 @@ def publish(
     if row is None or not queues:
         if mandatory:
             shown = state.refusals.shown(key)
-            raise Unroutable(f"key {shown} has no bindings and the publish was mandatory", subject=shown)
+            raise Unroutable(f"key {shown} has no queue bound to it, and the publish is mandatory", subject=shown)
         state.effects.published.append(None)
         state.effects.counters.publishes += messages  # kept messages are counted once for each step
         return 0, 0

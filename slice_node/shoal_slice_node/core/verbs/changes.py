@@ -47,7 +47,9 @@ def parse_change(data: bytes) -> Checked:
     """Parses and checks a change that a session or unary call may ask for. Raises Malformed, TooLarge, InvalidName."""
     checked = check_change(data)
     if any(step.HasField("imports") for step in checked.change.steps):
-        raise Malformed("imports come by BulkService, in runs of numbered chunks", subject="step")
+        raise Malformed(
+            "a session may not send imports: BulkService takes them, in runs of numbered chunks", subject="step"
+        )
     return checked
 
 
