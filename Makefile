@@ -36,7 +36,7 @@ demo: compiled  ## a local cluster replays real chat and churn, loses a node, an
 	$(CORE) $(BIN)/shoal demo
 
 WORKERS ?= 2
-test: setup  ## every test but the longest, WORKERS files at a time; that of the page skips where there is no Chromium
+test: compiled  ## every test but the longest, WORKERS files at a time; that of the page skips where there is no Chromium
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12 --durations-min 8 -m 'not long'
 
 test-long: setup  ## the longest tests: jobs of Spark as users start them, a bulk load as a benchmark

@@ -1,4 +1,4 @@
-"""Starts asyncio tasks; there is no other way (STYLE.md rule 11). Names them, keeps them, reports their failure.
+"""Starts asyncio tasks, as nothing else may (CONTRIBUTING.md): names them, keeps them, reports their failure.
 
 Belongs here: the lifetime of background tasks, for servers and the client alike. Does not: retries, timeouts, threads.
 """

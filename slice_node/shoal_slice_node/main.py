@@ -45,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the node and returns the exit code; argparse exits with 2 for bad arguments."""
     os.umask(0o077)  # Journal, store and logs hold every message: other users of the machine must not read them.
     settings = settings_of(arguments)
-    return server_process.run(lambda stop: Node(settings, stop).run(), f"slice {settings.slice}")
+    return server_process.run(lambda stop: NodeProcess(settings, stop).run(), f"slice {settings.slice}")
 
 
-class Node:
+class NodeProcess:
     """Runs one slice node, from its listening ports to its clean stop."""
 
     def __init__(self, settings: Settings, stop: asyncio.Event) -> None:

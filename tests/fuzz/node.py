@@ -201,7 +201,7 @@ class Node:
         return whole
 
     @property
-    def commit(self) -> Node:
+    def commit_loop(self) -> Node:
         return self
 
     def submit(self, item: Item, source: Hashable = None) -> None:

@@ -19,7 +19,7 @@ async def test_a_check_tells_its_phases_and_how_far_it_is(tmp_path: Path) -> Non
             queues = [b"q%d" % number for number in range(first, first + FRAME_OPERATIONS_MAX)]
             change = wire.Change(steps=[wire.Step(declares=wire.Declares(queues=queues))])
             payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), change.SerializeToString())
-            broker.commit.submit(Item(Kind.CHANGE, payload, lambda _: None, failures.append))
+            broker.commit_loop.submit(Item(Kind.CHANGE, payload, lambda _: None, failures.append))
         await broker.set_owned(2, b"\x01" * PARTITIONS_DEFAULT)
     assert not failures
     told: list[tuple[str, int, int]] = []

@@ -51,12 +51,16 @@ class Looped:
         self.core = core
         self.disk = Disk()
         self.leads = True
-        hooks = Hooks(lambda: None, lambda: None, lambda: self.leads)
+        hooks = Hooks(lambda: None, lambda: None, self._check)
         room = FrameRoom(PENDING_BYTES_DEFAULT // 2)
         core.node.commit._let_go = room.give
         self.commit = core.node.commit
         self.acks = core.node.acks
         self.loop = CommitLoop(self.commit, room, self.disk, self._in_thread, hooks)
+
+    def _check(self) -> None:
+        if not self.leads:
+            raise Fenced("made up: its lease may be over")
 
     async def settled_acks(self) -> ShoalError | None:
         """As the broker does it."""

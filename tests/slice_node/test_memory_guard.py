@@ -96,8 +96,8 @@ async def test_above_its_budget_a_node_ends_silent_sessions_and_far_above_takes_
         now_ms = steady_ms()
         monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + silent_ms)
         newcomer = await RawSession.open(stub)
-        broker.watch.guard_memory()
-        broker.watch.guard_memory()  # Consumers are looked at once no other is left.
+        broker.watchman.guard_memory()
+        broker.watchman.guard_memory()  # Consumers are looked at once no other is left.
         assert await ended_for_memory(idle) is idle_ends
         assert await ended_for_memory(consumer) is consumer_ends
         if times > MEMORY_HIGH:
@@ -105,7 +105,7 @@ async def test_above_its_budget_a_node_ends_silent_sessions_and_far_above_takes_
                 await (await RawSession.open(stub)).read_until(lambda: False)
             assert "its budget is" in str(from_rpc_error(refused.value))
             held.bytes = 0
-        broker.watch.guard_memory()
+        broker.watchman.guard_memory()
         await (await RawSession.open(stub)).attach([b"q"])
         newcomer.call.cancel()
 
@@ -116,14 +116,14 @@ async def test_memory_that_nobody_can_give_back_locks_nobody_out(
     held = Held()
     held.bytes = 1 << 40
     async with guarded(tmp_path, held) as (broker, stub):
-        broker.watch.guard_memory()
-        assert broker.watch.memory_short is not None
+        broker.watchman.guard_memory()
+        assert broker.watchman.memory_short is not None
         now_ms = steady_ms()
         for later_ms in (19_000, 21_000, 21_000):
             monkeypatch.setattr(watchman, "steady_ms", lambda later_ms=later_ms: now_ms + later_ms)
-            assert broker.watch.memory_short is not None
-            broker.watch.guard_memory()
-        assert broker.watch.memory_short is None
+            assert broker.watchman.memory_short is not None
+            broker.watchman.guard_memory()
+        assert broker.watchman.memory_short is None
         await (await RawSession.open(stub)).attach([])
 
 
@@ -139,13 +139,13 @@ async def test_memory_that_stays_is_let_be_though_connections_end_all_the_time(
         for number in range(22):
             monkeypatch.setattr(watchman, "steady_ms", lambda number=number: began_ms + 1_000 * number)
             held.bytes = (3 if number % 2 else 2) * budget_bytes
-            broker.watch.guard.ended += 1
-            broker.watch.guard_memory()
-        broker.watch.guard_memory()
-        assert broker.watch.memory_short is not None and broker.watch.guard.short_bytes < 2.2 * budget_bytes
+            broker.watchman.guard.ended += 1
+            broker.watchman.guard_memory()
+        broker.watchman.guard_memory()
+        assert broker.watchman.memory_short is not None and broker.watchman.guard.short_bytes < 2.2 * budget_bytes
         held.bytes = 2 * budget_bytes
-        broker.watch.guard_memory()
-        assert broker.watch.memory_short is None
+        broker.watchman.guard_memory()
+        assert broker.watchman.memory_short is None
 
 
 async def test_what_is_held_for_long_does_not_become_the_budget(
@@ -156,28 +156,28 @@ async def test_what_is_held_for_long_does_not_become_the_budget(
     held.bytes = int(2 * OPTIONS.memory.budget_bytes)
     async with guarded(tmp_path, held) as (broker, stub):
         now_ms = steady_ms()
-        broker.watch.guard_memory()
+        broker.watchman.guard_memory()
         monkeypatch.setattr(watchman, "steady_ms", lambda: now_ms + 30_000)
-        broker.watch.guard_memory()
-        broker.watch.guard_memory()
-        assert broker.watch.memory_short is None, "it is let be"
+        broker.watchman.guard_memory()
+        broker.watchman.guard_memory()
+        assert broker.watchman.memory_short is None, "it is let be"
         monkeypatch.undo()
         session = await RawSession.open(stub)
         await session.attach([])
         monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + 60_000)
-        broker.watch.guard_memory()
+        broker.watchman.guard_memory()
         open_now = broker.writers.sessions.values()
         assert len(open_now) == 1, "silent ones ended a second after they had opened, for ever"
         assert not any(one.ended_by for one in open_now)
         connections = [address_of(one) for one in broker.writers._connections.values()]
-        monkeypatch.setattr(broker.watch.unread, "holding", connections)
-        broker.watch.guard_memory()
+        monkeypatch.setattr(broker.watchman.unread, "holding", connections)
+        broker.watchman.guard_memory()
         assert await ended_for_memory(session), "but one ends that may hold some of it"
         other = await RawSession.open(stub)
         await other.attach([])
         monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + 62_000)
         held.bytes += 2 * MEMORY_SLACK_BYTES
-        broker.watch.guard_memory()
+        broker.watchman.guard_memory()
         assert await ended_for_memory(other), "and all silent ones where more is held"
 
 
@@ -192,7 +192,7 @@ async def test_who_opened_last_ends_first(tmp_path: Path, monkeypatch: pytest.Mo
         held.bytes = OPTIONS.memory.budget_bytes + 1
         now_ms = steady_ms()
         monkeypatch.setattr(writers, "steady_ms", lambda: now_ms + 11_000)
-        broker.watch.guard_memory()
+        broker.watchman.guard_memory()
         held.bytes = 0
         assert await ended_for_memory(new) and not await ended_for_memory(old)
 
@@ -221,8 +221,8 @@ async def test_far_above_its_budget_connections_end_that_hold_what_nobody_reads(
         greedy = await asyncio.to_thread(connect, host, int(port))
         await asyncio.to_thread(greedy.sendall, FRAMES * FILLER)
         greedy.settimeout(WAIT_S)
-        while not standing(broker.watch.unread, UNREAD_ENDED_BYTES_MIN):
-            await asyncio.to_thread(broker.watch.unread.look)
+        while not standing(broker.watchman.unread, UNREAD_ENDED_BYTES_MIN):
+            await asyncio.to_thread(broker.watchman.unread.look)
         held.bytes = int(1.3 * OPTIONS.memory.budget_bytes)
         with contextlib.suppress(ConnectionError):
             while await asyncio.to_thread(greedy.recv, 1 << 16):
@@ -237,7 +237,7 @@ async def test_the_first_frame_of_a_session_counts_as_read(tmp_path: Path) -> No
     async with guarded(tmp_path, Held()) as (broker, stub):
         session = await RawSession.open(stub)
         await session.attach([])
-        assert sum(broker.watch.unread._read.values()) > 2 * UNREAD_READ_BYTES
+        assert sum(broker.watchman.unread._read.values()) > 2 * UNREAD_READ_BYTES
 
 
 @pytest.mark.slow

@@ -50,6 +50,6 @@ async def test_streams_that_do_not_open_hold_up_no_session_of_others(tmp_path: P
 
 async def test_a_session_is_not_read_while_memory_is_short(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(WAIT_S):
-        broker.watch.memory_short = ResourceExhausted("short", subject="memory")
+        broker.watchman.memory_short = ResourceExhausted("short", subject="memory")
         stub: Any = channel.stream_stream("/shoal.v1.SliceService/Session")()
         assert isinstance(await failure(stub), ResourceExhausted)

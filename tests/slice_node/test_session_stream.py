@@ -142,14 +142,14 @@ async def test_a_client_that_never_reads_is_not_read_either(stub: SliceServiceAs
     pulls = 0
     call = await opened(stub)
     peek = wire.Pull(queue=b"q", messages_max=10, peek=True)
-    applied = broker.commit.submit
+    applied = broker.commit_loop.submit
 
     def counted(item: Item, source: Hashable = NODE) -> None:
         nonlocal pulls
         pulls += 1
         applied(item, source)
 
-    broker.commit.submit = counted  # type: ignore[method-assign]
+    broker.commit_loop.submit = counted  # type: ignore[method-assign]
 
     async def ask() -> None:
         for sequence in range(1, 2000):
@@ -172,7 +172,7 @@ async def test_frames_with_one_number_have_an_answer_each_and_give_back_their_ro
 ) -> None:
     """The second large answer took the first one's reservation: the session ended as UNKNOWN, with a traceback."""
     await stub.Declare(wire.DeclareRequest(queue=b"q"))
-    submit, held = broker.commit.submit, list[tuple[Item, Hashable]]()
+    submit, held = broker.commit_loop.submit, list[tuple[Item, Hashable]]()
 
     def all_at_once(item: Item, source: Hashable = NODE) -> None:
         held.append((item, source))
@@ -180,7 +180,7 @@ async def test_frames_with_one_number_have_an_answer_each_and_give_back_their_ro
             for each in held:
                 submit(*each)
 
-    broker.commit.submit = all_at_once  # type: ignore[method-assign]
+    broker.commit_loop.submit = all_at_once  # type: ignore[method-assign]
     call = await opened(stub)
     for _ in range(2):
         await call.write(wire.SessionRequest(sequence=1, describe=wire.Describe(queues=[b"q"])))

@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 class AdminService:
     def __init__(self, broker: Broker, figures: Figures) -> None:
         self._state = broker.state
-        self._between_records = broker.commit.between_records
+        self._between_records = broker.commit_loop.between_records
         self._figures = figures
         self._lists = Places("lists", LISTS)
 

@@ -96,8 +96,8 @@ class Broker:
             self.archiving,
             memory.delta_bytes,
         )
-        hooks = Hooks(self._on_turn, self.checkpoints.throttle, self._may_answer, self._disk_is_full)
-        self.commit = CommitLoop(
+        hooks = Hooks(self._on_turn, self.checkpoints.throttle, self.check_may_answer, self._disk_is_full)
+        self.commit_loop = CommitLoop(
             self.node.commit,
             self.large_frames,
             self.journal,
@@ -106,12 +106,12 @@ class Broker:
             memory.pending_bytes,
             self.steps,
         )
-        self.watch = Watchman(
+        self.watchman = Watchman(
             self.dispatcher,
             self.writers,
             self.answers,
             memory.budget_bytes,
-            self.commit.between_records,
+            self.commit_loop.between_records,
             options.own_bytes,
         )
         self._full = False
@@ -127,10 +127,10 @@ class Broker:
 
     def start(self) -> None:
         asyncio.get_running_loop().run_in_executor(None, self.store.warm)
-        self._tasks.start("commit", self.commit.run())
+        self._tasks.start("commit", self.commit_loop.run())
         self._tasks.start("pump", self._pump())
         self._tasks.start("ticks", self._tick())
-        self._tasks.start("watch", self.watch.run())
+        self._tasks.start("watch", self.watchman.run())
         self._tasks.start("checkpoints", self.checkpoints.run())
         if self.archiving is not None:
             self._tasks.start("archiving", self.archiving.run())
@@ -168,13 +168,10 @@ class Broker:
     def check_may_answer(self) -> None:
         """Checks that this node may answer; called before anything is sent to a client. Raises Fenced once the lease
         may be over."""
-        if not self._may_answer():
+        if self.options.lease_left_s() <= 0:
             raise Fenced(
                 "this node's lease may be over: it answers nothing more, the outcome is unknown", subject="lease"
             )
-
-    def _may_answer(self) -> bool:
-        return self.options.lease_left_s() > 0
 
     def check_takes_changes(self) -> None:
         """Raises ResourceExhausted while no change could ever become a checkpoint."""
@@ -204,8 +201,8 @@ class Broker:
 
     def check_takes_sessions(self) -> None:
         """Raises ResourceExhausted while the process holds much more than its budget."""
-        if self.watch.memory_short is not None:
-            raise self.watch.memory_short
+        if self.watchman.memory_short is not None:
+            raise self.watchman.memory_short
 
     def open_session(
         self, window_bytes: int, connection: str, wake: Callable[[], None], end: Callable[[], None]
@@ -223,7 +220,7 @@ class Broker:
 
     def close_session(self, session: Session, source: Source) -> None:
         self.writers.close(session)
-        self.commit.between(lambda: self.node.close_session(session, source))
+        self.commit_loop.between(lambda: self.node.close_session(session, source))
         self._on_turn()
 
     def refusal(self, sequence: int, error: ShoalError) -> wire.Answer:
@@ -247,7 +244,7 @@ class Broker:
             return
         done = asyncio.get_running_loop().create_future()
         payload = encode_ownership(map_version, owned)
-        self.commit.submit(Item(Kind.OWNERSHIP, payload, lambda _: done.set_result(None), done.set_exception))
+        self.commit_loop.submit(Item(Kind.OWNERSHIP, payload, lambda _: done.set_result(None), done.set_exception))
         await done
 
     async def checkpoint_ahead(self, within_s: float) -> None:
@@ -268,9 +265,9 @@ class Broker:
         begins. Returns the error if the flush failed, else None."""
         done: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
         self.node.acks.then(lambda error: None if done.done() else done.set_result(error))
-        await self.commit.between_records.wait()
+        await self.commit_loop.between_records.wait()
         self.node.acks.flush()
-        self.commit.wake()
+        self.commit_loop.wake()
         return await done
 
     async def _tick(self) -> None:
@@ -278,7 +275,7 @@ class Broker:
         operations_seen, active_ms = 0, steady_ms()
         while True:
             await asyncio.sleep(TICK_MS / 1000)
-            await self.commit.between_records.wait()
+            await self.commit_loop.between_records.wait()
             now_ms = steady_ms()
             self.node.tick(now_ms)
             if self.node.commit.operations != operations_seen:
@@ -290,16 +287,16 @@ class Broker:
         """Wakes the sessions that have something to send. Starts the pump if work waits for it, and begins a checkpoint
         if one is due."""
         self.writers.wake(self.dispatcher.dirty)
-        self.commit.wake()
+        self.commit_loop.wake()
         if not self._pump_wake.is_set() and self.node.has_turns:
             self._pump_wake.set()
-        if self.commit.between_records.is_set():
+        if self.commit_loop.between_records.is_set():
             commit = self.node.commit
             self.checkpoints.consider(commit.applied_lsn, commit.operations, commit.journal_bytes)
 
     async def _pump(self) -> None:
         """Runs the node's turns, PUMP_SLICE_MS at a time."""
-        node, between_records = self.node, self.commit.between_records
+        node, between_records = self.node, self.commit_loop.between_records
         while True:
             await self._pump_wake.wait()
             self._pump_wake.clear()

@@ -71,7 +71,7 @@ class BulkService:
             ):
                 sending = tasks.start("send", self._send_all(context, snapshot, turn), awaited=True)
                 forwarding = tasks.start(
-                    "forward", _forward(snapshot, context, turn, self._broker.watch.unread), awaited=True
+                    "forward", _forward(snapshot, context, turn, self._broker.watchman.unread), awaited=True
                 )
                 done, _ = await asyncio.wait((sending, forwarding), return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
@@ -86,7 +86,7 @@ class BulkService:
             async with self._snapshot("export", self._exports, context) as (snapshot, turn):
                 async with turn.waiting("sent"):
                     await context.read()
-                await _forward(snapshot, context, turn, self._broker.watch.unread)
+                await _forward(snapshot, context, turn, self._broker.watchman.unread)
         except ShoalError as error:
             await abort(context, error)
 
@@ -114,7 +114,7 @@ class BulkService:
             if request is grpc.aio.EOF:
                 break
             turn.check()
-            self._broker.watch.unread.read(context.peer(), len(request))
+            self._broker.watchman.unread.read(context.peer(), len(request))
             await snapshot.send(request)
         await snapshot.no_more()
 
@@ -140,7 +140,7 @@ def bulk_handlers(broker: Broker, store_folder: Path, admission: Admission) -> S
     """Returns the handlers of BulkService, to be added to a server. Without a serializer gRPC passes bytes through."""
     service = BulkService(broker, store_folder)
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        name: grpc.stream_stream_rpc_method_handler(broker.watch.unread.counted(serve))
+        name: grpc.stream_stream_rpc_method_handler(broker.watchman.unread.counted(serve))
         for name, serve in (("Import", service.import_chunks), ("Verify", service.verify), ("Export", service.export))
     }
     status = {"ImportStatus": Unary(wire.ImportStatusRequest, service.import_status)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from shoal_contract.errors import Corrupt, Fenced, ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.adapters.clock import now_ms
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.limits import (
@@ -38,12 +38,13 @@ JournalThread = Callable[[Callable[[], object]], "asyncio.Future[object]"]
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Holds the functions that the loop calls. `on_turn`: after each slice of work. `throttle`: before a batch is
-    applied; the loop waits for the future that it returns. `may_answer`: returns False once the lease may be over.
-    `on_full`: with True when the journal refused a batch for lack of disk space, with False when it took one."""
+    applied; the loop waits for the future that it returns. `check_may_answer`: before anything is answered; raises
+    Fenced once the lease may be over. `on_full`: with True when the journal refused a batch for lack of disk space,
+    with False when it took one."""
 
     on_turn: Callable[[], None]
     throttle: Callable[[], asyncio.Future[None] | None]
-    may_answer: Callable[[], bool] = lambda: True
+    check_may_answer: Callable[[], None] = lambda: None
     on_full: Callable[[bool], None] = lambda full: None
 
 
@@ -185,7 +186,7 @@ class CommitLoop:
                 spent_ms = (time.perf_counter() - began) * 1000
                 if spent_ms > 0.5 and spent_ms + commit.next_operations * OPERATION_US / 1000 > LOOP_SLICE_MS:
                     began = await self._pause(began)
-                self._check_fence()
+                self._hooks.check_may_answer()
             try:
                 commit.step()
             finally:
@@ -221,13 +222,6 @@ class CommitLoop:
             self._go_on()
             raise
         return time.perf_counter()
-
-    def _check_fence(self) -> None:
-        """Checks that this node may answer; called before anything is answered. Raises Fenced."""
-        if not self._hooks.may_answer():
-            raise Fenced(
-                "this node's lease may be over: it answers nothing more, the outcome is unknown", subject="lease"
-            )
 
     def _go_on(self) -> None:
         """Ends the time of a record applied in part: sets `between_records` and does the work that waited for it."""

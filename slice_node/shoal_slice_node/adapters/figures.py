@@ -87,7 +87,7 @@ class Figures:
             loop_longest_step_us=int(broker.steps.longest_s * 1e6),
             lease_remaining_ms=int(broker.options.lease_left_s() * 1000),
             memory=self._memory(),
-            silent_bindings=broker.watch.silent,
+            silent_bindings=broker.watchman.silent,
             trouble=broker.trouble,
             checkpointer_restarts=store.checkpointer_restarts,
             version=version(),

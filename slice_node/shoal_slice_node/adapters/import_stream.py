@@ -86,10 +86,10 @@ class ImportStream:
             if data is grpc.aio.EOF:
                 break
             turn.check()
-            self._broker.watch.unread.read(self._context.peer(), len(data))
+            self._broker.watchman.unread.read(self._context.peer(), len(data))
             request = parse(wire.ImportRequest, data, {})
             await self._room.acquire()
-            await self._broker.commit.room(self._source)
+            await self._broker.commit_loop.room(self._source)
             await self._broker.checkpoints.room_for_imports()
             try:
                 self._submit(request)
@@ -98,7 +98,7 @@ class ImportStream:
                 return
         # This item comes after all chunks that are under way, so their answers come first.
         end = Item(0, None, lambda _: self._answers.put_nowait(None), self._failed_at_end)
-        self._broker.commit.submit(end, self._source)
+        self._broker.commit_loop.submit(end, self._source)
 
     def _failed_at_end(self, _: ShoalError) -> None:
         self._answers.put_nowait(None)
@@ -130,7 +130,7 @@ class ImportStream:
             self._answers.put_nowait(wire.ImportResponse(chunk=number, error=error.to_wire()))
 
         item = Item(Kind.CHANGE, payload, applied, failed, checked, checked.operations)
-        self._broker.commit.submit(item, self._source)
+        self._broker.commit_loop.submit(item, self._source)
 
     def _check_number(self, request: wire.ImportRequest) -> None:
         limit = self._next or last_chunk(self._broker, request.run) + 1

@@ -53,7 +53,7 @@ def submit_change(
         answer(broker.refusal(sequence, error))
 
     item = Item(Kind.CHANGE, encode_change(head, data), applied, failed, checked, checked.operations, large_bytes)
-    broker.commit.submit(item, source.connection)
+    broker.commit_loop.submit(item, source.connection)
 
 
 def submit_work(
@@ -95,7 +95,7 @@ def submit_work(
     def failed(error: ShoalError) -> None:
         answer(broker.refusal(sequence, error))
 
-    broker.commit.submit(Item(0, None, applied, failed), source.connection)
+    broker.commit_loop.submit(Item(0, None, applied, failed), source.connection)
 
 
 def described_bytes(request: wire.Describe) -> int:

@@ -59,14 +59,15 @@ class Servers:
 
     def add(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
         """Adds the services; called before `start`."""
-        broker.watch.unread.ports = self.ports
+        unread = broker.watchman.unread
+        unread.ports = self.ports
 
         def answers_waited_for() -> bool:
             return broker.answers.waiting > 0
 
-        admission = Admission(broker.watch.unread, answers_waited_for)
+        admission = Admission(unread, answers_waited_for)
         self.clients.add_generic_rpc_handlers(tuple(slice_handlers(broker, admission)))
-        operators = admission if self.operators is self.clients else Admission(broker.watch.unread, answers_waited_for)
+        operators = admission if self.operators is self.clients else Admission(unread, answers_waited_for)
         self.operators.add_generic_rpc_handlers(
             (admin_handlers(broker, figures, operators), *bulk_handlers(broker, store_folder, operators))
         )

@@ -86,14 +86,14 @@ class SessionStream:
     async def _read(self) -> None:
         """Reads frames until the client sends no more. Raises Malformed, TooLarge: a frame that cannot be parsed ends
         the session."""
-        context, commit, connection = self._context, self._broker.commit, self._context.peer()
+        context, commit, connection = self._context, self._broker.commit_loop, self._context.peer()
         while True:
             data = await context.read()
             if data is grpc.aio.EOF:
                 return
             self._broker.writers.heard(self._session)
             size_bytes = len(data)
-            self._broker.watch.unread.read(connection, size_bytes)
+            self._broker.watchman.unread.read(connection, size_bytes)
             large_bytes = size_bytes if size_bytes > PARSED_AT_ONCE_BYTES_MAX else 0
             if large_bytes:
                 await commit.large_frames.take(large_bytes, connection)
@@ -196,7 +196,7 @@ class SessionStream:
                 broker.steps.done(began)
                 broker.writers.began(session, self._answers.held_bytes)
                 await context.write(data)
-                broker.watch.unread.wrote(context.peer(), len(data))
+                broker.watchman.unread.wrote(context.peer(), len(data))
                 broker.writers.ended(session)
                 self._answers.written()
                 if cost_bytes:

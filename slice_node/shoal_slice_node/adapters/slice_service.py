@@ -55,7 +55,7 @@ class SliceService:
                 first = await context.read()
             if first is grpc.aio.EOF:
                 return
-            self._broker.watch.unread.read(context.peer(), len(first), first=True)
+            self._broker.watchman.unread.read(context.peer(), len(first), first=True)
             stream = SessionStream(self._broker, context, check_open(first))
         except ShoalError as error:
             await abort(context, error)
@@ -173,7 +173,7 @@ class SliceService:
             if not done.done():
                 done.set_result(answer)
 
-        await self._broker.commit.room(source.connection)
+        await self._broker.commit_loop.room(source.connection)
         submit(answered)
         answer = await done
         self._broker.check_may_answer()
@@ -197,7 +197,7 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Purge": Unary(wire.PurgeRequest, service.purge),
         "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
     }
-    counted = broker.watch.unread.counted(service.session)
+    counted = broker.watchman.unread.counted(service.session)
     session: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(counted)
     return (
         grpc.method_handlers_generic_handler(SERVICE, {"Session": session}),

@@ -3,7 +3,7 @@
 CHANGE     producer 16 | sequence u64 | settled u64 | serialized Change, as the client sent it
 ACKS       LSN when they were taken u64 | (queue id 8 | key id 8 | from u64 | to u64)*     from <= done < to, by queue
 TRIM       (key id 8 | low u64 | lsn u64 when the search for low began)*
-RECLAIM    (length u8 | key of a reclaim row)*
+RECLAIM    (length u8 | what to reclaim, as core/rows/small_rows draws it)*
 OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
 """
 

@@ -37,7 +37,7 @@ class Job(Protocol):
         """Is told that its last proposal was not written: what it should have done is to be found again."""
 
 
-class Trim:
+class TrimJob:
     """Proposes the trims of keys whose cursors advanced, and of those that were not trimmed before a start."""
 
     name = "trim"
@@ -59,7 +59,7 @@ class Trim:
         self._trimmer.advanced(self._proposed, now_ms)
 
 
-class Reclaim:
+class ReclaimJob:
     """Proposes to reclaim what dropped queues and vanished keys leave."""
 
     name = "reclaim"
@@ -78,7 +78,7 @@ class Reclaim:
         self._rows.note(self._proposed)
 
 
-class ForgetProducers:
+class ForgetProducersJob:
     """Proposes to forget producers that have been silent for long. The walk finds again what could not be written."""
 
     name = "producers"

@@ -1,1 +1,1 @@
-"""Checks what the frame alone can decide, before the frame is journaled or done."""
+"""Checks frames that are not journaled, and columns that verbs share. Changes are checked in core/verbs/changes."""

@@ -11,7 +11,7 @@ from shoal_contract.errors import Malformed, TooLarge
 from shoal_contract.limits import FRAME_OPERATIONS_MAX, NAME_BYTES_MAX
 from shoal_contract.names import check_bindable_key, check_key
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.checking.session_frames import check_queues
+from shoal_slice_node.core.checking.session_frames import check_queue_names
 
 _AT = ord("@")
 
@@ -47,7 +47,7 @@ def check_memberships(number: int, kind: str, step: wire.Binds | wire.Unbinds) -
         same(number, kind, "keys", len(step.keys), sum(step.key_counts))
     else:
         same(number, kind, "keys", len(step.keys), len(step.queues))
-    check_queues(step.queues)
+    check_queue_names(step.queues)
     check_bindable(step.keys)
     return operations
 
@@ -57,7 +57,7 @@ def check_named(number: int, kind: str, step: wire.Declares | wire.Drops) -> int
     operations = bounded(len(step.queues))
     if step.incarnations:
         same(number, kind, "incarnations", len(step.incarnations), operations)
-    check_queues(step.queues)
+    check_queue_names(step.queues)
     return operations
 
 

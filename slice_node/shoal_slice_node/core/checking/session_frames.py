@@ -47,7 +47,7 @@ def check_attach(request: wire.Attach) -> None:
     if len(request.queues) != len(request.handles):
         raise Malformed(f"attach has {len(request.queues)} queues but {len(request.handles)} handles")
     check_at_most("queues per attach", len(request.queues), QUEUES_PER_ATTACH_MAX)
-    check_queues(request.queues)
+    check_queue_names(request.queues)
     if len(set(request.handles)) < len(request.handles) or len(set(request.queues)) < len(request.queues):
         raise Malformed("attach names a queue or a handle twice", subject="attach")
 
@@ -72,21 +72,21 @@ def count_acks(acks: Sequence[wire.Ack]) -> int:
 def check_ack(ack: wire.Ack) -> int:
     """Checks an ack. Returns how many names were checked besides the key's. Raises InvalidName."""
     check_key(ack.key)
-    check_queues(ack.queues)
+    check_queue_names(ack.queues)
     return len(ack.queues)
 
 
 def check_describe(request: wire.Describe) -> None:
     """Checks a describe. Raises TooLarge, InvalidName, Malformed."""
     check_at_most("names per describe", len(request.queues) + len(request.keys), DESCRIBE_NAMES_MAX)
-    check_queues(request.queues)
+    check_queue_names(request.queues)
     for key in request.keys:
         check_key(key)
     if len(set(request.queues)) < len(request.queues) or len(set(request.keys)) < len(request.keys):
         raise Malformed("describe names a queue or a key twice", subject="describe")
 
 
-def check_queues(names: Iterable[bytes]) -> None:
+def check_queue_names(names: Iterable[bytes]) -> None:
     """Checks names of queues. Raises InvalidName."""
     for name in names:
         if not 0 < len(name) <= NAME_BYTES_MAX:

@@ -42,10 +42,6 @@ class LeaseClock:
             heapify(self._heap)
             self._rebuild_at = 2 * len(self._heap) + LEASES_ENDED_KEPT
 
-    def next_due_ms(self) -> int | None:
-        """Returns when the first lease ends; None: there is none."""
-        return self._heap[0][0] if self._heap else None
-
     def due(self, now_ms: int) -> Iterator[Lease]:
         """Takes out the leases that are over; yields those that have messages out, one by one."""
         while self._heap and self._heap[0][0] <= now_ms:

@@ -21,7 +21,7 @@ from shoal_slice_node.core.limits import (
 )
 
 
-class _Job(NamedTuple):
+class _Work(NamedTuple):
     """A kind of work: what waits for it, and a bounded step of it."""
 
     waiting: Sized
@@ -34,15 +34,15 @@ class Pump:
     def __init__(self, registry: Registry, growing: Growing, attaching: Attaching) -> None:
         self._registry = registry
         self._jobs = (
-            _Job(registry.ready, self._fill_turn),
-            _Job(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
-            _Job(attaching.returning, partial(attaching.return_turn, PUMP_TURN_HANDLES)),
-            _Job(registry.roomy, self._room_turn),
-            _Job(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
-            _Job(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
-            _Job(attaching.dissolving, partial(attaching.dissolve_turn, PUMP_TURN_BINDINGS)),
-            _Job(attaching.arriving, partial(attaching.arrive_turn, PUMP_TURN_BINDINGS)),
-            _Job(registry.forgetting, self._forget_turn),
+            _Work(registry.ready, self._fill_turn),
+            _Work(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
+            _Work(attaching.returning, partial(attaching.return_turn, PUMP_TURN_HANDLES)),
+            _Work(registry.roomy, self._room_turn),
+            _Work(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
+            _Work(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
+            _Work(attaching.dissolving, partial(attaching.dissolve_turn, PUMP_TURN_BINDINGS)),
+            _Work(attaching.arriving, partial(attaching.arrive_turn, PUMP_TURN_BINDINGS)),
+            _Work(registry.forgetting, self._forget_turn),
         )
         self._next_job = 0
 

@@ -3,7 +3,7 @@
 Queues' bindings and keys' members are compared by looking up every binding of every queue among its key's members, and
 then by their totals. Entries are distinct, so equal totals leave no member without a binding.
 
-Belongs here: the walk, and small tables. Not here: queues (check_queues), keys and logs (check_keys).
+Belongs here: the walk, and small tables. Not here: queues (queues), keys and logs (keys).
 """
 
 from __future__ import annotations

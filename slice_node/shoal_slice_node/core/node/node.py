@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.idle_producers import IdleProducers
-from shoal_slice_node.core.background.job import ForgetProducers, Reclaim, Trim
+from shoal_slice_node.core.background.job import ForgetProducersJob, ReclaimJob, TrimJob
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
@@ -52,9 +52,9 @@ class Node:
         self.commit = Commit(engine, epoch, self._on_effects, let_go)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
-            Trim(self.trimmer, KeyWalk(engine.state)),
-            Reclaim(self.reclaims),
-            ForgetProducers(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
+            TrimJob(self.trimmer, KeyWalk(engine.state)),
+            ReclaimJob(self.reclaims),
+            ForgetProducersJob(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
         self.maintenance = Maintenance(self.commit, self.acks, self.puller, jobs, now_ms)
         self._sessions = 0

@@ -2,7 +2,7 @@
 
 A node's roles are states of a running process: it opens its tables as a Replica, leads in one epoch as a Node (`lead`),
 and is a Replica again when it no longer leads (`after`). What belongs to a role is made with it and dropped with it;
-the tables stay.
+the tables stay. No process uses `after` yet: main.py ends a node that loses its role.
 """
 
 from __future__ import annotations

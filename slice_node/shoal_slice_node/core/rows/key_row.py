@@ -7,7 +7,7 @@
     key_name   id                         ->  partition u16 | name. The form is the table's (storage/lmdb_layout)
 
 Body bytes count all bodies since the log was last empty. The row is under the name and not under the id, so that a
-bind reads one row (DESIGN.md, trade-offs).
+bind reads one row (DESIGN.md, tables).
 """
 
 from __future__ import annotations

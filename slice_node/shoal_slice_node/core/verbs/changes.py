@@ -23,9 +23,7 @@ from shoal_slice_node.core.verbs.verb import Measures
 UNKNOWN_STEP = "step of an unknown kind"
 """The subject of the error for such a step: a frame with one is refused; in a journal it is a reason to stop."""
 
-_SHAPE: Shape = {
-    1: {1: {3: None}, 2: {2: None}, 3: {2: None}, 4: {}, 5: {2: None}, 6: {2: None}, 7: {2: None, 4: None}}
-}
+_SHAPE: Shape = {1: {wire.Step.DESCRIPTOR.fields_by_name[field].number: verb.shape for field, verb in VERBS.items()}}
 """Change.steps, the verb in each, and its columns of numbers."""
 _FIELDS_MAX = 4 * FRAME_OPERATIONS_MAX
 """The most fields of a valid frame: for each operation a step, a verb, a queue and a key."""
@@ -34,19 +32,20 @@ _FIELDS_MAX = 4 * FRAME_OPERATIONS_MAX
 class Checked(NamedTuple):
     """A change that passed the check. `operations`: its keys and queues, at least 1 for each step. `measures`:
     (messages, body bytes) of each chunk it publishes, in order. `ends`: some of what it takes is not in `operations`
-    (see prices). `grows`: it may give queues bindings."""
+    (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of chunks."""
 
     change: wire.Change
     operations: int
     measures: list[tuple[int, int]]
     ends: bool = False
     grows: bool = False
+    in_run: bool = False
 
 
 def parse_change(data: bytes) -> Checked:
     """Parses and checks a change that a session or unary call may ask for. Raises Malformed, TooLarge, InvalidName."""
     checked = check_change(data)
-    if any(step.HasField("imports") for step in checked.change.steps):
+    if checked.in_run:
         raise Malformed(
             "a session may not send imports: BulkService takes them, in runs of numbered chunks", subject="step"
         )
@@ -56,8 +55,7 @@ def parse_change(data: bytes) -> Checked:
 def parse_import(data: bytes) -> Checked:
     """Parses and checks a chunk of an import: a change of one step, Imports. Raises as `parse_change` does."""
     checked = check_change(data)
-    steps = checked.change.steps
-    if len(steps) != 1 or not steps[0].HasField("imports"):
+    if len(checked.change.steps) != 1 or not checked.in_run:
         raise Malformed("a chunk of an import is a change of one step, imports", subject="change")
     return checked
 
@@ -74,14 +72,14 @@ def check_change(data: bytes) -> Checked:
         raise too_many(len(change.steps))
     operations = 0
     measures: Measures = []
-    ends = grows = False
+    ends = grows = in_run = False
     for number, step in enumerate(change.steps):
         field = step.WhichOneof("step") or ""
         verb = VERBS.get(field)
         if verb is None:
             raise Malformed(f"step {number} is of a kind that this version does not know", subject=UNKNOWN_STEP)
         operations += max(1, verb.check(number, getattr(step, field), measures))
-        ends, grows = ends or verb.price is not None, grows or verb.grows
+        ends, grows, in_run = ends or verb.price is not None, grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
             raise too_many(operations)
-    return Checked(change, operations, measures, ends, grows)
+    return Checked(change, operations, measures, ends, grows, in_run)

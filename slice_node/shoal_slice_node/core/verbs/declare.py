@@ -31,4 +31,4 @@ def _columns(step: wire.Declares) -> Columns:
     return Columns(step.queues)
 
 
-DECLARE: Final = Verb("declare", _check, _apply, _columns)
+DECLARE: Final = Verb("declare", _check, _apply, _columns, {3: None})

@@ -12,14 +12,14 @@ from shoal_slice_node.core.limits import DROP_BINDINGS_MAX, RECLAIM_QUEUE_COST
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.verbs.queue_size import bindings_and_details
-from shoal_slice_node.core.verbs.verb import Change, Columns, Growing, Measures, Price, Verb
+from shoal_slice_node.core.verbs.verb import Change, Columns, GrowingNames, Measures, Price, Verb
 
 
 def _check(number: int, step: wire.Drops, _: Measures) -> int:
     return check_named(number, "drops", step)
 
 
-def _bindings(tables: Tables, names: Iterable[bytes], growing: Growing) -> Iterable[int]:
+def _bindings(tables: Tables, names: Iterable[bytes], growing: GrowingNames) -> Iterable[int]:
     """Yields what each drop may end at once: no more than a bucket of bindings and as many details."""
     for name in names:
         if name in growing:
@@ -41,4 +41,4 @@ def _columns(step: wire.Drops) -> Columns:
     return Columns(step.queues)
 
 
-DROP: Final = Verb("drop", _check, _apply, _columns, price=Price(DROP_BINDINGS_MAX, _bindings))
+DROP: Final = Verb("drop", _check, _apply, _columns, {2: None}, price=Price(DROP_BINDINGS_MAX, _bindings))

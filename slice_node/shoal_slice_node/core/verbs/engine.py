@@ -85,7 +85,7 @@ class Engine:
             if checked is None:
                 checked = check_change(data)
             repeated = repeated_answer(self.state, head) if numbered else None
-            if numbered and repeated is None and checked.change.steps and checked.change.steps[0].HasField("imports"):
+            if numbered and repeated is None and checked.in_run:
                 check_next_chunk(self.state, head)
         except ShoalError as error:
             if error.subject == UNKNOWN_STEP:

@@ -7,7 +7,7 @@ from typing import Final
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.imports import apply_imports
 from shoal_slice_node.core.checking.columns import bounded, check_bindable, same
-from shoal_slice_node.core.checking.session_frames import check_queues
+from shoal_slice_node.core.checking.session_frames import check_queue_names
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
@@ -18,7 +18,7 @@ def _check(number: int, step: wire.Imports, _: Measures) -> int:
     same(number, "imports", "keys", len(step.keys), sum(step.key_counts))
     if step.starts:
         same(number, "imports", "starts", len(step.starts), len(step.keys))
-    check_queues(step.queues)
+    check_queue_names(step.queues)
     check_bindable(step.keys)
     return operations
 
@@ -36,4 +36,4 @@ def _columns(step: wire.Imports) -> Columns:
     return Columns(step.queues, step.keys, step.key_counts, starts or None, alone=True)
 
 
-IMPORT: Final = Verb("import", _check, _apply, _columns, grows=True)
+IMPORT: Final = Verb("import", _check, _apply, _columns, {2: None, 4: None}, grows=True, in_run=True)

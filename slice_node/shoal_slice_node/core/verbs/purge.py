@@ -10,7 +10,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.purges import purge
 from shoal_slice_node.core.checking.columns import bounded, same
-from shoal_slice_node.core.checking.session_frames import check_queues
+from shoal_slice_node.core.checking.session_frames import check_queue_names
 from shoal_slice_node.core.limits import (
     APPLIED_PER_STEP,
     DONE_RANGES_MAX,
@@ -20,18 +20,18 @@ from shoal_slice_node.core.limits import (
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.verbs.queue_size import bindings_and_details
-from shoal_slice_node.core.verbs.verb import Change, Columns, Growing, Measures, Price, Verb
+from shoal_slice_node.core.verbs.verb import Change, Columns, GrowingNames, Measures, Price, Verb
 
 
 def _check(number: int, step: wire.Purges, _: Measures) -> int:
     operations = bounded(len(step.queues))
     if step.positions:
         same(number, "purges", "positions", len(step.positions), operations)
-    check_queues(step.queues)
+    check_queue_names(step.queues)
     return operations
 
 
-def _bindings(tables: Tables, names: Iterable[bytes], growing: Growing) -> Iterable[int]:
+def _bindings(tables: Tables, names: Iterable[bytes], growing: GrowingNames) -> Iterable[int]:
     """Yields what each purge may look at. The queue's row does not say how many done ranges its details have: the
     maximum is assumed."""
     for name in names:
@@ -64,4 +64,4 @@ def _columns(step: wire.Purges) -> Columns:
     return Columns(step.queues)
 
 
-PURGE: Final = Verb("purge", _check, _apply, _columns, price=Price(PURGE_BINDINGS_MAX, _bindings))
+PURGE: Final = Verb("purge", _check, _apply, _columns, {2: None}, price=Price(PURGE_BINDINGS_MAX, _bindings))

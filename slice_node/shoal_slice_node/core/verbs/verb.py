@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire_count import Shape
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX
@@ -21,7 +22,7 @@ from shoal_slice_node.core.turns import Work
 Measures = list[tuple[int, int]]
 """(messages, body bytes) of each chunk that a change publishes, in order."""
 
-Growing = Container[bytes]
+GrowingNames = Container[bytes]
 """The names of queues that get bindings by records that are not applied yet."""
 
 
@@ -40,10 +41,11 @@ class Columns(NamedTuple):
 
 class Price(NamedTuple):
     """What a verb may look at or end besides its own operations. `shared_max`: the budget, in bindings, that all steps
-    of this verb in a change share. `bindings(tables, names, growing)`: what each queue's request may take."""
+    of a change share that end bindings as this verb does. `bindings(tables, names, growing)`: what each queue's request
+    may take."""
 
     shared_max: int
-    bindings: Callable[[Tables, Iterable[bytes], Growing], Iterable[int]]
+    bindings: Callable[[Tables, Iterable[bytes], GrowingNames], Iterable[int]]
 
 
 class Change:
@@ -110,12 +112,16 @@ class Change:
 class Verb(NamedTuple):
     """A verb. `name`: its word in archives and reports. `check(number, step, measures)`: checks what needs the frame
     alone, adds the measures of its chunks, and returns its operations. `apply`: applies a step that was checked; what
-    it adds to totals and events is in the record's Effects. `columns`: what a step names. `grows`: it may give queues
-    bindings. `price`: what it may take besides its operations; None: nothing."""
+    it adds to totals and events is in the record's Effects. `columns`: what a step names. `shape`: its columns of
+    numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings. `price`: what it
+    may take besides its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may not use
+    it, and no chunk may follow a gap."""
 
     name: str
     check: Callable[[int, Any, Measures], int]
     apply: Callable[[Change, Any], Work[wire.StepOutcome]]
     columns: Callable[[Any], Columns]
+    shape: Shape
     grows: bool = False
     price: Price | None = None
+    in_run: bool = False
