@@ -162,7 +162,8 @@ class Inbox:
     async def flush(self, *, deadline_s: float | None = None) -> None:
         """Waits until the slices have every ack: messages acked before never come again.
 
-        After a lost stream it waits until the slice is back, and acks the messages that come again. Raises
+        After a lost stream it waits until the slice is back, and acks the messages that come again. While other
+        messages that are not acked fill the window, they cannot come: it does not wait for them then. Raises
         DeadlineExceeded, naming the slices that have not answered.
         """
         await self._flush(self._deadline(deadline_s))

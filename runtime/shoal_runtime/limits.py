@@ -83,12 +83,15 @@ CALL_HELD_BYTES: Final = 20 << 10
 
 SHARE_WAIT_S: Final = 3.0
 SHARE_ENDED_MAX: Final = 512
-SHARE_FELL_PARTS: Final = 64
+SHARE_FUTILE_PARTS: Final = 2
+SHARE_FELL_PARTS: Final = 32
 SHARE_GREW_PARTS: Final = 16
-SHARE_RESTS_S: Final = 20.0
+SHARE_RESTS_S: Final = 60.0
 """Where it is not known what connections hold, at most so many end by chance, and the next ones so many seconds later:
-the memory of the first is free by then. If what is held did not fall by the budget divided by the third number, and did
-not grow by the budget divided by the fourth, none ends for so many seconds: they do not hold the memory."""
+the memory of the first is free by then. None ends if all together hold less than the excess divided by the third
+number. If what is held did not fall by the budget divided by the fourth, and did not grow by the budget divided by the
+fifth, none ends for so many seconds: they do not hold the memory. That is longer than a slice needs to notice memory
+that stays."""
 
 FUTILE_PARTS: Final = 4
 """No connection ends for memory if all of them together hold less than the excess divided by this: something else holds

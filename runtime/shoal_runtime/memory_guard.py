@@ -31,6 +31,7 @@ from shoal_runtime.limits import (
     MEMORY_LOOK_S,
     SHARE_ENDED_MAX,
     SHARE_FELL_PARTS,
+    SHARE_FUTILE_PARTS,
     SHARE_GREW_PARTS,
     SHARE_RESTS_S,
     SHARE_WAIT_S,
@@ -171,6 +172,8 @@ class MemoryGuard:
         chosen = _largest(clients, too_much_bytes) or _resting(clients, now_s)
         if chosen or now_s < self._by_share_next_s:
             return chosen
+        if sum(map(_estimated_bytes, clients)) < too_much_bytes // SHARE_FUTILE_PARTS:
+            return ()  # Sessions that do nothing are no reason: something else holds the memory.
         in_vain = self._by_share_fell_bytes < held_bytes < self._by_share_grew_bytes
         if in_vain and now_s < self._by_share_rests_until_s:
             return ()

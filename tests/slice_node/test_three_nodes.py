@@ -18,8 +18,9 @@ from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.core.turns import Source, Work
 
-from .core_driver import PARTITIONS, bodies_of, raises
+from .core_driver import PARTITIONS, CoreDriver, bind, bodies_of, declare, publish, raises
 from .test_determinism import QUEUES, contents, step
 
 BATCH = 3
@@ -150,3 +151,40 @@ def test_leaders_take_turns_and_all_three_have_the_same_tables() -> None:
         of_three.lead(random.randrange(3))
     assert of_three.leader.commit.committed_lsn == len(of_three.journal) > 400
     assert {record.epoch for record in of_three.journal} >= set(range(1, 9))
+
+
+def test_what_a_leader_would_have_trimmed_it_trims_when_it_leads_again() -> None:
+    """A log that everything had passed, and that no checkpoint had, stayed."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"), publish("k", b"one", b"two"))
+    session = core.session()
+    core.attach(session, "q")
+    core.pump()
+    assert len(core.take(session)) == 2
+    core.ack(session, "k", 1, 3)
+    core.flush()
+    told: list[object] = []
+    core.node.acks.then(told.append)
+    core.node.add_work(Source("c", "o"), iter_forever(), lambda result, error: told.append(error))
+    gone = Unavailable("it leads no longer")
+    core.node = Replica.after(core.node, gone).lead(2, core.now_ms)
+    assert told == [gone, gone], "calls that wait for acks or reads fail"
+    core.dispatcher, core.puller, core.trimmer = core.node.dispatcher, core.node.puller, core.node.trimmer
+    core.settle()
+    assert core.state.kept.messages == 0
+
+
+def iter_forever() -> Work[object]:
+    while True:
+        yield
+
+
+def test_the_latest_keys_of_a_replayed_tail_are_noted_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One key whose cursors advanced often pushed out all others."""
+    monkeypatch.setattr("shoal_slice_node.core.node.replica.RECOVERED_KEYS_MAX", 2)
+    replica = Replica(MemoryTables())
+    for key_id in (b"a", b"b", b"b", b"b", b"c", b"b"):
+        replica._note([key_id])
+    assert list(replica._advanced) == [b"c", b"b"]
+    replica._note([b"a"])
+    assert list(replica._advanced) == [b"b", b"a"]

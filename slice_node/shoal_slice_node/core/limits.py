@@ -41,8 +41,8 @@ BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
 """Noted binds that one ACKS record forgets at most: about 1 ms."""
 
 RECOVERED_KEYS_MAX: Final = 200_000
-"""Keys with cursors that advanced in a replayed tail, noted to be looked at for trims: the latest ones. The walk finds
-the rest."""
+"""Keys with cursors that advanced in a replayed tail, noted to be scanned for trims: the latest ones. The walk finds
+those of the rest that a checkpoint has."""
 
 RECLAIM_NOTED_MAX: Final = 200_000
 """Rows of `reclaim` noted in memory, 50 bytes each; with more, the table is walked."""

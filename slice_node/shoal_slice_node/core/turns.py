@@ -70,6 +70,15 @@ class Turns:
         if not owners:
             del self._connections[source.connection]
 
+    def end(self, error: Exception) -> None:
+        """Ends all work: each `done` is called with `error`."""
+        connections, self._connections = self._connections, OrderedDict()
+        for owners in connections.values():
+            for pieces in owners.values():
+                for work, done in pieces:
+                    work.close()
+                    done(None, error)
+
 
 def finish(work: Work[Result]) -> Result:
     """Does all of the work at once, where nothing else waits for its turn. Returns the result."""

@@ -69,6 +69,11 @@ class Trimmer:
             touched[key_id] = None
 
     @property
+    def noted(self) -> list[bytes]:
+        """The keys with cursors that advanced, and those that are scanned now."""
+        return [*self._scans, *self._advances]
+
+    @property
     def pending(self) -> bool:
         return bool(self._advances or self._scans)
 

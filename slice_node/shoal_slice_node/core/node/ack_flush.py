@@ -137,6 +137,11 @@ class AckFlush:
         if self._telling:
             self._tell(None)
 
+    def end(self, error: ShoalError) -> None:
+        """Ends flushing: everything that waits for acks, now or later, hears `error`."""
+        self._over = error
+        self._tell(error)
+
     def _tell(self, error: ShoalError | None) -> None:
         """Calls the callbacks of the flush under way; or all callbacks, if nothing will be journaled any more."""
         telling, self._telling = self._telling, []

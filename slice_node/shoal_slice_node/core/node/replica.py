@@ -7,8 +7,7 @@ the tables stay. No process uses `after` yet: main.py ends a node that loses its
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
@@ -30,7 +29,7 @@ class Replica:
         """`engine`: that of these tables, if there is one already."""
         self._engine = engine or Engine(tables, Watch())
         self._engine.state.lsn = lsn
-        self._advanced: deque[bytes] = deque(maxlen=RECOVERED_KEYS_MAX)
+        self._advanced: dict[bytes, None] = {}
         """The latest keys with cursors that advanced in what was applied: a leader scans them for trims."""
 
     @classmethod
@@ -41,8 +40,12 @@ class Replica:
         records after it, which are in the journal already, have to be applied again, or cut off."""
         node.commit.finish_record()
         node.commit.end(error, error)
+        node.acks.end(error)
+        node.turns.end(error)
         node.state.watch = Watch()
-        return cls(node.state.tables, node.commit.applied_lsn, node.engine)
+        replica = cls(node.state.tables, node.commit.applied_lsn, node.engine)
+        replica._note(node.trimmer.noted)
+        return replica
 
     @property
     def state(self) -> State:
@@ -51,8 +54,16 @@ class Replica:
     def apply(self, record: Record) -> Effects:
         """Applies a record. Raises Corrupt for a record that cannot be applied."""
         effects = self._engine.apply(record)
-        self._advanced.extend(effects.advanced)
+        self._note(effects.advanced)
         return effects
+
+    def _note(self, key_ids: Iterable[bytes]) -> None:
+        advanced = self._advanced
+        for key_id in key_ids:
+            advanced.pop(key_id, None)  # It is the latest one now.
+            advanced[key_id] = None
+            if len(advanced) > RECOVERED_KEYS_MAX:
+                del advanced[next(iter(advanced))]
 
     def lead(
         self,
@@ -64,4 +75,4 @@ class Replica:
         """Returns the same node as the leader of its slice in this epoch: counters begin anew, consumers must attach.
         The arguments are Node's."""
         self._engine.state.counters = Counters()
-        return Node(self._engine, epoch, now_ms, dict.fromkeys(self._advanced), shares, let_go)
+        return Node(self._engine, epoch, now_ms, self._advanced, shares, let_go)
