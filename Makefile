@@ -39,7 +39,7 @@ WORKERS ?= 2
 test: compiled  ## every test but the longest, WORKERS files at a time; that of the page skips where there is no Chromium
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12 --durations-min 8 -m 'not long'
 
-test-long: setup  ## the longest tests: jobs of Spark as users start them, a bulk load as a benchmark
+test-long: setup  ## the longest tests: the README's commands, jobs of Spark as users start them, a bulk load
 	$(BIN)/pytest -m long
 
 etcd: $(ETCD)  ## the newest etcd 3.6, built by Go: coordination is tested with it too

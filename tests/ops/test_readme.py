@@ -96,7 +96,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     await found.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(2 * WAIT_S)
 async def test_every_command_of_the_readme_works_as_it_stands(place: Place) -> None:
     running = [command for command in commands() if not command.startswith("shoal up")]
