@@ -50,13 +50,14 @@ _log = logging.getLogger(__name__)
 
 class MemoryGuard:
     """Looks at the process's memory, and ends connections while it is short. `budget_bytes`: what the process should
-    hold. `short_bytes`: above this, memory is short; the guard's owner raises it for memory that stays.
+    hold. `short_bytes`: above this, memory is short; the guard's owner raises it for memory that stays. `chance`: draws
+    where connections end by chance; None: one of its own.
 
-    While memory is short, the connections that hold most end, until the process is back at its budget. New connections
-    are kept from the ports of `unread` for a moment, because a client comes back sooner than its memory is free. What
-    the kernel holds for connections counts too, as it does for a container's limit, but only beyond what slow clients
-    have there at all times. The counted sizes may differ from the memory really held, so each look starts from what is
-    held at that time. Where all connections together hold little of the excess, none ends."""
+    While memory is short, connections end until the process is back at its budget: `_chosen` says which. New
+    connections are kept from the ports of `unread` for a moment, because a client comes back sooner than its memory is
+    free. What the kernel holds for connections counts too, as it does for a container's limit, but only beyond what
+    slow clients have there at all times. The counted sizes may differ from the memory really held, so each look starts
+    from what is held at that time. Where all connections together hold little of the excess, none ends."""
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class MemoryGuard:
         now_s = time.monotonic()
         if chosen:
             self._complaints.warning(
-                "memory is short: %d MiB are held, and the budget is %d. The %d connections that hold most of it end,"
+                "memory is short: %d MiB are held, and the budget is %d. %d connections that hold some of it end,"
                 " and no new ones are taken for a second; their clients connect again. If this comes often, give the"
                 " process more memory, or look for a client that does not read",
                 *(held_bytes >> 20, self._budget_bytes >> 20, len(chosen)),
@@ -198,9 +199,9 @@ class MemoryGuard:
 
 
 def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
-    """Returns the clients with most unread or unsent bytes and most calls: all that have more than calls can have, and
-    as many as hold `too_much_bytes` together. Where many clients hold little each but too much together, a client with
-    fewer bytes is chosen too."""
+    """Returns the clients with most unread or unsent bytes: all that have more than calls can have, and as many as hold
+    `too_much_bytes` together. Where many clients hold little each but too much together, a client with fewer bytes is
+    chosen too."""
     least_bytes = max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * len(clients))))
     sizes = ((_size_bytes(one), one.address, one) for one in clients)
     chosen: list[Client] = []

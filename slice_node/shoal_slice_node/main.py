@@ -3,7 +3,8 @@
 `python -m shoal_slice_node --slice s01 --node n01 --listen HOST:PORT --data DIR --etcd HOST:PORT[,...] --cluster NAME`
 A node that runs alone and owns every partition takes `--standalone` in place of the last two options.
 When it is ready, it prints one line:
-{"ready": true, "address": "host:port", "http": "host:port", "slice": ..., "lsn": ..., "core": "python" or "compiled"}.
+{"ready": true, "address": "host:port", "admin": "host:port", "http": "host:port", "slice": ..., "node": ...,
+"lsn": ..., "core": "python" or "compiled"}.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from .told_kernel import PEER, WHERE, Kernel, told
 
 
 def test_what_came_at_once_is_told_from_what_came_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Publishers of 100 KB/s seemed to have large buffers, and were hung up on in place of those who held memory."""
+    """Publishers of 100 KB/s seemed to have large buffers, and were hung up on in place of those that held memory."""
     now_s = 100.0
     monkeypatch.setattr("shoal_runtime.unread.time.monotonic", lambda: now_s)
     kernel = Kernel(0)

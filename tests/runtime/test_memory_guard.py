@@ -1,4 +1,4 @@
-"""Where a process holds too much, the connections end that hold most of what nobody reads, and no more than needed."""
+"""Where a process holds too much, connections end for what they hold, and no more than needed."""
 
 from __future__ import annotations
 

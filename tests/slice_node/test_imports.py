@@ -7,9 +7,9 @@ import pytest
 from shoal_contract.errors import InvalidName, Malformed, NotOwner, OutOfRange, ResourceExhausted, ShoalError, from_wire
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.memberships import Verifier, export_pages
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_ownership
 from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
+from shoal_slice_node.core.read.memberships import Verifier, export_pages
 from shoal_slice_node.core.verbs.changes import parse_change, parse_import
 
 from .bulk_client import RUN, Memberships, imports, live_memberships

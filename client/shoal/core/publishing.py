@@ -49,31 +49,21 @@ def batch(
 ) -> PublishChunk:
     """Returns the request of one chunk. Raises TypeError, TooLarge, Malformed."""
     check_flag("mandatory", mandatory)
+    chunk = None
     if type(bodies) is list and len(bodies) <= CHUNK_MESSAGES_MAX and _without_headers(headers, len(bodies)):
         try:
             # The usual case. Protobuf refuses a list of anything but bytes; to check this first would cost more.
             if sum(map(len, bodies)) <= CHUNK_BYTES_MAX:
-                return PublishChunk(name, key, encode_chunk(bodies), len(bodies), mandatory, deadline, waiter)
+                chunk, count = encode_chunk(bodies), len(bodies)
         except TypeError:
             pass
-    return _checked_batch(name, key, bodies, headers, mandatory, deadline, waiter)
+    if chunk is None:
+        checked = check_bodies(bodies)
+        chunk, count = encode_chunk(checked, check_headers_of_each(headers, len(checked))), len(checked)
+    return PublishChunk(name, key, chunk, count, mandatory, deadline, waiter)
 
 
 def _without_headers(headers: object, bodies: int) -> bool:
     if headers == ():
         return True
     return type(headers) is list and len(headers) == bodies == headers.count(None)
-
-
-def _checked_batch(
-    name: Name,
-    key: bytes,
-    bodies: Iterable[Body],
-    headers: Iterable[Mapping[str, Body] | None],
-    mandatory: bool,
-    deadline: float,
-    waiter: Waiter[Receipt],
-) -> PublishChunk:
-    checked = check_bodies(bodies)
-    chunk = encode_chunk(checked, check_headers_of_each(headers, len(checked)))
-    return PublishChunk(name, key, chunk, len(checked), mandatory, deadline, waiter)

@@ -1,7 +1,7 @@
 """Puts the cluster's addresses on loopback: a container port gets a port of this machine, and a DNS name leads to one.
 
 An address in an argument that no Service or pod answers to is an error, as it would be a failure in Kubernetes.
-Belongs here: names and ports. Not here: who may connect (tests/helm/test_policies.py), opening connections.
+Belongs here: names and ports. Not here: which pods may connect (tests/helm/test_policies.py), opening connections.
 """
 
 from __future__ import annotations

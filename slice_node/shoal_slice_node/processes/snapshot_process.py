@@ -5,7 +5,7 @@
 It is a separate process, so that a walk over millions of rows does not slow down the broker's loop. It only reads, and
 ends when the broker's end of the socket closes.
 
-Belongs here: the loop. Not here: what a membership is (core/apply/memberships), the frames (processes/child_frame).
+Belongs here: the loop. Not here: what a membership is (core/read/memberships), the frames (processes/child_frame).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from socket import socket
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import bulk_pb2 as wire
-from shoal_slice_node.core.apply.memberships import Verifier, export_pages
+from shoal_slice_node.core.read.memberships import Verifier, export_pages
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.verbs.changes import parse_import
 from shoal_slice_node.processes.child_frame import DATA, END, ERROR, encode_frame, receive_frame

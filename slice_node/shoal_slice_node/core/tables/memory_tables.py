@@ -1,6 +1,6 @@
-"""Keeps tables in memory: for tests, the embedded broker's transient mode and the simulator.
+"""Keeps tables in memory: for tests.
 
-Belongs here: dicts, sorted when scanned. Not here: the delta (delta_*), anything on disk (adapters).
+Belongs here: dicts, sorted when scanned. Not here: the delta (delta_*), anything on disk (storage).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Defines the tables that the core reads and changes: three small shapes, each an interface with a few implementations.
 
-Belongs here: the interfaces. Not here: what a row means (core/rows), how rows are kept (memory_tables, delta; adapters
+Belongs here: the interfaces. Not here: what a row means (core/rows), how rows are kept (memory_tables, delta; storage
 for LMDB). All ids are 8 bytes, big-endian, so that they sort; they stay `bytes` everywhere, never `int`.
 A scan must not be advanced after the table changed: take a bounded slice, then scan again from its end.
 """

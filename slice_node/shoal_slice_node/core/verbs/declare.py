@@ -1,4 +1,8 @@
-"""The verb declare: makes queues, or their parts on this slice."""
+"""The verb declare: makes queues, or their parts on this slice.
+
+It has no price: a declare ends bindings only where an interrupted drop left a part of an older life, and the budget
+that it shares with drops bounds that.
+"""
 
 from __future__ import annotations
 
