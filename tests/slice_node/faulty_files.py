@@ -48,8 +48,11 @@ class FaultyFile:
     def __init__(self, files: FaultyFiles, node: Node) -> None:
         self._files = files
         self._node = node
+        self._open = True
+        files.open_files += 1
 
     def write_at(self, position: int, data: bytes) -> None:
+        assert self._open, "written after its end"
         if self._files.write_error is not None:
             half = data[: len(data) // 2]
             self._node.unsynced.append((position, half))
@@ -77,7 +80,9 @@ class FaultyFile:
         self._node.unsynced.clear()
 
     def close(self) -> None:
-        pass
+        assert self._open, "closed twice"
+        self._open = False
+        self._files.open_files -= 1
 
 
 class FaultyFiles:
@@ -93,7 +98,8 @@ class FaultyFiles:
         self.sync_error = False
         self.write_error: int | None = None
         self.open_errors: dict[str, int] = {}
-        """By operation, "create" or "open"."""
+        """By operation: "create", "open" or "read"."""
+        self.open_files = 0
         self.links = True
 
     def step(self) -> None:
@@ -124,6 +130,7 @@ class FaultyFiles:
         return [path.name for path in self._seen if path.parent == folder]
 
     def read(self, path: Path) -> bytes:
+        self._check_open("read")
         return bytes(self._seen[path].seen)
 
     def create(self, path: Path) -> File:

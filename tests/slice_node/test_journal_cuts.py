@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from shoal_contract.errors import Corrupt, OutOfRange, ResourceExhausted
+from shoal_contract.errors import Corrupt, OutOfRange, ResourceExhausted, ShoalError
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_files import Journal
 
@@ -165,10 +165,26 @@ def test_a_journal_stops_when_its_folder_fails_in_the_middle_of_a_cut(monkeypatc
     with pytest.raises(Corrupt, match="cutting the journal failed"):
         journal.truncate(3, 0)
     journal.close()
+    assert files.open_files == 0
     reopened = open_journal(files)
     check(reopened, 1, 2, 1 << 20)
     reopened.truncate(3, 0)
     check(open_journal(files), 1, 2, 0)
+
+
+@pytest.mark.parametrize(("code", "raised"), [(errno.EIO, Corrupt), (errno.EMFILE, ResourceExhausted)])
+def test_a_file_that_cannot_be_read_is_a_typed_error_and_nothing_is_cut(code: int, raised: type[ShoalError]) -> None:
+    files = FaultyFiles()
+    journal = filled(files)
+    last = journal.next_lsn - 1
+    files.open_errors["read"] = code
+    with pytest.raises(raised):
+        journal.truncate(3, 0)
+    with pytest.raises(raised):
+        journal.raw(3, 1000)
+    files.open_errors.clear()
+    append(journal, 1)
+    check(journal, 1, last + 1, 0)
 
 
 def test_damage_below_the_cut_stops_it_unless_a_checkpoint_has_it() -> None:

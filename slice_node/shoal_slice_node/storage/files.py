@@ -25,7 +25,8 @@ class File(Protocol):
         """Makes everything written so far survive a power loss. After an error it is unknown what survives, and `sync`
         must not be repeated."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the file; must be called once only. After a second call the system might close another file."""
 
 
 class Files(Protocol):

@@ -290,8 +290,8 @@ class Journal:
         return read_records(self._files, tuple(self._segments), from_lsn, self.next_lsn)
 
     def raw(self, from_lsn: int, max_bytes: int) -> RawRange:
-        """Returns records from from_lsn on as bytes, up to the last one written, as many as fit `max_bytes`, but always
-        one if there is one. Raises OutOfRange (released, above the end, or more than RAW_BYTES_MAX), Corrupt."""
+        """Returns records from from_lsn on as bytes, as many as fit `max_bytes`, but always one if there is one. Raises
+        OutOfRange (released, above the end, or more than RAW_BYTES_MAX), Corrupt, ResourceExhausted."""
         return self._raw.read(self._segments, from_lsn, self.next_lsn, max_bytes)
 
     def truncate(self, from_lsn: int, checkpoint_lsn: int) -> None:
@@ -325,9 +325,11 @@ class Journal:
         try:
             self._replace_from(index)
         except OSError as error:
+            file.close()
             self._failed = Corrupt(f"cutting the journal failed: {error}", subject=str(self._folder), value=from_lsn)
             raise self._failed from error
         self._raw.forget()
+        self._file.close()
         self._file, self._nonce = file, head.nonce
         self._position, self.next_lsn = len(kept), from_lsn
 
@@ -346,7 +348,6 @@ class Journal:
 
     def _replace_from(self, index: int) -> None:
         """Puts the prepared segment in place of this one, and removes all later ones."""
-        self._file.close()
         while len(self._segments) > index + 1:
             self._files.remove(self._segments.pop().path)
             self._files.sync_folder(self._folder)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from shoal_contract.errors import Malformed, OutOfRange
 from shoal_contract.journal_record import HEADER, Record, decode_record
+from shoal_slice_node.storage.disk_errors import typed_error
 from shoal_slice_node.storage.files import Files
 from shoal_slice_node.storage.journal_reader import Segment
 from shoal_slice_node.storage.journal_segment import BATCH, HEAD, Head, SegmentScan, damaged
@@ -45,7 +46,7 @@ class RawReader:
 
     def read(self, segments: Sequence[Segment], from_lsn: int, end_lsn: int, max_bytes: int) -> RawRange:
         """Returns the records from `from_lsn` on, below `end_lsn`, as many whole ones as fit `max_bytes`; always one if
-        there is one, however large it is. Raises OutOfRange, Corrupt."""
+        there is one, however large it is. Raises OutOfRange, Corrupt, ResourceExhausted."""
         if not 1 <= max_bytes <= RAW_BYTES_MAX:
             text = f"{max_bytes} bytes asked for; a range has 1 to {RAW_BYTES_MAX}"
             raise OutOfRange(text, subject="max_bytes", limit=RAW_BYTES_MAX, value=max_bytes)
@@ -65,7 +66,7 @@ class RawReader:
         self, segment: Segment, lsn: int, end_lsn: int, max_bytes: int, at_least_one: bool, parts: list[bytes]
     ) -> int:
         """Adds to `parts` the records of one segment, lsn <= LSN < end_lsn. Returns the LSN after the last one."""
-        data = self._files.read(segment.path)
+        data = _bytes_of(self._files, segment)
         scan = SegmentScan(data, segment.first_lsn, lsn)
         first_lsn, position = self._places.get(lsn, (0, 0))
         if first_lsn == segment.first_lsn:
@@ -98,6 +99,14 @@ class RawReader:
             self._places.move_to_end(lsn)
         while len(self._places) > RAW_PLACES_MAX:
             self._places.popitem(last=False)
+
+
+def _bytes_of(files: Files, segment: Segment) -> bytes:
+    """Returns what a segment's file has. Raises Corrupt, ResourceExhausted."""
+    try:
+        return files.read(segment.path)
+    except OSError as error:
+        raise typed_error(error, segment.path) from error
 
 
 def segment_of(segments: Sequence[Segment], lsn: int) -> int:
@@ -141,8 +150,8 @@ def check_raw(data: bytes, next_lsn: int) -> int:
 
 def read_up_to(files: Files, segment: Segment, lsn: int, needed_lsn: int) -> tuple[Head, bytes]:
     """Returns the head of the segment that has `lsn`, and its bytes before this record. Damage below `needed_lsn` is
-    passed over. Raises Corrupt."""
-    data = files.read(segment.path)
+    passed over. Raises Corrupt, ResourceExhausted."""
+    data = _bytes_of(files, segment)
     scan = SegmentScan(data, segment.first_lsn, needed_lsn)
     for record in scan:
         if record.lsn == lsn:
