@@ -129,6 +129,9 @@ class FaultyFiles:
     def names(self, folder: Path) -> list[str]:
         return [path.name for path in self._seen if path.parent == folder]
 
+    def free_space_bytes(self, folder: Path) -> int:
+        return self.free_bytes
+
     def read(self, path: Path) -> bytes:
         self._check_open("read")
         return bytes(self._seen[path].seen)

@@ -88,7 +88,7 @@ def test_a_cut_survives_a_power_loss_at_every_step(made_ahead: bool) -> None:
 def _cut(files: FaultyFiles, lsn: int, made_ahead: bool, steps: int) -> int:
     """Returns the steps of a cut alone."""
     journal = filled(files)
-    while made_ahead and journal._prepared is None:
+    while made_ahead and not journal._next.begun:
         append(journal, 5)
     before = files.steps_done
     files.steps_left = steps

@@ -24,6 +24,7 @@ from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks
 from shoal_slice_node.adapters.frame_room import FrameRoom
+from shoal_slice_node.adapters.journal_room import JournalRoom
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_STOP_S,
     PUMP_SLICE_MS,
@@ -96,7 +97,9 @@ class Broker:
             self.archiving,
             memory.delta_bytes,
         )
-        hooks = Hooks(self._on_turn, self.checkpoints.throttle, self.check_may_answer, self._disk_is_full)
+        self.journal_room = JournalRoom(self.journal, self._in_journal_thread)
+        room = self.journal_room
+        hooks = Hooks(self._on_turn, self.checkpoints.throttle, self.check_may_answer, room.refused, room.taken)
         self.commit_loop = CommitLoop(
             self.node.commit,
             self.large_frames,
@@ -114,7 +117,6 @@ class Broker:
             self.commit_loop.between_records,
             options.own_bytes,
         )
-        self._full = False
         self._pump_wake = asyncio.Event()
         self._tasks = Tasks("broker", on_failure)
 
@@ -130,6 +132,7 @@ class Broker:
         self._tasks.start("commit", self.commit_loop.run())
         self._tasks.start("pump", self._pump())
         self._tasks.start("ticks", self._tick())
+        self._tasks.start("journal room", self.journal_room.run())
         self._tasks.start("watch", self.watchman.run())
         self._tasks.start("checkpoints", self.checkpoints.run())
         if self.archiving is not None:
@@ -175,27 +178,19 @@ class Broker:
 
     def check_takes_changes(self) -> None:
         """Raises ResourceExhausted while no change could ever become a checkpoint."""
-        trouble = self.checkpoints.trouble
-        if trouble:
-            raise ResourceExhausted(f"this slice takes no changes now: {trouble}", subject="checkpoint")
+        refusal = self.checkpoints.refusal
+        if refusal:
+            raise ResourceExhausted(f"this slice takes no changes now: {refusal}", subject="checkpoint")
+
+    @property
+    def refuses(self) -> str:
+        """Returns, as a sentence, why changes are refused; "" while they are taken."""
+        return self.journal_room.trouble or self.checkpoints.refusal
 
     @property
     def trouble(self) -> str:
-        """Returns, as a sentence, why changes are refused; "" while they are taken."""
-        if self._full:
-            return "the disk of its journal is full: changes are refused until there is room"
-        return self.checkpoints.trouble
-
-    def _disk_is_full(self, full: bool) -> None:
-        if full is not self._full:
-            self._full = full
-            if full:
-                _log.error(
-                    "no disk space for the journal: changes are refused until there is room, reads go on. Make room, or"
-                    " grow the disk; no restart is needed"
-                )
-            else:
-                _log.info("the journal has disk space again: changes are taken")
+        """Returns, as a sentence, what is wrong: changes are refused, or checkpoints fail; "" if nothing is."""
+        return self.refuses or self.checkpoints.trouble
 
     # Sessions.
 

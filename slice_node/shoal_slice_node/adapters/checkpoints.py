@@ -99,6 +99,11 @@ class Checkpoints:
 
     @property
     def trouble(self) -> str:
+        """Says that checkpoints fail, and why. "": they do not."""
+        return f"checkpoints fail, and are tried again; changes are still taken: {self.problem}" if self.problem else ""
+
+    @property
+    def refusal(self) -> str:
         """Says why no more changes may be taken: checkpoints fail, and memory would not hold the changes that wait for
         them. "": nothing is wrong."""
         if self.problem and self._behind(DELTA_TROUBLE_FACTOR):

@@ -39,13 +39,14 @@ JournalThread = Callable[[Callable[[], object]], "asyncio.Future[object]"]
 class Hooks:
     """Holds the functions that the loop calls. `on_turn`: after each slice of work. `throttle`: before a batch is
     applied; the loop waits for the future that it returns. `check_may_answer`: before anything is answered; raises
-    Fenced once the lease may be over. `on_full`: with True when the journal refused a batch for lack of disk space,
-    with False when it took one."""
+    Fenced once the lease may be over. `on_full`: when the journal refused a batch for lack of room; returns the error
+    for those that sent it. `on_taken`: when it took one."""
 
     on_turn: Callable[[], None]
     throttle: Callable[[], asyncio.Future[None] | None]
     check_may_answer: Callable[[], None] = lambda: None
-    on_full: Callable[[bool], None] = lambda full: None
+    on_full: Callable[[ResourceExhausted], ResourceExhausted] = lambda error: error
+    on_taken: Callable[[], None] = lambda: None
 
 
 class WholeRecords(asyncio.Event):
@@ -163,11 +164,10 @@ class CommitLoop:
             if sync is not None:
                 await sync
         except ResourceExhausted as error:
-            self._hooks.on_full(True)
-            self.commit.refused(error)
+            self.commit.refused(self._hooks.on_full(error))
             return
         if sync is not None:
-            self._hooks.on_full(False)
+            self._hooks.on_taken()
         self.commit.written()
 
     async def _apply(self) -> None:

@@ -46,6 +46,16 @@ class Figures:
         archiving = self._broker.archiving
         return None if archiving is None else archiving.figures
 
+    @property
+    def refuses(self) -> str:
+        """Why changes are refused now, as a sentence; "" while they are taken."""
+        return self._broker.refuses
+
+    @property
+    def checkpoint_problem(self) -> str:
+        """Why the last attempt to write a checkpoint failed; "" if it succeeded."""
+        return self._broker.checkpoints.problem
+
     def _gather(self, clock: float) -> wire.FiguresResponse:
         broker = self._broker
         state, store, journal = broker.state, broker.store, broker.journal

@@ -77,8 +77,8 @@ def new_application(watched: Watched) -> Starlette:
         if figures is None:
             raise Unavailable("this node does not serve its slice: not yet, or it is stopping", subject="slice")
         found = figures.now()
-        if found.trouble:
-            raise Unavailable(found.trouble, subject="slice")
+        if figures.refuses:
+            raise Unavailable(figures.refuses, subject="slice")
         return JSONResponse({"ready": True, "slice": found.slice, "epoch": found.epoch, "lsn": found.journal.lsn})
 
     async def metrics(request: Request) -> Response:

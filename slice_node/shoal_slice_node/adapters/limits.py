@@ -301,6 +301,9 @@ OPEN_FILES_RESERVE: Final = 1_500
 """Open files reserved for everything but clients' connections: operators' and HTTP connections, journal, store, child
 processes. A node that cannot open its next journal segment stops."""
 
+JOURNAL_ROOM_LOOK_MS: Final = 1_000
+"""The time between looks for room for the next segment, after the journal's disk was full."""
+
 CHECKPOINT_RETRY_MS: Final = 1_000
 """The time between attempts to checkpoint when the checkpointer died or its disk was full."""
 

@@ -52,7 +52,11 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("disk_free_bytes", "Free on their file system.", lambda f: f.disk_free_bytes),
     ("loop_longest_step_ms", "Longest step of work in the last minute.", lambda f: f.loop_longest_step_us / 1000),
     ("lease_remaining_seconds", "How long it surely holds its lease.", lambda f: f.lease_remaining_ms / 1000),
-    ("refuses_changes", "1 while it takes no changes; the log says why.", lambda f: bool(f.trouble)),
+)
+
+NOW_GAUGES: tuple[tuple[str, str, Callable[[Figures], float]], ...] = (
+    ("refuses_changes", "1 while it takes no changes; the log says why.", lambda f: bool(f.refuses)),
+    ("checkpoint_failing", "1 while checkpoints fail; the log says why.", lambda f: bool(f.checkpoint_problem)),
 )
 
 COUNTERS: tuple[tuple[str, str, Value], ...] = (
@@ -103,6 +107,7 @@ class SliceMetrics(Collector):
         found = self.figures.now()
         labels = (found.slice, found.node)
         yield from _metrics(labels, found, GAUGES, COUNTERS)
+        yield from _metrics(labels, self.figures, NOW_GAUGES, ())
         yield from _shares(labels, found)
         yield _refusals(labels, found)
         core = GaugeMetricFamily(CORE[0], CORE[1], labels=("slice", "node", "core"))

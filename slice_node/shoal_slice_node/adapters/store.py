@@ -114,6 +114,12 @@ class Store:
             self.checkpointer_restarts += 1
             self._checkpointer = await Checkpointer.start(self._folder, self._lock_fd)
         figures = await self._checkpointer.write(self.tables.pieces(), self._frozen_lsn)
+        if figures.pop("written_again", 0):
+            _log.warning(
+                "a write to the checkpoint %s failed with an I/O error, and succeeded when it was repeated. Nothing is"
+                " lost. If the disk was not full at this moment, check it",
+                self._folder / DATA_FILE,
+            )
         self._base.renew()
         self.tables.drop_frozen()
         self.checkpoint_lsn = self._frozen_lsn

@@ -12,6 +12,7 @@ Belongs here: the loop. Not here: writing (storage/checkpoint_writer), the frame
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -20,12 +21,13 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import Corrupt, ShoalError
 from shoal_slice_node.core.tables.delta_piece import Piece
 from shoal_slice_node.processes.checkpoint_frame import COMMIT, DONE, FAILED, READY, encode_frame, receive_frame
 from shoal_slice_node.processes.limits import CHECKPOINTER_RESIDENT_BYTES_MAX, IDLE_MS
 from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
 from shoal_slice_node.storage.mapped_memory import resident_bytes, resident_bytes_peak
+from shoal_slice_node.storage.store_room import StoreRoom
 
 
 class Gone(Exception):
@@ -58,11 +60,12 @@ class _Kept:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._room = StoreRoom(folder)
         self._writer: CheckpointWriter | None = None
 
     def writer(self) -> CheckpointWriter:
         if self._writer is None:
-            self._writer = CheckpointWriter(self._folder)
+            self._writer = CheckpointWriter(self._folder, room=self._room)
         return self._writer
 
     def close(self) -> None:
@@ -87,11 +90,23 @@ def _checkpoint(kept: _Kept, connection: socket) -> bytes:
         pieces.append(piece)
     _, _, (lsn,) = pieces.pop()
     try:
-        figures: dict[str, Any] = kept.writer().write(pieces, lsn)
+        figures = _written(kept, pieces, lsn)
     except ShoalError as error:
         kept.close()
         return _failure(error)
     return encode_frame((DONE, lsn, {**figures, "resident_bytes_peak": resident_bytes_peak()}))
+
+
+def _written(kept: _Kept, pieces: list[Piece], lsn: int) -> dict[str, Any]:
+    """Writes one delta and returns figures. What gave an I/O error though the disk has room is written once more, as a
+    whole: there may have been no room at that moment. The figure `written_again` says so. Raises as the writer does."""
+    try:
+        return kept.writer().write(pieces, lsn)
+    except Corrupt as error:
+        if error.value != errno.EIO:
+            raise
+    kept.close()
+    return {**kept.writer().write(pieces, lsn), "written_again": 1}
 
 
 def _pieces(connection: socket) -> Iterator[Any]:

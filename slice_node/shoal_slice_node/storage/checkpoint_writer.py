@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+import lmdb
 
 from shoal_slice_node.core.rows.small_rows import HINT
 from shoal_slice_node.core.tables.delta_piece import ID_BYTES, Piece
@@ -36,25 +39,29 @@ from shoal_slice_node.storage.lmdb_layout import (
     TABLES,
     check_format,
     check_table_forms,
+    errno_of,
     errors_translated,
     open_environment,
     open_table,
     read_format,
 )
+from shoal_slice_node.storage.store_room import StoreRoom
 
 HINTS_OF = "binding"
 HINTS = "local_hints"
 
 
 class CheckpointWriter:
-    """Owns the write environment of `folder`; makes a store of this identity where there is none. Raises Conflict,
-    Corrupt."""
+    """Owns the write environment of `folder`; makes a store of this identity where there is none. `room`: what the
+    process knows of the store's room on disk. After an error it must be closed. Raises Conflict, Corrupt,
+    ResourceExhausted."""
 
-    def __init__(self, folder: Path, identity: bytes = b"") -> None:
+    def __init__(self, folder: Path, identity: bytes = b"", room: StoreRoom | None = None) -> None:
         self._folder = folder
+        self._room = room or StoreRoom(folder)
         self._environment = environment = open_environment(folder, readonly=False)
         try:
-            with errors_translated(folder):
+            with self._writing():
                 environment.reader_check()  # else a killed reader would keep its old pages from reuse for good
                 with environment.begin(write=True) as transaction:
                     self._tables = self._open(transaction, identity)
@@ -81,16 +88,30 @@ class CheckpointWriter:
     def close(self) -> None:
         self._environment.close()
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Translates errors of a write as `errors_translated` does, but a write that lacked room is no damage."""
+        with errors_translated(self._folder):
+            try:
+                yield
+            except (lmdb.Error, OSError) as error:
+                used_bytes = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
+                lacking = self._room.failed(errno_of(error), used_bytes)
+                if lacking is not None:
+                    raise lacking from error
+                raise
+
     def write(self, pieces: Iterable[Piece], lsn: int) -> dict[str, Any]:
         """Writes all of `pieces`, or nothing. Returns figures: `fields` written, the seconds of writing (`write_s`) and
         of the commit (`commit_s`), and `emptied`: the keys that lost their last binding, now in `local_hints`.
-        Raises ResourceExhausted, Corrupt."""
+        Raises ResourceExhausted; Corrupt, with the system's number as `value`."""
+        self._room.check()
         started = perf_counter()
         gathered: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for shape, table, flat in pieces:
             gathered[shape, table] += flat
         rows = sum(len(flat) for flat in gathered.values())
-        with errors_translated(self._folder):
+        with self._writing():
             transaction = self._environment.begin(write=True)
             try:
                 emptied = self._write(transaction, gathered)
@@ -100,6 +121,7 @@ class CheckpointWriter:
             except BaseException:
                 transaction.abort()
                 raise
+        self._room.succeeded()
         commit_s = perf_counter() - written
         return {"fields": rows, "write_s": written - started, "commit_s": commit_s, "emptied": emptied}
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 def typed_error(error: OSError, path: Path, position: int = 0) -> ShoalError:
     """Returns ResourceExhausted for what passes when there is room again, Corrupt for a disk that failed."""
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return ResourceExhausted(f"no disk space for {path}: {error.strerror}", subject="disk bytes")
     if error.errno in _OUT_OF_FILES:
         return ResourceExhausted(

@@ -36,6 +36,9 @@ class Files(Protocol):
 
     def names(self, folder: Path) -> list[str]: ...
 
+    def free_space_bytes(self, folder: Path) -> int:
+        """Returns the bytes that are free on the folder's file system, with those that only some may use."""
+
     def read(self, path: Path) -> bytes: ...
 
     def create(self, path: Path) -> File:
@@ -86,6 +89,10 @@ class DiskFiles:
 
     def names(self, folder: Path) -> list[str]:
         return [entry.name for entry in folder.iterdir()]
+
+    def free_space_bytes(self, folder: Path) -> int:
+        found = os.statvfs(folder)
+        return found.f_bfree * found.f_frsize
 
     def read(self, path: Path) -> bytes:
         """Returns the file as a memory map, which needs no copy and no fresh memory to fill (that was a third of a

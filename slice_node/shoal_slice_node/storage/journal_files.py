@@ -20,15 +20,15 @@ of its callers. The methods block: call them from one thread at a time, not the 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 from shoal_contract.errors import Corrupt, OutOfRange, ResourceExhausted, ShoalError, TooLarge
 from shoal_contract.journal_record import Record
 from shoal_slice_node.storage.disk_errors import typed_error
 from shoal_slice_node.storage.files import DiskFiles, File, Files
+from shoal_slice_node.storage.journal_ahead import PREPARED, NextSegment, fill_with_zeros
 from shoal_slice_node.storage.journal_ranges import (
     RawRange,
     RawReader,
@@ -46,9 +46,7 @@ from shoal_slice_node.storage.journal_segment import (
     encode_head,
     segment_name,
 )
-from shoal_slice_node.storage.limits import APPEND_BYTES_MAX, SEGMENT_BYTES, ZERO_FILL_BYTES
-
-PREPARED = "next.prepared"
+from shoal_slice_node.storage.limits import APPEND_BYTES_MAX, SEGMENT_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -72,9 +70,8 @@ class Journal:
         self._folder = folder
         self._segments = segments
         self._segment_bytes = segment_bytes
-        self._background = background
-        self._prepared: Future[bytes] | None = None
-        """The nonce of the next segment, which is made ahead once an eighth of this one is filled."""
+        self._next = NextSegment(files, folder, segment_bytes, background, identity)
+        """Is made ahead once an eighth of this segment is filled."""
         self._nonce = b""
         self._failed: ShoalError | None = None
         self._file: File
@@ -123,13 +120,13 @@ class Journal:
         del self._segments[tail.segment_index + 1 :]
         self._file = self._files.open(self._segments[-1].path)
         self._position, self.next_lsn, self._nonce = tail.position, tail.next_lsn, tail.nonce
-        self.identity = tail.identity or self.identity
+        self.identity = self._next.identity = tail.identity or self.identity
         self._head_bytes = len(encode_head(tail.nonce, self.identity))
         if tail.last_mark < tail.position:
             data = self._files.read(self._segments[-1].path)
             self._file.write_at(tail.last_mark, bytes(data[tail.last_mark : tail.position]))
         if not tail.clean:
-            self._zero(self._file, tail.position)
+            fill_with_zeros(self._file, tail.position, self._segment_bytes)
         self._file.sync()
         self._files.sync_folder(self._folder)
 
@@ -165,7 +162,7 @@ class Journal:
     @property
     def allocated_bytes(self) -> int:
         """The bytes allocated for the segments kept and for the one made ahead."""
-        return (len(self._segments) + (self._prepared is not None)) * self._segment_bytes
+        return (len(self._segments) + self._next.begun) * self._segment_bytes
 
     def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
         """Appends whole records, first_lsn to last_lsn, which are on disk when this returns. Raises ResourceExhausted
@@ -179,8 +176,8 @@ class Journal:
             self._rotate()
         self._write(batch_mark(first_lsn, first_lsn - 1, self._nonce) + data)
         self.next_lsn = last_lsn + 1
-        if self._prepared is None and self._position > self._segment_bytes // 8:
-            self._prepared = self._background.submit(self._prepare)
+        if self._position > self._segment_bytes // 8:
+            self._next.begin()
 
     def append_raw(self, data: bytes) -> int:
         """Appends a range of records that `raw` of another node's journal gave, as it is. Returns the last LSN. Checks
@@ -224,10 +221,9 @@ class Journal:
 
     def _rotate(self) -> None:
         """Begins a new segment for the next batch. Everything before it has been synced."""
-        nonce = self._made_ahead()
         try:
             old = self._file
-            self._begin_segment(nonce)
+            self._begin_segment()
             old.close()
         except OSError as error:
             failure = typed_error(error, self._folder)
@@ -235,21 +231,9 @@ class Journal:
                 self._failed = failure
             raise failure from error
 
-    def _made_ahead(self) -> bytes:
-        """Returns the nonce of the segment that was made ahead; b"": there is none, or making it failed. The caller
-        then makes it, since there may be disk space by now."""
-        prepared, self._prepared = self._prepared, None
-        if prepared is None:
-            return b""
-        try:
-            return prepared.result()
-        except OSError as error:
-            _log.info("the next journal segment could not be made ahead: %s. It is made when it is needed", error)
-            return b""
-
-    def _begin_segment(self, nonce: bytes = b"") -> None:
-        """Begins the next segment. `nonce`: that of the segment made ahead; b"": it has to be made now."""
-        nonce = nonce or self._prepare()
+    def _begin_segment(self) -> None:
+        """Begins the next segment: the one made ahead, if there is one."""
+        nonce = self._next.take()
         path = self._folder / segment_name(self.next_lsn)
         self._files.rename(self._folder / PREPARED, path)
         self._files.sync_folder(self._folder)
@@ -258,31 +242,10 @@ class Journal:
         self._nonce = nonce
         self._segments.append(Segment(self.next_lsn, path))
 
-    def _prepare(self) -> bytes:
-        """Makes a segment of a head and zeros, on disk, under a name that no start-up reads. Returns its nonce."""
-        nonce = os.urandom(NONCE_BYTES)
-        path = self._folder / PREPARED
-        if PREPARED in self._files.names(self._folder):
-            self._files.remove(path)
-        file = self._files.create(path)
-        try:
-            file.allocate(self._segment_bytes)
-            self._zero(file, 0)
-            file.write_at(0, encode_head(nonce, self.identity))
-            file.sync()
-        except OSError:
-            self._files.remove(path)
-            raise
-        finally:
-            file.close()
-        return nonce
-
-    def _zero(self, file: File, position: int) -> None:
-        while position < self._segment_bytes:
-            step = min(ZERO_FILL_BYTES, self._segment_bytes - position)
-            file.write_at(position, bytes(step))
-            file.sync()
-            position += step
+    def has_next_segment(self) -> bool:
+        """Returns whether the next segment is on disk. If it is not and there is room for it, its making begins, in the
+        background."""
+        return self._next.is_made()
 
     def records(self, from_lsn: int) -> Iterator[Record]:
         """Returns the records from from_lsn on, up to the last one written now. Raises OutOfRange if from_lsn is
@@ -335,8 +298,7 @@ class Journal:
 
     def _prepare_with(self, kept: bytes) -> File:
         """Makes a segment that begins with these bytes, head and records, under the name that no start-up reads."""
-        if not self._made_ahead():
-            self._prepare()
+        self._next.take()
         file = self._files.open(self._folder / PREPARED)
         try:
             file.write_at(0, kept)
@@ -390,7 +352,7 @@ class Journal:
     def close(self) -> None:
         """Closes the journal, with a mark that all of it was synced: a bad last record is from now on known to be
         damage."""
-        self._background.shutdown()
+        self._next.close()
         self._mark_end()
         self._file.close()
 

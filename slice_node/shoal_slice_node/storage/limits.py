@@ -10,6 +10,14 @@ STORE_BYTES_MAX: Final = 256 << 30
 STORE_READERS_MAX: Final = 126
 """Read transactions at a time, which is LMDB's default: the broker and each snapshot process have 16, one a table."""
 
+STORE_GROWTH_BYTES: Final = 1 << 20
+"""Bytes by which the store's file must be able to grow after a failed write, or the disk is full. LMDB writes up to 64
+pages at once (256 KiB), so a short write leaves less than that; a file system may want some more for itself."""
+
+STORE_ROOM_RETRY_S: Final = 30
+"""After this time a checkpoint that found the disk full is tried again, though no more is free: it may be a quota that
+was full."""
+
 STORE_MEMORY_SHARE: Final = 2
 """A store smaller than the machine's memory divided by this is read with read-ahead, and warmed after a start."""
 

@@ -26,6 +26,7 @@ import lmdb
 
 from shoal_contract.errors import Conflict, Corrupt, ResourceExhausted, ShoalError
 from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOCAL_TABLES, LOG_TABLE, ROW_TABLES
+from shoal_slice_node.storage.disk_errors import FULL
 from shoal_slice_node.storage.limits import STORE_BYTES_MAX, STORE_READERS_MAX
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE, fits_memory
 
@@ -132,14 +133,17 @@ def errors_translated(folder: Path) -> Iterator[None]:
             subject="store bytes",
             limit=STORE_BYTES_MAX,
         ) from None
-    except lmdb.Error as error:
-        raise _typed(error, folder) from error
-    except OSError as error:
+    except (lmdb.Error, OSError) as error:
         raise _typed(error, folder) from error
 
 
-def _typed(error: Exception, folder: Path) -> ShoalError:
+def errno_of(error: lmdb.Error | OSError) -> int:
+    """Returns the system's number of an error; another number or 0 where LMDB names one of its own."""
+    return (error.errno or 0) if isinstance(error, OSError) else int(getattr(error, "code", 0))
+
+
+def _typed(error: lmdb.Error | OSError, folder: Path) -> ShoalError:
     text = f"store {folder}: {error}"
-    if "No space left" in text or "quota" in text:
+    if errno_of(error) in FULL:
         return ResourceExhausted(text, subject="disk bytes")
-    return Corrupt(text, subject=str(folder / DATA_FILE))
+    return Corrupt(text, subject=str(folder / DATA_FILE), value=max(0, errno_of(error)))

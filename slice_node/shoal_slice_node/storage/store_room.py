@@ -1,0 +1,95 @@
+"""Tells a full disk from a broken one after a write to the store failed, and gives back what the failed write took.
+
+LMDB reports a short write as EIO, and a short write is how file systems say that the disk filled in the middle of it.
+A broken disk gives the same EIO. So the system is asked at once whether the file can still grow: `posix_fallocate`
+answers for free space, quotas and the limit of a file's size alike, where `statvfs` knows free space only. If the file
+can grow, the write was not short, or there is room again: the caller repeats it, and believes the second EIO.
+
+A failed write leaves the file longer, up to all that the disk had. Pages above the last commit's are nobody's: no
+snapshot has them, since only the owner of the write transaction adds pages. They are cut off, so that the journal, and
+other programs, have that room. Belongs here: the file's room. Not here: what is written (checkpoint_writer).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_slice_node.storage.disk_errors import FULL
+from shoal_slice_node.storage.limits import STORE_GROWTH_BYTES, STORE_ROOM_RETRY_S
+from shoal_slice_node.storage.mapped_memory import LMDB_FILE
+
+_FILE_LIMIT: Final = errno.EFBIG
+_MIB: Final = 1 << 20
+
+
+class StoreRoom:
+    """Knows whether the store in `folder` had room for its last write. One for each process that writes it; used only
+    while no write transaction is open."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / LMDB_FILE
+        self._refused: ResourceExhausted | None = None
+        self._free_blocks_wanted = 0
+        self._look_again_s = 0.0
+
+    def check(self) -> None:
+        """Raises the last write's ResourceExhausted while there is not more room than it had. So attempts do not fill
+        the disk again and again. After STORE_ROOM_RETRY_S one is made all the same: a quota has room of its own."""
+        if self._refused is None or time.monotonic() >= self._look_again_s:
+            return
+        found = os.statvfs(self._folder)
+        if found.f_bfree * found.f_frsize < self._free_blocks_wanted:
+            raise self._refused
+
+    def failed(self, code: int, used_bytes: int) -> ResourceExhausted | None:
+        """Returns what a failed write means if it lacked room; None: it did not, or there is room again. `code`: the
+        errno that LMDB gave. `used_bytes`: the file's bytes that the last commit uses; the others are cut off."""
+        lacking = code if code in FULL or code == _FILE_LIMIT else self._growth_error() if code == errno.EIO else 0
+        if not lacking:
+            return None
+        self._cut(used_bytes)
+        found = os.statvfs(self._folder)
+        self._free_blocks_wanted = 0 if lacking == _FILE_LIMIT else found.f_bfree * found.f_frsize + STORE_GROWTH_BYTES
+        self._look_again_s = time.monotonic() + STORE_ROOM_RETRY_S
+        self._refused = self._error(lacking, found.f_bavail * found.f_frsize)
+        return self._refused
+
+    def succeeded(self) -> None:
+        """Forgets the last failure."""
+        self._refused = None
+
+    def _growth_error(self) -> int:
+        """Returns the errno of making the file longer by STORE_GROWTH_BYTES, if it says that there is no room; else 0.
+        The file is as long as before then."""
+        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            size = os.fstat(file).st_size
+            try:
+                os.posix_fallocate(file, size, STORE_GROWTH_BYTES)
+            except OSError as error:
+                return error.errno if error.errno in FULL or error.errno == _FILE_LIMIT else 0
+            finally:
+                os.ftruncate(file, size)
+        finally:
+            os.close(file)
+        return 0
+
+    def _cut(self, used_bytes: int) -> None:
+        if self._path.stat().st_size > used_bytes:
+            os.truncate(self._path, used_bytes)
+
+    def _error(self, code: int, free_bytes: int) -> ResourceExhausted:
+        if code == _FILE_LIMIT:
+            text = f"the checkpoint {self._path} may not grow: {os.strerror(code)}. Raise the limit (ulimit -f)"
+            return ResourceExhausted(text, subject="file bytes")
+        text = (
+            f"no disk space for the checkpoint {self._path}: {os.strerror(code)}; it needs more than the"
+            f" {free_bytes / _MIB:,.1f} MiB that are free. Make room"
+        )
+        return ResourceExhausted(text, subject="disk bytes")

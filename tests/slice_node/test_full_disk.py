@@ -1,0 +1,113 @@
+"""A node on a disk that is really full goes on, says so, and is well again by itself (operator brief 3: H1, M3, M4)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk
+from shoal_slice_node.storage.offline import check_path
+
+from .small_disks import fill, free_bytes, small_disk
+from .test_trouble import FULL, WAIT_S, Troubled, troubled
+
+MIB = 1 << 20
+BODY = bytes(1_000_000)
+
+
+async def publish(found: Troubled, body: bytes = BODY) -> None:
+    async with found.node.stub() as stub:
+        await stub.Publish(wire.PublishRequest(key=b"@q", chunk=Chunk(bodies=[body])))
+
+
+async def publish_until_refused(found: Troubled) -> ResourceExhausted:
+    """Fills the journal's last segment."""
+    for _ in range(100):
+        try:
+            await publish(found)
+        except grpc.aio.AioRpcError as error:
+            refusal = from_rpc_error(error)
+            assert isinstance(refusal, ResourceExhausted)
+            return refusal
+    raise AssertionError("nothing is refused")
+
+
+async def until_trouble(found: Troubled, part: str) -> str:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            trouble = await found.trouble()
+            if (part in trouble) if part else not trouble:
+                return trouble
+            await asyncio.sleep(0.05)
+
+
+async def test_a_node_on_a_full_disk_serves_says_what_fails_and_heals(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "data", 300) as disk:
+        async with troubled(tmp_path, "--delta-rows", "40") as found:
+            await found.declare(b"q")
+            filler = fill(disk, 2 * MIB)
+            for _ in range(42):
+                await publish(found)
+            trouble = await until_trouble(found, "checkpoints fail")
+            assert "changes are still taken: no disk space for the checkpoint" in trouble
+            assert await found.metric("checkpoint_failing") == 1 and await found.metric("refuses_changes") == 0
+            await found.until_ready(True)
+            assert free_bytes(disk) > MIB // 2, "attempts do not take the space that others may need"
+
+            refusal = await publish_until_refused(found)
+            assert refusal.message == "the disk of slice s01 is full: the change was not stored"
+            assert FULL in await until_trouble(found, FULL)
+            for _ in range(50):
+                await publish(found, b"small enough for the rest of the segment")
+            assert FULL in await found.trouble()
+            assert not found.lines("again: changes are taken")
+
+            filler.unlink()
+            await until_trouble(found, "")
+            assert len(found.lines("checkpoints are written again")) == 1
+            assert len(found.lines("the journal has disk space again")) == 1
+            await publish(found)
+            await found.until_ready(True)
+        assert not found.lines("Traceback") and not found.lines("failed (exception)")
+        report = check_path(disk)
+        assert report.sound and report.rows["log"] > 0
+
+
+async def test_a_node_stops_and_starts_on_a_full_disk(tmp_path: Path) -> None:
+    """What no checkpoint has is in the journal: nothing is lost, and nothing is called damage."""
+    with small_disk(tmp_path / "data", 200) as disk:
+        (tmp_path / "first").mkdir()
+        (tmp_path / "first" / "data").symlink_to(disk)
+        async with troubled(tmp_path / "first", "--delta-rows", "10", "--stop-s", "2") as found:
+            await found.declare(b"q")
+            filler = fill(disk, 2 * MIB)
+            for _ in range(12):
+                await publish(found)
+            await until_trouble(found, "checkpoints fail")
+        assert found.lines("Nothing is lost")
+        (tmp_path / "second").mkdir()
+        (tmp_path / "second" / "data").symlink_to(disk)
+        async with troubled(tmp_path / "second", "--delta-rows", "10") as found:
+            await until_trouble(found, "checkpoints fail")
+            filler.unlink()
+            await until_trouble(found, "")
+            assert await found.metric("log_messages") == 12
+        assert check_path(disk).sound
+
+
+async def test_a_disk_with_no_room_at_all_is_no_damage(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "data", 200) as disk:
+        async with troubled(tmp_path, "--delta-rows", "10") as found:
+            await found.declare(b"q")
+            filler = fill(disk)
+            for _ in range(12):
+                await publish(found, BODY[:10_000])
+            await until_trouble(found, "checkpoints fail")
+            filler.unlink()
+            await until_trouble(found, "")
+        assert check_path(disk).sound

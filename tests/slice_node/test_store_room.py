@@ -1,0 +1,147 @@
+"""A checkpoint on a full disk is refused and tried again, and a broken disk is damage: LMDB says EIO for both (operator
+brief 3, H1)."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from shoal_contract.errors import Corrupt, ResourceExhausted
+from shoal_slice_node.processes.checkpointer_process import _Kept, _written
+from shoal_slice_node.storage import store_room
+from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
+from shoal_slice_node.storage.lmdb_layout import DATA_FILE
+from shoal_slice_node.storage.lmdb_tables import LmdbBase
+from shoal_slice_node.storage.store_room import StoreRoom
+
+from .small_disks import file_bytes_at_most, fill, free_bytes, small_disk
+
+MIB = 1 << 20
+ROWS = 4_000
+ROW = bytes(1_000)
+
+
+def pieces(rows: int = ROWS) -> list[Any]:
+    """A delta of about 4 MiB."""
+    flat = [part for number in range(rows) for part in (b"%08d" % number, ROW + b"%d" % number)]
+    return [("rows", "producer", flat)]
+
+
+def found(folder: Path) -> tuple[int, int]:
+    """The checkpoint's LSN and its rows."""
+    base = LmdbBase(folder)
+    try:
+        return base.lsn, base.rows("producer").entries()
+    finally:
+        base.close()
+
+
+def test_a_disk_that_fills_during_a_checkpoint_is_full_and_not_broken(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 3) as disk:
+        kept = _Kept(disk)
+        kept.writer()
+        before = free_bytes(disk)
+        for _ in range(3):
+            with pytest.raises(ResourceExhausted, match=r"no disk space for the checkpoint.*Make room") as caught:
+                _written(kept, pieces(), 7)
+            kept.close()
+            assert caught.value.subject == "disk bytes"
+            assert free_bytes(disk) == before, "what the failed write took is given back"
+        assert found(disk) == (0, 0)
+
+
+def test_a_checkpoint_is_written_once_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 12) as disk:
+        kept = _Kept(disk)
+        kept.writer()
+        filler = fill(disk, 2 * MIB)
+        with pytest.raises(ResourceExhausted):
+            _written(kept, pieces(), 7)
+        filler.unlink()
+        assert _written(kept, pieces(), 7)["fields"] == 2 * ROWS
+        kept.close()
+        assert found(disk) == (7, ROWS)
+
+
+def test_without_more_room_a_full_disk_is_not_filled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with small_disk(tmp_path / "disk", 3) as disk:
+        kept = _Kept(disk)
+        with pytest.raises(ResourceExhausted):
+            _written(kept, pieces(), 7)
+        kept.close()
+        monkeypatch.setattr(CheckpointWriter, "_write", lambda *_: pytest.fail("it was tried"))
+        with pytest.raises(ResourceExhausted, match="no disk space"):
+            _written(kept, pieces(), 7)
+        monkeypatch.undo()
+        monkeypatch.setattr(store_room, "STORE_ROOM_RETRY_S", 0)
+        room = StoreRoom(disk)
+        assert room.failed(errno.EDQUOT, MIB) is not None
+        room.check()  # A quota may have room though the disk has no more: it is tried again after a while.
+        kept.close()
+
+
+def test_a_store_that_has_no_room_to_be_made_is_no_damage(tmp_path: Path) -> None:
+    with file_bytes_at_most(10 << 10), pytest.raises(ResourceExhausted, match="may not grow"):
+        CheckpointWriter(tmp_path)
+    CheckpointWriter(tmp_path).close()
+    assert found(tmp_path) == (0, 0)
+
+
+def test_a_file_that_may_not_grow_is_no_damage(tmp_path: Path) -> None:
+    """As with `ulimit -f`, which no look at the disk's free space could find."""
+    kept = _Kept(tmp_path)
+    kept.writer()
+    with file_bytes_at_most(MIB), pytest.raises(ResourceExhausted, match=r"may not grow: File too large\. Raise"):
+        _written(kept, pieces(), 7)
+    kept.close()
+    assert (tmp_path / DATA_FILE).stat().st_size < MIB
+    assert _written(kept, pieces(), 7)["fields"] == 2 * ROWS
+    kept.close()
+    assert found(tmp_path) == (7, ROWS)
+
+
+def broken_write() -> lmdb.Error:
+    """What LMDB raises where the disk is broken."""
+    error = lmdb.Error("mdb_txn_commit: Input/output error", errno.EIO)
+    vars(error)["code"] = errno.EIO  # As LMDB's own errors have it; what is made here has not.
+    return error
+
+
+class BrokenDisk:
+    """An LMDB environment whose commits fail with EIO, `times` times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def into(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = CheckpointWriter._write
+
+        def write(writer: CheckpointWriter, transaction: Any, gathered: Any) -> list[bytes]:
+            emptied = real(writer, transaction, gathered)
+            if self.times:
+                self.times -= 1
+                raise broken_write()
+            return emptied
+
+        monkeypatch.setattr(CheckpointWriter, "_write", write)
+
+
+def test_a_broken_disk_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, kept = BrokenDisk(2), _Kept(tmp_path)
+    disk.into(monkeypatch)
+    with pytest.raises(Corrupt, match="Input/output error"):
+        _written(kept, pieces(), 7)
+    kept.close()
+    assert disk.times == 0 and found(tmp_path) == (0, 0)
+
+
+def test_an_error_while_room_was_made_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = _Kept(tmp_path)
+    BrokenDisk(1).into(monkeypatch)
+    assert _written(kept, pieces(), 7)["written_again"] == 1
+    kept.close()
+    assert found(tmp_path) == (7, ROWS)
