@@ -16,6 +16,9 @@ from shoal_slice_node.storage.lmdb_layout import DATA_FILE
 from shoal_slice_node.storage.offline import CheckReport, check_path
 from shoal_slice_node.storage.store_inspection import inspect_store
 
+OTHER_FORMAT = "format"
+"""The subject of errors that say that another version made a store."""
+
 WRONG = "something is wrong: keep the files as they are; docs/administration.md says what to do"
 
 
@@ -31,6 +34,8 @@ def check(path: Path, checksum: bool, as_json: bool) -> int:
             try:
                 report = check_path(node, show(node.name), checksum)
             except Conflict as error:
+                if error.subject == OTHER_FORMAT:
+                    raise
                 raise Conflict(f"{error.message}: stop it first", subject=error.subject) from None
             except Corrupt as error:
                 sound = False

@@ -17,10 +17,10 @@ Belongs here: names, how an environment is opened, what foreign errors mean. Not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import lmdb
 
@@ -72,21 +72,39 @@ def open_table(environment: Any, table: str, create: bool, transaction: Any = No
 
 
 def read_format(environment: Any, transaction: Any, folder: Path) -> bytes | None:
-    """Returns the format that a store names; None: the store is empty, as after a kill while it was made. Raises
-    Corrupt for a store that is not empty and names none."""
-    found = None
+    """Returns the format that a store names; None: the store is empty, as after a kill while it was made. Looks at no
+    table but STORE where that names a format: other versions have other tables. Raises Conflict, Corrupt for a store
+    that is not empty and names none."""
+    found, has_lsn = _named_format(environment, transaction)
+    if found is None and (has_lsn or _has_rows(environment, transaction)):
+        check_format(None, folder, has_lsn)
+    return found
+
+
+def check_version(environment: Any, folder: Path) -> None:
+    """Checks, before any other table is looked for, that this version reads the store. Raises Conflict, Corrupt."""
+    with errors_translated(folder), environment.begin() as transaction:
+        found, has_lsn = _named_format(environment, transaction)
+    check_format(found, folder, has_lsn)
+
+
+def _named_format(environment: Any, transaction: Any) -> tuple[bytes | None, bool]:
+    """Returns the format that a store names, and whether it names an LSN, as stores of every version do."""
+    try:
+        store = open_table(environment, STORE, create=False, transaction=transaction)
+    except lmdb.NotFoundError:
+        return None, False
+    return transaction.get(FORMAT_ROW, db=store), transaction.get(LSN_ROW, db=store) is not None
+
+
+def _has_rows(environment: Any, transaction: Any) -> bool:
+    """Whether any of our tables has a row, or there is a table that is not ours."""
     entries = environment.stat()["entries"]
     for table in TABLES:
-        try:
+        with suppress(lmdb.NotFoundError):
             database = open_table(environment, table, create=False, transaction=transaction)
-        except lmdb.NotFoundError:
-            continue
-        entries += transaction.stat(database)["entries"] - 1
-        if table == STORE:
-            found = transaction.get(FORMAT_ROW, db=database)
-    if found is None and entries:
-        check_format(None, folder)
-    return cast(bytes | None, found)
+            entries += transaction.stat(database)["entries"] - 1
+    return bool(entries)
 
 
 def is_made(folder: Path) -> bool:
@@ -102,15 +120,23 @@ def is_made(folder: Path) -> bool:
         environment.close()
 
 
-def check_format(found: bytes | None, folder: Path) -> None:
-    """Checks the format that a store names. Raises Conflict for another format, Corrupt for none."""
-    if found is None:
+def check_format(found: bytes | None, folder: Path, has_lsn: bool = False) -> None:
+    """Checks the format that a store names. `has_lsn`: it names an LSN. Raises Conflict for another format, and for
+    none in a store with an LSN; Corrupt for none in what has not even that."""
+    if found == FORMAT:
+        return
+    if found is None and not has_lsn:
         raise Corrupt(f"{folder} is not a Shoal store: it names no format", subject=str(folder))
-    if found != FORMAT:
-        shown = found.decode("ascii", "replace")
-        raise Conflict(
-            f"store {folder} has format {shown}; this version reads format {FORMAT.decode()}", subject="format"
-        )
+    says = "names no format, as those of the oldest versions" if found is None else f"has format {_shown(found)}"
+    raise Conflict(
+        f"store {folder} {says}; this version reads format {FORMAT.decode()}. Another version of Shoal made it, and"
+        " nothing is damaged: use that version",
+        subject="format",
+    )
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("ascii", "replace")
 
 
 def check_table_forms(found: bytes | None, folder: Path) -> None:
@@ -118,8 +144,12 @@ def check_table_forms(found: bytes | None, folder: Path) -> None:
     if found is None:
         raise Corrupt(f"store {folder} names no forms of its tables", subject=str(folder))
     if found != TABLE_FORMS_VALUE:
-        shown, known = found.decode("ascii", "replace"), TABLE_FORMS_VALUE.decode()
-        raise Conflict(f"store {folder} has tables of forms {shown}; this version reads {known}", subject="table forms")
+        known = TABLE_FORMS_VALUE.decode()
+        raise Conflict(
+            f"store {folder} has tables of forms {_shown(found)}; this version reads {known}. Another version of Shoal"
+            " made it, and nothing is damaged: use that version",
+            subject="format",
+        )
 
 
 @contextmanager

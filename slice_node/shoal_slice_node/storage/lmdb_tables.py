@@ -20,7 +20,6 @@ from shoal_slice_node.core.tables.delta_logs import BaseLogs
 from shoal_slice_node.core.tables.delta_rows import BaseRows
 from shoal_slice_node.storage.lmdb_layout import (
     DATA_FILE,
-    FORMAT_ROW,
     IDENTITY_ROW,
     LOG_KEY,
     LOG_START,
@@ -28,8 +27,8 @@ from shoal_slice_node.storage.lmdb_layout import (
     STORE,
     TABLE_FORMS_ROW,
     TABLES,
-    check_format,
     check_table_forms,
+    check_version,
     errors_translated,
     open_environment,
     open_table,
@@ -164,12 +163,16 @@ class LmdbBase:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._environment = open_environment(folder, readonly=True)
-        with errors_translated(folder):
-            self._databases = {table: open_table(self._environment, table, create=False) for table in TABLES}
+        try:
+            check_version(self._environment, folder)
+            with errors_translated(folder):
+                self._databases = {table: open_table(self._environment, table, create=False) for table in TABLES}
+                self._begin()
+            check_table_forms(self._transactions[STORE].get(TABLE_FORMS_ROW), folder)
+        except BaseException:
+            self._environment.close()
+            raise
         self._readers: list[tuple[str, LmdbRows | LmdbGroups | LmdbLogs]] = []
-        self._begin()
-        check_format(self._transactions[STORE].get(FORMAT_ROW), folder)
-        check_table_forms(self._transactions[STORE].get(TABLE_FORMS_ROW), folder)
 
     def _begin(self) -> None:
         self._transactions = {

@@ -15,6 +15,7 @@ from shoal_slice_node.storage.lmdb_layout import (
     LSN_ROW,
     STORE,
     TABLES,
+    check_version,
     errors_translated,
     open_environment,
     open_table,
@@ -46,9 +47,11 @@ class StoreSummary:
 
 
 def inspect_store(folder: Path) -> StoreSummary:
-    """Returns a summary of the store in `folder`. Raises Corrupt if LMDB can read no store there."""
+    """Returns a summary of the store in `folder`. Raises Conflict if another version made it, Corrupt if LMDB can read
+    no store there."""
     environment = open_environment(folder, readonly=True)
     try:
+        check_version(environment, folder)
         with errors_translated(folder):
             databases = {name: open_table(environment, name, create=False) for name in TABLES}
             with environment.begin() as transaction:
