@@ -182,6 +182,11 @@ class Journal:
         if self._prepared is None and self._position > self._segment_bytes // 8:
             self._prepared = self._background.submit(self._prepare)
 
+    def check_sound(self) -> None:
+        """Raises Corrupt if the disk failed under an append: what is on it is known only after a restart."""
+        if self._failed is not None:
+            raise self._failed
+
     def append_raw(self, data: bytes) -> int:
         """Appends a range of records that `raw` of another node's journal gave, as it is. Returns the last LSN. Checks
         it as a whole first: raises Malformed (a record is not whole or not sound), OutOfRange (it does not begin at
