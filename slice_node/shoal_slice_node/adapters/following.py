@@ -23,12 +23,14 @@ async def catch_up(data: NodeData) -> int:
     applied.
 
     After a leader these are at most the two batches that it had written and not applied."""
-    if data.journal.failed is not None:
-        raise data.journal.failed  # What is on the disk is known only after a restart.
     first_lsn = data.state.lsn + 1
-    if first_lsn == data.journal.next_lsn:
-        return 0
-    records = cast(list[Record], await data.in_journal_thread(lambda: list(data.journal.records(first_lsn))))
+
+    def not_applied() -> list[Record]:
+        if data.journal.failed is not None:
+            raise data.journal.failed  # What is on the disk is known only after a restart.
+        return list(data.journal.records(first_lsn))
+
+    records = cast(list[Record], await data.in_journal_thread(not_applied))
     turn_began = time.perf_counter()
     for record in records:
         waiting = data.checkpoints.throttle()
@@ -38,7 +40,8 @@ async def catch_up(data: NodeData) -> int:
         if time.perf_counter() - turn_began > LOOP_SLICE_MS / 1000:
             await asyncio.sleep(0)
             turn_began = time.perf_counter()
-    _log.info("%d records that were in the journal are applied, up to LSN %d", len(records), data.state.lsn)
+    if records:
+        _log.info("%d records that were in the journal are applied, up to LSN %d", len(records), data.state.lsn)
     return len(records)
 
 
