@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -103,6 +105,7 @@ class Process:
 async def process(folder: Path) -> AsyncIterator[Process]:
     """A process that runs; it is stopped at the end if it still does."""
     found = Process(folder)
+    thresholds, switch_s = gc.get_threshold(), sys.getswitchinterval()
     async with Tasks("process") as tasks:
         found.running = tasks.start("roles", found.roles.run(), awaited=True)
         try:
@@ -110,3 +113,6 @@ async def process(folder: Path) -> AsyncIterator[Process]:
         finally:
             found.stop.set()
             await asyncio.wait([found.running], timeout=WAIT_S)
+            gc.unfreeze()  # It sets the interpreter for serving, and this one is the tests'.
+            gc.set_threshold(*thresholds)
+            sys.setswitchinterval(switch_s)

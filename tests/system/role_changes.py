@@ -10,8 +10,9 @@ from dataclasses import replace
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.entries import Put, mod_revision_is
 from shoal_coordination.keys import ClusterKeys
+from shoal_coordination.nodes import register_node
 from shoal_coordination.options import EtcdOptions
-from shoal_coordination.records import SliceRecord, decode_record, encode_record
+from shoal_coordination.records import NodeRecord, SliceRecord, decode_record, encode_record
 from shoal_local.cluster import LocalCluster
 from shoal_local.commands import CLUSTER
 from shoal_local.record import ETCD, read_record
@@ -43,6 +44,17 @@ class Leads:
                 await self._client.transact([mod_revision_is(key, revision)], [Put(key, encode_record(deposed))])
             ).succeeded:
                 return deposed.epoch
+
+    @asynccontextmanager
+    async def held(self, slice_name: str) -> AsyncIterator[None]:
+        """Meanwhile another node, n09, leads the slice; clients still look for it where it was."""
+        record = NodeRecord("n09", "127.0.0.1:1", slice_name)
+        other = await register_node(self._client, CLUSTER, record, ttl_s=10, on_loss=lambda: None)
+        held, _ = await self._read(slice_name)
+        led = replace(held, epoch=held.epoch + 1, leader="n09")
+        await self._client.put(self._keys.slice(slice_name), encode_record(led))
+        yield
+        await other.end()
 
     async def revoke(self, slice_name: str) -> int:
         """Ends the lease of the slice's leader behind its back. Returns the epoch in which it led."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import shoal
 from shoal_local.cluster import LocalCluster
+from shoal_ops.commands.status import tell_status
 from shoal_ops.replay.run import Replay, Source
 from shoal_runtime.tasks import Tasks
 from shoal_slice_node.storage.offline import check_path
@@ -173,3 +175,23 @@ async def test_roles_that_change_in_the_middle_change_no_queues_content(
     assert report.first_mismatches == ()
     assert (report.events, report.deliveries) == (CHANNEL_EVENTS + CHURN_EVENTS, replay.expectation.deliveries)
     await check_data(cluster)
+
+
+async def test_status_says_that_a_slices_node_does_not_lead(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = cluster.slices[0]
+
+    async def problem() -> str:
+        await tell_status(cluster.redirector, as_json=True)
+        (found,) = (one for one in json.loads(capsys.readouterr().out)["slices"] if one["slice"] == name)
+        return str(found["problem"])
+
+    assert await problem() == ""
+    async with leads_of(cluster) as leads, asyncio.timeout(WAIT_S):
+        async with leads.held(name):
+            while not (told := await problem()):
+                pass
+            assert f"node n01 does not lead slice {name} now, and tries to lead it again" in told
+        while await problem():
+            pass
