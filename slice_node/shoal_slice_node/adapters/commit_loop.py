@@ -161,7 +161,7 @@ class CommitLoop:
         are not journaled go on."""
         try:
             if sync is not None:
-                await sync
+                await asyncio.shield(sync)  # A loop that is stopped waits for its end: see `run`.
         except ResourceExhausted as error:
             self._hooks.on_full(True)
             self.commit.refused(error)

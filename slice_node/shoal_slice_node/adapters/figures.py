@@ -53,7 +53,7 @@ class Figures:
         return wire.FiguresResponse(
             slice=self._slice,
             node=self._node,
-            epoch=broker.epoch,
+            epoch=broker.lead.epoch,
             map_version=state.map_version,
             partitions=state.owned.count(1),
             time_ms=now_ms(),
@@ -85,7 +85,7 @@ class Figures:
             counters=_counters(state.counters),
             refused=[wire.RefusalCount(code=code, count=count) for code, count in state.counters.refused.items()],
             loop_longest_step_us=int(broker.steps.longest_s * 1e6),
-            lease_remaining_ms=int(broker.options.lease_left_s() * 1000),
+            lease_remaining_ms=int(broker.lead.left_s * 1000),
             memory=self._memory(),
             silent_bindings=broker.watchman.silent,
             trouble=broker.trouble,
