@@ -176,7 +176,7 @@ class SessionStream:
                 flushed(error)
 
         node_requests.take_acks(broker.node, self._source, self._session, acks, taken, everyone=False)
-        broker.after_event()
+        broker.start_due_work()
 
     async def _write(self) -> None:
         """Writes answers and deliveries until all are written and no more will come. Raises Fenced once the lease may
@@ -201,7 +201,7 @@ class SessionStream:
                 self._answers.written()
                 if cost_bytes:
                     broker.dispatcher.sent(session, cost_bytes)
-                    broker.after_event()
+                    broker.start_due_work()
 
     def _response(self) -> tuple[wire.SessionResponse, int]:
         """Returns a response with what is ready, up to a response's size, and the memory of its deliveries in bytes."""
