@@ -14,7 +14,6 @@ from shoal_coordination.entries import (
     absent,
     mod_revision_is,
     prefix_end,
-    version_is,
 )
 from shoal_coordination.options import EtcdOptions, parse_endpoints
 from shoal_local.etcd import LocalEtcd
@@ -61,7 +60,6 @@ async def test_each_comparison_holds_and_fails(client: EtcdClient, prefix: bytes
     revision = await client.put(prefix, b"x")
     for holds, fails in (
         (mod_revision_is(prefix, revision), mod_revision_is(prefix, revision - 1)),
-        (version_is(prefix, 1), version_is(prefix, 2)),
         (absent(prefix + b"other"), absent(prefix)),
         (absent(prefix + b"o", prefix + b"p"), absent(prefix, prefix_end(prefix))),
     ):
@@ -81,8 +79,8 @@ async def test_of_many_compare_and_swaps_one_wins(client: EtcdClient, prefix: by
 
 
 async def test_a_delete_in_a_transaction(client: EtcdClient, prefix: bytes) -> None:
-    await client.put(prefix, b"x")
-    assert (await client.transact([version_is(prefix, 1)], [Delete(prefix)])).succeeded
+    created = await client.put(prefix, b"x")
+    assert (await client.transact([mod_revision_is(prefix, created)], [Delete(prefix)])).succeeded
     assert await client.get(prefix) is None
 
 
