@@ -55,7 +55,7 @@ async def all_keys(admin: shoal.Admin, prefix: str, limit: int) -> dict[str | by
             return found
 
 
-async def test_the_cluster_and_who_owns_which_partition(broker: shoal.Broker, cluster: LocalCluster) -> None:
+async def test_the_cluster_tells_which_slice_owns_each_partition(broker: shoal.Broker, cluster: LocalCluster) -> None:
     admin = shoal.Admin(broker)
     found = await admin.cluster()
     assert (found.map_version, found.partitions, found.age_ms) == (1, 4096, 0)
