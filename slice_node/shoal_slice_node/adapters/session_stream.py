@@ -207,8 +207,7 @@ class SessionStream:
         """Returns a response with what is ready, up to a response's size, and the memory of its deliveries in bytes."""
         response, session = wire.SessionResponse(), self._session
         room = self._answers.take(response, RESPONSE_BYTES_MAX)
-        response.resets.extend(session.resets[:RESETS_PER_RESPONSE_MAX])
-        del session.resets[:RESETS_PER_RESPONSE_MAX]
+        response.resets.extend(session.take_resets(RESETS_PER_RESPONSE_MAX))
         if session.resets or not session.waiting or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
         deliveries, cost_bytes = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
