@@ -78,7 +78,7 @@ class Broker:
         self.dispatcher = self.node.dispatcher
         self.writers = Writers()
         self.answers = AnswerRoom(memory.answers_bytes)
-        hooks = Hooks(self._on_turn, self.checkpoints.throttle, self.check_may_answer, self._disk_is_full)
+        hooks = Hooks(self.start_due_work, self.checkpoints.throttle, self.check_may_answer, self._disk_is_full)
         self.commit_loop = CommitLoop(
             self.node.commit,
             self.large_frames,
@@ -191,7 +191,7 @@ class Broker:
     def close_session(self, session: Session, source: Source) -> None:
         self.writers.close(session)
         self.commit_loop.between(lambda: self.node.close_session(session, source))
-        self._on_turn()
+        self.start_due_work()
 
     def refusal(self, sequence: int, error: ShoalError) -> wire.Answer:
         """Returns the answer for a frame that was refused as a whole, and counts the refusal."""
@@ -203,10 +203,15 @@ class Broker:
         self.node.add_work(source, work, done)
         self._pump_wake.set()
 
-    def after_event(self) -> None:
-        """Handles what follows from an event that came to the dispatcher from outside; called after such an event: an
-        ack, an attach, or new room in a session."""
-        self._on_turn()
+    def start_due_work(self) -> None:
+        """Wakes the sessions that have something to send. Starts the pump if work waits for it, and begins a checkpoint
+        if one is due. Must be called after all that may bring such work: an ack, an attach, new room in a session."""
+        self.writers.wake(self.dispatcher.dirty)
+        self.commit_loop.wake()
+        if not self._pump_wake.is_set() and self.node.has_turns:
+            self._pump_wake.set()
+        if self.commit_loop.between_records.is_set():
+            self.checkpoints.consider()
 
     async def set_owned(self, map_version: int, owned: bytes) -> None:
         """Sets the partitions that this slice owns from now on. Returns when the change is durable and in force."""
@@ -235,7 +240,7 @@ class Broker:
 
     async def checkpointed(self) -> None:
         """Waits until the store has everything that is applied now."""
-        await self.checkpoints.reach(self.node.commit.applied_lsn, self._on_turn)
+        await self.checkpoints.reach(self.node.commit.applied_lsn, self.start_due_work)
 
     async def settled_acks(self) -> ShoalError | None:
         """Flushes acks and waits until they are durable. If a flush is under way, waits for the next one, which a tick
@@ -258,17 +263,8 @@ class Broker:
             if self.node.commit.operations != operations_seen:
                 operations_seen, active_ms = self.node.commit.operations, now_ms
             self.checkpoints.rest((now_ms - active_ms) / 1000)
-            self._on_turn()  # For leases that ended or a delta that grew old: on an idle node nothing else checks them.
-
-    def _on_turn(self) -> None:
-        """Wakes the sessions that have something to send. Starts the pump if work waits for it, and begins a checkpoint
-        if one is due."""
-        self.writers.wake(self.dispatcher.dirty)
-        self.commit_loop.wake()
-        if not self._pump_wake.is_set() and self.node.has_turns:
-            self._pump_wake.set()
-        if self.commit_loop.between_records.is_set():
-            self.checkpoints.consider()
+            # For leases that ended or a delta that grew old: on an idle node nothing else checks them.
+            self.start_due_work()
 
     async def _pump(self) -> None:
         """Runs the node's turns, PUMP_SLICE_MS at a time."""
@@ -282,11 +278,11 @@ class Broker:
             node.now_ms = steady_ms()
             while node.turn():
                 if time.perf_counter() > slice_end:
-                    self._on_turn()
+                    self.start_due_work()
                     self.steps.done(began)
                     await asyncio.sleep(0)
                     await between_records.wait()
                     began = time.perf_counter()
                     slice_end = began + PUMP_SLICE_MS / 1000
-            self._on_turn()
+            self.start_due_work()
             self.steps.done(began)

@@ -42,7 +42,7 @@ class Figures:
 
     @property
     def archive(self) -> ArchiveFigures | None:
-        """The archive's figures; None if nothing is archived."""
+        """Returns the archive's figures; None if nothing is archived."""
         archiving = self._broker.archiving
         return None if archiving is None else archiving.figures
 

@@ -66,7 +66,7 @@ class NodeData:
 
     @property
     def state(self) -> State:
-        """The state of the tables: the same one in every role."""
+        """Returns the state of the tables: the same one in every role."""
         return self.replica.state
 
     def in_journal_thread(self, work: Callable[[], object]) -> asyncio.Future[object]:

@@ -150,7 +150,7 @@ class Journal:
 
     @property
     def first_lsn(self) -> int:
-        """The first LSN of the oldest segment kept."""
+        """Returns the first LSN of the oldest segment kept."""
         return self._segments[0].first_lsn
 
     @property
@@ -159,12 +159,12 @@ class Journal:
 
     @property
     def written_bytes(self) -> int:
-        """The bytes written in the segments kept. The last segment has more bytes allocated."""
+        """Returns the bytes written in the segments kept. The last segment has more bytes allocated."""
         return (len(self._segments) - 1) * self._segment_bytes + self._position
 
     @property
     def allocated_bytes(self) -> int:
-        """The bytes allocated for the segments kept and for the one made ahead."""
+        """Returns the bytes allocated for the segments kept and for the one made ahead."""
         return (len(self._segments) + (self._prepared is not None)) * self._segment_bytes
 
     def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:

@@ -89,7 +89,7 @@ def read_format(environment: Any, transaction: Any, folder: Path) -> bytes | Non
 
 
 def is_made(folder: Path) -> bool:
-    """Whether `folder` holds a store that was made completely. Raises Corrupt."""
+    """Returns whether `folder` holds a store that was made completely. Raises Corrupt."""
     path = folder / DATA_FILE
     if not path.is_file() or not path.stat().st_size:
         return False

@@ -10,7 +10,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.leases import Lease
-from shoal_slice_node.core.dispatch.streams import Returned, Stream
+from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
 
@@ -65,7 +65,7 @@ def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget, l
     under which the messages are out."""
     found = state.key_by_id(stream.key_id)
     if found is None:
-        stream.returned = None
+        stream.forget_returned()
         return True
     key = found[1]
     filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, lease)
@@ -106,25 +106,26 @@ class _Filling:
             first, to, times = stream.returned[0]
             for found in self._undone(first, to):
                 given = self._give_part(found, times, stream.messages_allowed)
-                if given:
-                    stream.returned[0] = Returned(given, to, times)
+                if given and given < to:
+                    stream.give_again_from(given)
                 if given < found.to:
                     return False
-            del stream.returned[0]
+            stream.give_again_from(to)
         return True
 
     def give_next(self) -> bool:
         stream = self._stream
         end = stream.end or self._key.head
         if stream.next < self._key.low:
-            stream.next = min(self._key.low, end)
+            stream.give_on_from(min(self._key.low, end))
         for found in self._undone(stream.next, end):
             given = self._give_part(found, self._times(found), stream.messages_allowed)
             if given:
-                stream.next = given
+                stream.give_on_from(given)
             if given < found.to:
                 return False
-        stream.next = max(stream.next, end)
+        if stream.next < end:
+            stream.give_on_from(end)
         return True
 
     def give_lowest(self) -> None:
@@ -142,11 +143,9 @@ class _Filling:
         if not given:
             return
         if again is None:
-            stream.next = given
-        elif given < to:
-            stream.returned[0] = Returned(given, to, again.times)  # type: ignore[index]
+            stream.give_on_from(given)
         else:
-            del stream.returned[0]  # type: ignore[union-attr]
+            stream.give_again_from(given)
 
     def count_reading(self) -> None:
         """Takes what was read of the log from the budget."""

@@ -56,14 +56,15 @@ class Puller:
         feed = self._dispatcher.attaching.feed(queue_id)
         attachment = session.pullers.get(queue_id)
         if attachment is None:
-            attachment = session.pullers[queue_id] = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
-            feed.pullers[session.number] = attachment
+            attachment = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
+            session.add_puller(attachment)
+            feed.add_puller(attachment)
         lease = Lease(attachment, now_ms + terms.lease_ms) if terms.lease_ms else None
-        attachment.pulling += 1
+        attachment.begin_pull()
         try:
             parcels = yield from self._take(feed, attachment, terms, lease)
         finally:
-            attachment.pulling -= 1
+            attachment.end_pull()
         self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels)
         if lease is not None and lease.messages:
             self.leases.add(lease)
@@ -80,9 +81,7 @@ class Puller:
         def give(stream: Stream, _: Attachment, part: ChunkPart) -> None:
             parcels.append(Parcel(part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times))
             if lease is not None:
-                lease.messages += part.to - part.low
-                if not lease.streams or lease.streams[-1] is not stream:
-                    lease.streams.append(stream)
+                lease.take(stream, part.to - part.low)
 
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
         looked_at = 0

@@ -81,7 +81,7 @@ class Pump:
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1
         if budget.spent and passed_over < len(feed.lagging):
             registry.wake(feed)
-            feed.passed_over = passed_over
+            feed.pass_over(passed_over)
 
     def _room_turn(self) -> None:
         session, _ = self._registry.roomy.popitem(last=False)

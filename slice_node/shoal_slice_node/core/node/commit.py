@@ -191,12 +191,12 @@ class Commit:
 
     @property
     def to_apply(self) -> int:
-        """The number of items that may be applied, or answered, and are not yet."""
+        """Returns the number of items that may be applied, or answered, and are not yet."""
         return len(self._entries)
 
     @property
     def next_operations(self) -> int:
-        """The operations that applying the next of these items may take."""
+        """Returns the operations that applying the next of these items may take."""
         return self._entries[0][0].operations
 
     @property
