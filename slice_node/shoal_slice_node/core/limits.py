@@ -281,6 +281,9 @@ DELIVERED_MARKS_MAX: Final = 100_000
 PUMP_TURN_BYTES: Final = 256 << 10
 """Bytes read from the log for one lagging queue before others get their turn."""
 
+RECENT_CHUNKS_BYTES_MAX: Final = 1 << 20
+"""Bytes of chunks that are kept after they were read from a log, for the next queues that lag behind the same key."""
+
 PUMP_TURN_ROWS: Final = 256
 """Log rows read for one lagging queue before others get their turn."""
 

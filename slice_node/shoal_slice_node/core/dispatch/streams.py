@@ -124,12 +124,15 @@ class Stream:
     def settle(self, attachment: Attachment, first: int, to: int) -> int:
         """Takes an ack of what this attachment has out in first <= o < to. Returns how many messages were acked."""
         out = self.out
-        if len(out) == 1 and out[0].first >= first and out[0].to <= to and out[0].attachment is attachment:
-            entry = out.pop()
-            self._released(entry, entry.to - entry.first, entry.body_bytes)
-            attachment.session.owed -= 1
-            self._acked(entry.first, entry.to)
-            return entry.to - entry.first
+        if out and first <= out[0].first < to and out[0].attachment is attachment:
+            if out[0].to > to:
+                return self._settle_beginning(out[0], to)
+            if len(out) == 1:
+                entry = out.pop()
+                self._released(entry, entry.to - entry.first, entry.body_bytes)
+                attachment.session.owed -= 1
+                self._acked(entry.first, entry.to)
+                return entry.to - entry.first
         begin = max(0, bisect_right(out, first, key=_FIRST) - 1)
         end = bisect_left(out, to, key=_FIRST)
         kept: list[Out] = []
@@ -170,6 +173,16 @@ class Stream:
             entries += 1
         entry.attachment.session.owed += entries - 1
         return low, high
+
+    def _settle_beginning(self, entry: Out, to: int) -> int:
+        """Takes an ack of an entry's first messages: the usual one where many chunks are out."""
+        low, messages = entry.first, entry.to - entry.first
+        entry.first = to
+        body_bytes = entry.body_bytes * (to - low) // messages
+        entry.body_bytes -= body_bytes
+        self._released(entry, to - low, body_bytes)
+        self._acked(low, to)
+        return to - low
 
     def _released(self, entry: Out, messages: int, body_bytes: int) -> None:
         self.out_messages -= messages
