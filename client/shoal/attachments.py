@@ -65,8 +65,6 @@ class Attachments:
         """Handles attached on an earlier stream and not yet on this one: the life of their queue is not known."""
         self.changed = asyncio.Event()
         """Set at each change; clear it before waiting."""
-        self.answered_s = 0.0
-        """The event loop time of the last answer to an attach."""
         self._slice_name = slice_name
         self._queues = queues
         self._window = window
@@ -155,7 +153,6 @@ class Attachments:
         self.absent.update(answer.absent)
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             self._learn(handles, answer.lives)
-        self.answered_s = asyncio.get_running_loop().time()
         self.changed.set()
 
     def refused(self, handles: Sequence[int], error: ShoalError) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from types import TracebackType
 
 from shoal.core.cluster_map import ClusterMap
-from shoal.core.refusals import deadline_exceeded, no_such_queue
+from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import (
     ATTACH_OTHERS_S,
@@ -162,9 +162,15 @@ class Inbox:
     async def flush(self, *, deadline_s: float | None = None) -> None:
         """Waits until the slices have every ack: messages acked before never come again.
 
-        After a lost stream it waits until the slice is back, and acks the messages that come again. While other
-        messages that are not acked fill the window, they cannot come: it does not wait for them then. Raises
-        DeadlineExceeded, naming the slices that have not answered.
+        After a lost connection it waits until the slice is back, and asks it for the acks that had no answer. Those
+        that it lacks are sent again when their messages come again, and they come when the window has room, and no
+        other consumer has them. Of two kinds of acks it knows nothing: those of queues detached since, and, with
+        `drop_repeats=False`, those lost with a connection; these messages are handed out again.
+
+        Raises DeadlineExceeded, naming the slices that have not answered, or that lack acks: ack what fills the window
+        and flush again, or take it that these messages come again. Raises Unavailable, once, if acks that were lost
+        with a connection were too many to be remembered: their messages may come again. Raises the error with which a
+        slice refused acks, once.
         """
         await self._flush(self._deadline(deadline_s))
 
@@ -173,10 +179,14 @@ class Inbox:
         try:
             async with asyncio.timeout_at(deadline):
                 with self._awaiting_answers():
-                    await asyncio.gather(*(part.flush() for part in parts))
+                    results = await asyncio.gather(*(part.flush() for part in parts), return_exceptions=True)
         except TimeoutError:
             slow = ", ".join(part.session.slice_name for part in parts if not part.flushed)
-            raise deadline_exceeded(f"acks at slice {slow}") from None
+            lacking = sum(part.lacking for part in parts)
+            raise (acks_lacking(slow, lacking) if lacking else deadline_exceeded(f"acks at slice {slow}")) from None
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     async def _attach(self, queues: Sequence[bytes], deadline: float) -> None:
         names = [name for name in dict.fromkeys(queues) if name not in self._handles]

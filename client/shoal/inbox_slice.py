@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from shoal.ack_doubts import AckDoubts
 from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.core.acks import Acked
 from shoal.core.frames import Frame
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
-from shoal.limits import ACK_DOUBT_S, INBOX_BYTES_MAX
+from shoal.limits import INBOX_BYTES_MAX
 from shoal.messages import Delivery
 from shoal.routing import Routing
 from shoal.slice_session import Consumer
@@ -72,6 +73,8 @@ class InboxSlice(Consumer):
         self._ended_in: dict[int, int] = {}
         """Handle -> number of the era that began when a life of its queue ended."""
         self._any_detached = False
+        self._ack_error: ShoalError | None = None
+        """The error with which the slice refused acks, until a flush has raised it."""
         self._held: list[wire.Delivery] = []
         """Deliveries that wait until it is known which life of a queue they belong to. At most INBOX_BYTES_MAX."""
         self._era = Era(self, 0, 0)
@@ -79,13 +82,20 @@ class InboxSlice(Consumer):
         self.attachments = Attachments(slice_name, queues, window, self.session.send, self.refused, self._lives_ended)
         self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None
+        self.doubts: AckDoubts | None = None
+        if self.repeats is not None:
+            self.doubts = AckDoubts(slice_name, self.repeats, self.attachments, self.session.send)
 
     def leave(self, handles: Sequence[int]) -> Sequence[asyncio.Future[wire.Answer]]:
         """Detaches without waiting. Returns the answers to come."""
         self._any_detached = True
         for handle in handles:
             self._ended_in.pop(handle, None)
-        return self.attachments.leave(handles)
+        if self.repeats is not None:
+            self.repeats.leave(handles)
+        answers = self.attachments.leave(handles)
+        self.attachments.changed.set()
+        return answers
 
     async def detach(self, handles: Sequence[int], deadline: float) -> None:
         """Detaches after the acks given so far. Returns at once if no stream is open: nothing is attached then."""
@@ -207,29 +217,26 @@ class InboxSlice(Consumer):
             self.acks.add(key, first, end, handles)
 
     async def flush(self) -> None:
-        """Waits until the slice has every ack that it can still be given.
+        """Waits until the slice has every ack, or had no need of it any more: its message is gone.
 
-        After a lost stream it waits until a new stream is attached, and the acked messages have come and were acked
-        again. If a message has not come ACK_DOUBT_S later, the slice had its ack before, or gave it to others.
+        After a lost stream it waits until a new stream is attached, and asks there for what was acked before. With
+        `drop_repeats` False, acks that were lost with their stream are not remembered: it waits for the others only.
+        Raises, once, the error with which the slice refused acks; the error with which it refuses to tell; Unavailable
+        if acks were forgotten at a bound.
         """
         await self.acks.flush()
-        while self.repeats is not None and self.repeats.in_doubt:
-            left_s = self._doubt_left_s()
-            if left_s is not None and left_s <= 0:
-                break
-            self.attachments.changed.clear()
-            try:
-                async with asyncio.timeout(left_s):
-                    await self.attachments.changed.wait()
-            except TimeoutError:
-                pass
+        if self.doubts is not None:
+            await self.doubts.settle()
         await self.acks.flush()
+        error, self._ack_error = self._ack_error, None
+        if error is not None:
+            raise error
 
-    def _doubt_left_s(self) -> float | None:
-        """Returns the seconds left of ACK_DOUBT_S; None if not all is attached yet."""
-        if not self.attachments.complete:
-            return None
-        return self.attachments.answered_s + ACK_DOUBT_S - asyncio.get_running_loop().time()
+    @property
+    def lacking(self) -> int:
+        """Returns how many acks the slice lacks, as far as known, although a stream is open and all is attached on
+        it."""
+        return self.doubts.messages if self.doubts is not None and self.attachments.complete else 0
 
     @property
     def flushed(self) -> bool:
@@ -247,4 +254,5 @@ class InboxSlice(Consumer):
 
     def _acks_refused(self, error: ShoalError) -> None:
         if not isinstance(error, OutcomeUnknown):
+            self._ack_error = error
             self.refused(error)

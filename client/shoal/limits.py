@@ -99,9 +99,10 @@ delivered."""
 ACK_AGAIN_S: Final = 0.2
 """How long acks that a slice has no room for (a full disk) wait until they are sent again, in seconds."""
 
-ACK_DOUBT_S: Final = 1.0
-"""How long `flush` waits, after a lost stream, for acked messages to come again and be acked again, in seconds. A
-healthy slice gives them at once."""
+DOUBTS_ASK_FIRST_S: Final = 0.2
+DOUBTS_ASK_MAX_S: Final = 1.0
+"""The first and the longest pause of a `flush` between questions which acks of a lost stream the slice lacks, in
+seconds. Meanwhile their messages come again, which a healthy slice gives at once, and are acked again."""
 
 WINDOW_LOOK_S: Final = 1.0
 """How often an inbox without new messages checks whether its window is full, in seconds, until it has said so once."""

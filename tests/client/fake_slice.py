@@ -48,6 +48,8 @@ class FakeSlice(SliceServiceServicer):
         """Cleared: changes are applied, but nothing is answered."""
         self.tells_lives = True
         """False: as a slice of an older version."""
+        self.tells_unacked = True
+        """False: as a slice of an older version."""
         self.late_attached = False
         """The answer to an attach comes behind the first deliveries."""
         self.ignored: set[str] = set()
@@ -148,6 +150,9 @@ class FakeSlice(SliceServiceServicer):
                     self.state.release(session, session.queues.pop(handle))
         elif kind == "acks":
             self._ack(session, request.acks)
+            if request.acks.tell_unacked and self.tells_unacked:
+                answer.unacked.places.extend(self._unacked(session, request.acks))
+                answer.unacked.SetInParent()
         elif kind == "pull":
             pull = request.pull
             if pull.queue not in self.state.queues:
@@ -175,6 +180,11 @@ class FakeSlice(SliceServiceServicer):
             attached = [session.queues[handle] for handle in ack.handles if handle in session.queues]
             for queue in (*ack.queues, *attached):
                 self.state.ack(queue, ack, session)
+
+    def _unacked(self, session: FakeSession, acks: wire.Acks) -> list[int]:
+        """The places of what is still unacked; a handle that is not attached counts so."""
+        queues = [(ack, queue) for ack in acks.acks for queue in (*map(session.queues.get, ack.handles), *ack.queues)]
+        return [at for at, (ack, queue) in enumerate(queues) if queue is None or self.state.is_unacked(queue, ack)]
 
     def _tell_resets(self) -> None:
         dropped = set(self.state.take_dropped())

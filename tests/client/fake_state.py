@@ -231,6 +231,15 @@ class FakeState:
                 binding.done.add(offset)
                 del binding.given[offset]
 
+    def is_unacked(self, queue: bytes, ack: wire.Ack) -> bool:
+        """Whether the queue still has to get or to ack some of these messages."""
+        key = self.keys.get(ack.key, Key())
+        binding = key.bindings.get(queue)
+        if binding is None:
+            return False
+        named = range(max(ack.low, binding.start), min(ack.to, binding.end or key.head))
+        return bool(set(named) - binding.done)
+
     def unacked(self, queue: bytes, session: object) -> int:
         bindings = [key.bindings[queue] for key in self.keys.values() if queue in key.bindings]
         return sum(holder is session for binding in bindings for holder in binding.given.values())

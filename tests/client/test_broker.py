@@ -173,6 +173,55 @@ async def test_unacked_messages_are_delivered_again_to_the_next_inbox(broker: Br
     assert all(message.redelivered for message in again)
 
 
+async def bound_to_two_of_one_slice(broker: Broker) -> tuple[str, str, str]:
+    """A queue, and two keys of one slice that it is bound to."""
+    queue, first, owner_of = fresh("queue"), fresh("key"), broker._routing.map.current.owner_of
+    await broker.declare(queue)
+    keys = (fresh("key") for _ in range(1000))
+    second = next(key for key in keys if owner_of(key.encode()) == owner_of(first.encode()))
+    for key in (first, second):
+        await broker.bind(queue, key)
+    return queue, first, second
+
+
+def lose_stream(broker: Broker, inbox: shoal.Inbox, key: str) -> None:
+    stream = inbox._slices[broker._routing.map.current.owner_of(key.encode())].session._stream
+    assert stream is not None
+    stream.cancel()
+
+
+async def test_flush_does_not_return_while_a_slice_lacks_an_ack(broker: Broker) -> None:
+    queue, other, key = await bound_to_two_of_one_slice(broker)
+    async with broker.consume(queue, window_messages=2) as inbox:
+        await broker.publish_many(key, [b"1", b"2"])
+        messages = await take(inbox, 2)
+        await broker.publish_many(other, [b"3", b"4"])
+        inbox.ack(*messages)
+        lose_stream(broker, inbox, key)
+        others = await take(inbox, 2)
+        assert [message.body for message in others] == [b"3", b"4"], "they fill the window of the new stream"
+        with pytest.raises(shoal.DeadlineExceeded, match="acks at slice"):
+            await inbox.flush(deadline_s=2)
+        assert (await broker.describe(queue)).messages == 4
+        inbox.ack(*others)
+        await inbox.flush()
+        assert (await broker.describe(queue)).messages == 0
+
+
+async def test_flush_returns_when_a_slice_has_the_acks_that_it_could_not_answer(broker: Broker) -> None:
+    queue, other, key = await bound_to_two_of_one_slice(broker)
+    async with broker.consume(queue, window_messages=4) as inbox:
+        await broker.publish_many(key, [b"1", b"2"])
+        messages = await take(inbox, 2)
+        inbox.ack(*messages)
+        await inbox._slices[broker._routing.map.current.owner_of(key.encode())].acks.sent()
+        lose_stream(broker, inbox, key)
+        await inbox.flush()
+        assert (await broker.describe(queue)).messages == 0
+        await broker.publish(other, b"3")
+        assert [message.body for message in await take(inbox, 1)] == [b"3"], "what was acked does not come again"
+
+
 async def test_one_delivery_for_many_queues(broker: Broker) -> None:
     queues, key = [fresh("queue") for _ in range(50)], fresh("key")
     await broker.declare(queues)

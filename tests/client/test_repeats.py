@@ -58,6 +58,8 @@ class Model:
         """Handed out, and not known to be acked: a repeat."""
         self.acked: set[Message] = set()
         """Acked by the application, and not known to be durable."""
+        self.settled: set[Message] = set()
+        """Acked on an earlier stream, and durable as the slice says; they may still be on their way."""
         self.given: dict[Message, int] = {}
         """What the slice has given on this stream, and has no ack of: the step in which it gave it last."""
         self.sent_at: list[int] = []
@@ -75,7 +77,7 @@ class Model:
         assert new >= came - self.remembered, "what is not known is handed out"
         if self.exact:
             assert new == came - self.remembered
-            assert again == came & self.remembered & (self.acked | sent)
+            assert again == came & self.remembered & (self.acked | self.settled | sent)
         for message in came - new - again:
             assert message in self.held, "what is neither handed out nor acked, the application has and may still ack"
         self.step += 1
@@ -83,6 +85,7 @@ class Model:
         self.held |= dict.fromkeys(came & (new | self.held.keys()), self.stream)
         self.remembered |= new
         self.acked -= again | new
+        self.settled -= again | new
         self.send(key, acked_again)
 
     def ack(self, key: bytes, span: tuple[int, int], handles: list[int]) -> None:
@@ -125,9 +128,24 @@ class Model:
             self.remembered -= done
             self.acked -= done
 
+    def settle(self, chance: random.Random) -> None:
+        """The slice says of some acks in doubt that it has them."""
+        doubts = self.repeats.doubts()
+        found = messages_of(doubts)
+        assert len(found) == sum((one.end - one.first) * len(one.consumers) for one in doubts), "nothing twice"
+        assert found == self.acked or (not self.exact and found <= self.acked)
+        for key, first, end, same in doubts:
+            handles = [handle for handle in same if chance.random() < 0.5]
+            self.repeats.settled(key, first, end, handles)  # type: ignore[arg-type]
+            some = messages(key, [(first, end, handles)])
+            self.acked -= some
+            self.settled |= some
+
     def lose_stream(self) -> None:
         lost, self.pending, self.sent_at = self.pending, [], []
-        self.acked |= {one for key, first, end, same in lost for one in messages(key, [(first, end, same)])}
+        self.remembered -= self.settled  # Nothing is on its way any more, and the slice does not give them again.
+        self.settled = set()
+        self.acked |= messages_of(lost)
         self.acked &= self.remembered
         self.repeats.stream_ended(lost)
         self.stream += 1
@@ -136,7 +154,7 @@ class Model:
     def end_lives(self, handles: list[int]) -> None:
         """Messages of the ended life cannot be acked any more."""
         self.repeats.forget(handles)
-        for book in (self.remembered, self.acked):
+        for book in (self.remembered, self.acked, self.settled):
             book -= {message for message in book if message[1] in handles}
         self.given = {message: step for message, step in self.given.items() if message[1] not in handles}
         self.held = {message: stream for message, stream in self.held.items() if message[1] not in handles}
@@ -158,9 +176,9 @@ class Model:
 
     def keeps_nothing_else(self) -> None:
         """What is kept of messages is kept of remembered ones only, and of each handle within the bound."""
-        for book in (self.repeats._acked, self.repeats._again):
+        for book in (self.repeats._acked, self.repeats._doubt, self.repeats._again):
             for (key, handle), ranges in book.items():
-                if self.exact or book is self.repeats._acked:
+                if self.exact or book is not self.repeats._again:
                     assert offsets(ranges) <= offsets(self.repeats.known(key, handle))
                 assert len(ranges) <= repeats.SEEN_RANGES_MAX  # type: ignore[attr-defined]
 
@@ -168,6 +186,10 @@ class Model:
 def messages(key: bytes, parts: Sequence[tuple[int, int, Sequence[int | bytes]]]) -> set[Message]:
     found = [(key, handle, offset) for first, end, same in parts for handle in same for offset in range(first, end)]
     return set(found)  # type: ignore[arg-type]  # handles
+
+
+def messages_of(blocks: Sequence[Acked]) -> set[Message]:
+    return {one for key, first, end, same in blocks for one in messages(key, [(first, end, same)])}
 
 
 def walk(seed: int, exact: bool) -> None:
@@ -184,9 +206,10 @@ def walk(seed: int, exact: bool) -> None:
                 ("ack", (key, span, handles)),
                 ("answer", ()),
                 ("lose_stream", ()),
+                ("settle", (chance,)),
                 ("end_lives", (handles,)),
             ],
-            [8, 5, 4, 2, 1],
+            [8, 5, 4, 2, 2, 1],
         )[0]
         steps.append(step)
         try:
@@ -237,6 +260,46 @@ def test_forgets_the_lowest_ranges() -> None:
         seen.deliver(b"a", 10 * number + 1, 10 * number + 2, [1])
     assert seen.known(b"a", 1)[0] == (11, 12)
     assert seen.unacked(1) == SEEN_RANGES_MAX
+
+
+def in_doubt(count: int, **bounds: int) -> Repeats:
+    """Every second of so many messages of handle 1 is acked, and the stream is lost then."""
+    seen = Repeats(nothing, **bounds)
+    seen.deliver(b"a", 1, 2 * count + 1, [1])
+    seen.stream_ended(Acked(b"a", 2 * number, 2 * number + 1, [1]) for number in range(1, count + 1))
+    return seen
+
+
+def test_what_the_slice_has_is_not_in_doubt_and_stays_a_repeat_until_the_stream_ends() -> None:
+    seen = in_doubt(2)
+    seen.settled(b"a", 2, 3, [1])
+    assert seen.doubts() == [Acked(b"a", 4, 5, [1])]
+    assert seen.deliver(b"a", 2, 3, [1]) == ([], [(2, 3, (1,))]), "it was on its way"
+    seen.settled(b"a", 4, 5, [1])
+    assert not seen.in_doubt and seen.known(b"a", 1) == ((1, 5),)
+    seen.stream_ended([])
+    assert seen.known(b"a", 1) == ((1, 4),), "what comes again from now on is of another binding"
+    assert seen.take_forgotten() == 0
+
+
+def test_doubts_that_are_forgotten_are_counted() -> None:
+    seen = in_doubt(SEEN_RANGES_MAX + 3)
+    assert len(seen.doubts()) == SEEN_RANGES_MAX
+    assert (seen.take_forgotten(), seen.take_forgotten()) == (3, 0)
+    seen = in_doubt(5, entries_max=1)
+    seen.deliver(b"b", 1, 2, [1])
+    assert (seen.in_doubt, seen.take_forgotten()) == (False, 5)
+    seen = in_doubt(5)
+    for number in range(SEEN_RANGES_MAX):
+        seen.deliver(b"a", 100 + 2 * number, 101 + 2 * number, [1])
+    assert (seen.in_doubt, seen.take_forgotten()) == (False, 5)
+
+
+def test_doubts_of_ended_lives_and_detached_queues_are_none() -> None:
+    for leave in (Repeats.forget, Repeats.leave):
+        seen = in_doubt(5)
+        leave(seen, [1])
+        assert (seen.in_doubt, seen.take_forgotten()) == (False, 0)
 
 
 def test_many_ends_of_lives_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,9 @@ GOLDEN: list[tuple[Message, str]] = [
         wire.SessionRequest(sequence=1, open=wire.Open(producer=b"p" * 16, window_bytes=300)),
         "08011a150a107070707070707070707070707070707010ac02",
     ),
+    (wire.SessionRequest(acks=wire.Acks(tell_unacked=True)), "3a021001"),
+    (wire.Answer(sequence=7, unacked=wire.Unacked(places=[0, 300])), "080742050a0300ac02"),
+    (wire.Answer(unacked=wire.Unacked()), "4200"),
     (RESPONSE, "0a0508073a010112180a016b1001180220032a056368756e6b30e8073a010140011a0104"),
 ]
 

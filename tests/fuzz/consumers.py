@@ -1,7 +1,8 @@
 """Provides the steps of consumers: attach, detach, pull, read what comes, ack it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import NamedTuple
 
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
@@ -150,34 +151,67 @@ def held_by(world: World, client: Client) -> list[tuple[bytes, int | None, bytes
     return found
 
 
+class Asked(NamedTuple):
+    """A message that a frame of acks names, when the frame is sent: the place of its queue in the frame, and the record
+    that made it owed. `out`: the session has it."""
+
+    place: int
+    life: Life
+    key: bytes
+    offset: int
+    since: int
+    out: bool
+
+    def is_owed(self, world: World) -> bool:
+        owed = self.life.todo.get(self.key, {}).get(self.offset) == self.since
+        return owed and world.node.owed.lives.get(self.life.name) is self.life
+
+
 def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
-    """Sends acks. Once they are answered they are durable: acked messages do not come again."""
+    """Sends acks, and asks what of them is unacked. Once they are answered they are durable: acked messages do not come
+    again, nor does any that is not told as unacked."""
     node, session = world.node, client.session
-    promised: list[tuple[Life, bytes, int, int]] = []
-    busy = node.node.turns.busy(source_of(session))
-    for one in acks if not busy else ():  # If busy, a handle may mean another queue by then.
-        for handle in one.handles:
-            attachment = session.attachments.get(handle)
-            life = None if attachment is None else node.owed.lives.get(attachment.feed.name)
-            if life is not None and attachment is not None and not attachment.feed.gone:
-                for offset, holder in node.given.holds(life, one.key).items():
-                    if holder.consumer is attachment and one.low <= offset < one.to:
-                        promised.append((life, one.key, offset, life.todo[one.key][offset]))
+    busy = node.node.turns.busy(source_of(session))  # Then a handle may mean another queue when it is looked up.
+    asked = [] if busy else list(named(world, client, acks))
+    owned = all(node.owed.owns(one.key) for one in acks)
+    unacked: list[int] = []
+
+    def check_answer() -> None:
+        for one in asked:
+            what = f"{one.key!r} {one.offset}"
+            assert not (one.out and one.is_owed(world)), f"an ack of {what} is answered, not durable"
+            assert one.place in unacked or not one.is_owed(world), f"{what} is told as acked, and is not"
 
     def flushed(error: ShoalError | None) -> None:
-        for life, key, offset, since in promised if error is None and not session.closed else ():
-            assert life.todo.get(key, {}).get(offset) != since, f"an ack of {key!r} {offset} is answered, not durable"
-
-    owned = all(node.owed.owns(one.key) for one in acks)
+        if error is None and not session.closed:
+            world.checked(check_answer)
 
     def taken(error: ShoalError | None) -> None:
         if error is None:
             node.node.acks.then(flushed)
-        else:
-            assert not (owned and all(node.owed.owns(one.key) for one in acks)), error
+        elif owned and all(node.owed.owns(one.key) for one in acks):
+            world.failed.append(error)
 
     world.say("acks", session.number, acks)
-    requests.take_acks(node.node, source_of(session), session, acks, taken, everyone=False)
+    requests.take_acks(node.node, source_of(session), session, acks, taken, False, unacked)
+
+
+def named(world: World, client: Client, acks: list[wire.Ack]) -> Iterator[Asked]:
+    """Yields the messages that acks name by handle, as far as they are owed."""
+    place = -1
+    for one in acks:
+        for handle in one.handles:
+            place += 1
+            attachment = client.session.attachments.get(handle)
+            life = None if attachment is None else world.node.owed.lives.get(attachment.feed.name)
+            if life is None or attachment is None or attachment.feed.gone:
+                continue
+            holds = world.node.given.holds(life, one.key)
+            for offset, since in life.todo.get(one.key, {}).items():
+                if one.low <= offset < one.to:
+                    out = offset in holds and holds[offset].consumer is attachment
+                    yield Asked(place, life, one.key, offset, since, out)
+        place += len(one.queues)
 
 
 def ack_by_name(world: World, random: Random) -> None:

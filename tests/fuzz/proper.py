@@ -95,7 +95,8 @@ def ack(random: Random) -> wire.Ack:
 
 
 def _acks(random: Random) -> wire.SessionRequest:
-    return wire.SessionRequest(acks=wire.Acks(acks=[ack(random) for _ in range(random.choice((1, 3)))]))
+    acks = [ack(random) for _ in range(random.choice((1, 3)))]
+    return wire.SessionRequest(acks=wire.Acks(acks=acks, tell_unacked=random.random() < 0.5))
 
 
 def pull(random: Random) -> wire.Pull:

@@ -62,6 +62,13 @@ class World:
         if self.failed:
             raise self.failed[0]
 
+    def checked(self, check: Callable[[], None]) -> None:
+        """Does a check inside a callback: what it raises ends the run."""
+        try:
+            check()
+        except Exception as error:
+            self.failed.append(error)
+
     def own(self, owned: bytes) -> None:
         payload = encode_ownership(self.node.state.map_version + 1, owned)
         self.node.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, lambda _: None))
@@ -83,11 +90,8 @@ class World:
         def answered(answer: wire.Answer) -> None:
             if not answer.HasField("error"):
                 outcome = wire.Outcome.FromString(answer.outcome)
-                try:
-                    self._check_live(outcome, list(answer.live))
-                    then(outcome)
-                except Exception as error:
-                    self.failed.append(error)
+                self.checked(lambda: self._check_live(outcome, list(answer.live)))
+                self.checked(lambda: then(outcome))
 
         self.say(head.sequence, wire.Change.FromString(data))
         requests.submit_change(self.node, UNARY, head, data, parse_change(data), answered)  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""Defines frames of a session: what every frame has, and those that are not changes: detach, acks, pull, describe.
+"""Defines frames of a session: what every frame has, and those that are not changes: detach, acks, doubts, pull,
+describe.
 
 A frame gets its number when it is sent, and is removed when it is answered. After a lost stream, a change is sent again
 with its number, which the slice knows. Every other frame belongs to the lost session: it gets a new number, or ends.
@@ -8,7 +9,7 @@ Not here: attaches (../attachments.py), changes (gather.py).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from shoal.core.waiters import Waiter, fail_waiter
@@ -155,3 +156,40 @@ class AcksFrame(Frame):
 
     def stream_ended(self) -> bool:
         return not self._of_stream
+
+
+class DoubtsFrame(Frame):
+    """Carries acks in doubt, and asks which of their messages are still unacked. `on_answer`: called with the places of
+    these (`Unacked` of the contract); with None if the slice, of an older version, does not tell. `waiter`: has None
+    then, or when the stream is lost."""
+
+    __slots__ = ("_acks", "_on_answer", "_waiter", "cost_bytes")
+
+    def __init__(
+        self, acks: list[wire.Ack], on_answer: Callable[[Sequence[int] | None], None], waiter: Waiter[None]
+    ) -> None:
+        super().__init__()
+        self.cost_bytes = 0
+        self._acks = acks
+        self._on_answer = on_answer
+        self._waiter = waiter
+
+    def fill(self, request: wire.SessionRequest) -> bool:
+        request.acks.acks.extend(self._acks)
+        request.acks.tell_unacked = True
+        return not self._waiter.done()
+
+    def answered(self, answer: wire.Answer) -> None:
+        self._on_answer(answer.unacked.places if answer.HasField("unacked") else None)
+        self._end()
+
+    def failed(self, error: ShoalError) -> None:
+        fail_waiter(self._waiter, error)
+
+    def stream_ended(self) -> bool:
+        self._end()
+        return False
+
+    def _end(self) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(None)

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from shoal_contract.errors import DeadlineExceeded, NoSuchQueue
+from shoal_contract.errors import DeadlineExceeded, NoSuchQueue, Unavailable
 from shoal_contract.names import show
 
 
 def deadline_exceeded(what: str) -> DeadlineExceeded:
     """Returns the error of a call that had no answer in time. `what`: names the call, as "request to slice s01"."""
     return DeadlineExceeded(f"{what}: no answer before the call's deadline; the outcome is unknown", subject=what)
+
+
+def acks_lacking(slice_names: str, messages: int) -> DeadlineExceeded:
+    """Returns the error of a flush that ended at its deadline while these slices lacked acks of a lost stream.
+    `messages`: how many of their messages may be unacked there."""
+    what = f"acks at slice {slice_names}"
+    return DeadlineExceeded(
+        f"{what}: up to {messages:,} acks were lost with a connection, and not made up for before the call's deadline:"
+        " such an ack counts when its message has come again. Other messages that are not acked may fill the window, or"
+        " another consumer may have it: ack the others and flush again, or take it that these messages come again",
+        subject=what,
+        value=messages,
+    )
+
+
+def acks_forgotten(slice_name: str, messages: int) -> Unavailable:
+    """Returns the error of a flush that cannot tell of some acks whether the slice has them."""
+    what = f"acks at slice {slice_name}"
+    return Unavailable(
+        f"{what}: {messages:,} acks were lost with a connection, and were too scattered or too many to be remembered;"
+        " the slice may have them or not, so their messages may come again, and are handed out then",
+        subject=what,
+        value=messages,
+    )
 
 
 def no_such_queue(queue: bytes) -> NoSuchQueue:

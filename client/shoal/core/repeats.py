@@ -6,7 +6,7 @@ slice never gives such an offset again for the same binding. If the offset comes
 Messages belong to the stream that brought them. After a lost stream the slice gives again what was not acked, and an
 ack takes effect only for messages given on the stream that it is sent on. So an ack of a message of an earlier stream
 waits here until the message has come again. It may never come: the slice may have taken the first ack, or given the
-message to others.
+message to others. Until it comes, or the slice says that it is acked, the ack is in doubt (../ack_doubts.py asks).
 
 Ranges are kept, not a high mark: messages of another session that ended may come late, below what was seen, and be new.
 Bounded: SEEN_RANGES_MAX a pair, SEEN_ENTRIES_MAX pairs. A forgotten message counts as new if it comes again.
@@ -51,6 +51,10 @@ class Repeats:
         """The key used last is last."""
         self._acked: dict[Pair, Ranges] = {}
         """Messages of an earlier stream that were acked and have not come again: a part of what was handed out."""
+        self._doubt: dict[Pair, Ranges] = {}
+        """The part of `_acked` of which it is not known whether the slice has the ack."""
+        self._doubts_forgotten = 0
+        """The number of messages forgotten at a bound while they were in doubt, since `take_forgotten`."""
         self._again: dict[Pair, Ranges] = {}
         """Messages that came again on this stream and were not acked: a part of what was handed out."""
         self._forgotten: list[int] = []
@@ -59,7 +63,32 @@ class Repeats:
     @property
     def in_doubt(self) -> bool:
         """Returns whether messages were acked and it is not known whether their acks took effect."""
-        return bool(self._acked)
+        return bool(self._doubt)
+
+    def doubts(self) -> list[Acked]:
+        """Returns the acks in doubt; handles with equal ranges of a key together."""
+        together: dict[tuple[bytes, int, int], list[int]] = {}
+        for (key, handle), ranges in self._doubt.items():
+            for first, end in ranges:
+                together.setdefault((key, first, end), []).append(handle)
+        return [Acked(*span, handles) for span, handles in together.items()]
+
+    def settled(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Records that the slice says of acks in doubt that it has them, or that their messages are gone. A message
+        may be on its way all the same until the stream ends: it stays a repeat."""
+        for handle in handles:
+            _take(self._doubt, (key, handle), ((first, end),))
+
+    def leave(self, handles: Iterable[int]) -> None:
+        """Drops what is in doubt of handles that were detached: there is no way left to ask or to ack again."""
+        gone = set(handles)
+        for pair in [pair for pair in self._doubt if pair[1] in gone]:
+            del self._doubt[pair]
+
+    def take_forgotten(self) -> int:
+        """Returns how many messages were forgotten while their acks were in doubt, and begins anew at 0."""
+        forgotten, self._doubts_forgotten = self._doubts_forgotten, 0
+        return forgotten
 
     def deliver(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
         """Records messages that came. Returns the new ones, usually all, and those acked before, to be acked again."""
@@ -94,7 +123,8 @@ class Repeats:
                 sent += [(one, other, (handle,)) for one, other in now]
                 _take(self._again, pair, now)
                 for one, other in _outside(now, low, high):
-                    self._acked[pair] = with_range(self._acked.get(pair, ()), one, other)[0]
+                    for book in (self._acked, self._doubt):
+                        book[pair] = with_range(book.get(pair, ()), one, other)[0]
             self._bound_acked(key, handle)
         return sent
 
@@ -124,6 +154,7 @@ class Repeats:
     def stream_ended(self, unanswered: Iterable[Acked]) -> None:
         """Records a lost stream. `unanswered`: acks given for its messages; the slice may have them or not."""
         self._again = {}
+        self._forget_settled()
         for key, first, end, consumers in unanswered:
             self.ack(key, first, end, consumers)  # type: ignore[arg-type]  # handles
 
@@ -131,7 +162,7 @@ class Repeats:
         """Forgets handles whose queue's life ended: messages that come for them are of another life, and new."""
         gone = set(handles)
         self._forgotten += gone
-        for book in (self._acked, self._again):
+        for book in (self._acked, self._doubt, self._again):
             for pair in [pair for pair in book if pair[1] in gone]:
                 del book[pair]
         if len(self._forgotten) > FORGOTTEN_HANDLES_MAX:
@@ -189,6 +220,7 @@ class Repeats:
             for low, high in _outside(new.get(handle, ()), first, end):
                 done = within(self._acked.get(pair, ()), low, high)
                 _take(self._acked, pair, done)
+                _take(self._doubt, pair, done)
                 for one, other in self._pending_of(pair, low, high):
                     done = with_range(done, one, other)[0]
                 acked += [(one, other, (handle,)) for one, other in done]
@@ -224,12 +256,14 @@ class Repeats:
                 self._answered_apart(marks, low, high, (handle,))
             self._entries += len(marks) - size
             self._acked[key, handle] = acked[-SEEN_RANGES_MAX:]
+            self._doubt_no_more((key, handle), acked[:-SEEN_RANGES_MAX])
 
     def _forget_lowest(self, key: bytes, marks: dict[int, Ranges], handles: Sequence[int]) -> None:
         for handle in handles:
             left = marks[handle] = marks[handle][-SEEN_RANGES_MAX:]
             for book in (self._acked, self._again):
                 _take(book, (key, handle), ((0, left[0][0]),))
+            self._doubt_no_more((key, handle), ((0, left[0][0]),))
 
     def _forget_oldest(self) -> None:
         while self._entries > self._entries_max and len(self._keys) > 1:
@@ -239,6 +273,22 @@ class Repeats:
             for handle in found.marks if self._acked or self._again else ():
                 self._acked.pop((key, handle), None)
                 self._again.pop((key, handle), None)
+                self._doubts_forgotten += count(self._doubt.pop((key, handle), ()))
+
+    def _doubt_no_more(self, pair: Pair, forgotten: Ranges) -> None:
+        """Takes forgotten messages out of what is in doubt: they are handed out if they come again."""
+        for low, high in forgotten:
+            self._doubts_forgotten += count(within(self._doubt.get(pair, ()), low, high))
+        _take(self._doubt, pair, forgotten)
+
+    def _forget_settled(self) -> None:
+        """Forgets the acked messages that are not in doubt: what was on its way ended with the stream, and the slice
+        does not give them again."""
+        for pair, acked in list(self._acked.items()):
+            for low, high in acked:
+                for one, other in _without(((low, high),), self._doubt.get(pair, ())):
+                    self.answered(pair[0], one, other, (pair[1],))
+        self._acked = dict(self._doubt)
 
 
 def _deliver_apart(
@@ -261,18 +311,20 @@ def _deliver_apart(
 
 def _outside(ranges: Ranges, first: int, end: int) -> list[tuple[int, int]]:
     """Returns the ranges of first <= offset < end that are not in `ranges`."""
-    left: Ranges = ((first, end),)
-    for low, high in ranges:
-        left = without_range(left, low, high)
-    return list(left)
+    return list(_without(((first, end),), ranges))
+
+
+def _without(ranges: Ranges, taken: Ranges) -> Ranges:
+    for low, high in taken:
+        ranges = without_range(ranges, low, high)
+    return ranges
 
 
 def _take(book: dict[Pair, Ranges], pair: Pair, ranges: Ranges) -> None:
     left = book.get(pair)
     if left is None:
         return
-    for low, high in ranges:
-        left = without_range(left, low, high)
+    left = _without(left, ranges)
     if left:
         book[pair] = left
     else:

@@ -579,16 +579,22 @@ class Acks(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ACKS_FIELD_NUMBER: _builtins.int
+    TELL_UNACKED_FIELD_NUMBER: _builtins.int
+    tell_unacked: _builtins.bool
+    """The acks are taken as always, and then the answer has `unacked`. So a client whose stream was lost asks what became
+    of acks that had no answer.
+    """
     @_builtins.property
     def acks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ack]: ...
     def __init__(
         self,
         *,
         acks: _abc.Iterable[Global___Ack] | None = ...,
+        tell_unacked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "tell_unacked", b"tell_unacked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -736,6 +742,7 @@ class Answer(_message.Message):
     ATTACHED_FIELD_NUMBER: _builtins.int
     PULLED_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    UNACKED_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     outcome: _builtins.bytes
@@ -751,6 +758,10 @@ class Answer(_message.Message):
     @_builtins.property
     def description(self) -> Global___Description: ...
     @_builtins.property
+    def unacked(self) -> Global___Unacked:
+        """Only where the frame has `tell_unacked`; a slice of an older version leaves it out."""
+
+    @_builtins.property
     def live(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For an outcome with publishes: of the queues it was routed to, how many are consumed now; in order of the frame."""
 
@@ -763,13 +774,14 @@ class Answer(_message.Message):
         attached: Global___Attached | None = ...,
         pulled: Global___Deliveries | None = ...,
         description: Global___Description | None = ...,
+        unacked: Global___Unacked | None = ...,
         live: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attached", b"attached", "description", b"description", "error", b"error", "outcome", b"outcome", "pulled", b"pulled"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attached", b"attached", "description", b"description", "error", b"error", "outcome", b"outcome", "pulled", b"pulled", "unacked", b"unacked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attached", b"attached", "description", b"description", "error", b"error", "live", b"live", "outcome", b"outcome", "pulled", b"pulled", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attached", b"attached", "description", b"description", "error", b"error", "live", b"live", "outcome", b"outcome", "pulled", b"pulled", "sequence", b"sequence", "unacked", b"unacked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["outcome", "attached", "pulled", "description"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["outcome", "attached", "pulled", "description", "unacked"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -824,6 +836,34 @@ class Deliveries(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Deliveries: _TypeAlias = Deliveries  # noqa: Y015
+
+@_typing.final
+class Unacked(_message.Message):
+    """Of which queues of a frame of acks some named message is still unacked: it was not acked by any session, is not below
+    the binding's cursor, and the binding has it still. Of all others every named message is acked, durably, or gone.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def places(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Places, ascending: the handles, then the queues, of each ack are counted from 0, in the order of the frame. A handle
+        that is not attached in this session counts as unacked.
+        """
+
+    def __init__(
+        self,
+        *,
+        places: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["places", b"places"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unacked: _TypeAlias = Unacked  # noqa: Y015
 
 @_typing.final
 class Delivery(_message.Message):

@@ -132,7 +132,7 @@ class SessionStream:
             self._change(request, weight, large_bytes)
             return 0
         if kind == "acks":
-            self._acks(sequence, list(request.acks.acks), answer)
+            self._acks(sequence, request.acks, answer)
         elif kind == "attach":
             work = node_requests.attach(broker.node, session, request.attach)
             requests.submit_work(broker, source, sequence, work, answer)
@@ -163,11 +163,17 @@ class SessionStream:
         requests.submit_change(self._broker, self._source, head, request.change, checked, answer, large_bytes)
         self._answers.expect(more)
 
-    def _acks(self, sequence: int, acks: list[wire.Ack], answer: Callable[[wire.Answer], None]) -> None:
+    def _acks(self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None]) -> None:
         broker = self._broker
+        unacked: list[int] | None = [] if acks.tell_unacked else None
 
         def flushed(error: ShoalError | None) -> None:
-            answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
+            if error is not None:
+                answer(broker.refusal(sequence, error))
+            elif unacked is None:
+                answer(wire.Answer(sequence=sequence))
+            else:
+                answer(wire.Answer(sequence=sequence, unacked=wire.Unacked(places=unacked)))
 
         def taken(error: ShoalError | None) -> None:
             if error is None:
@@ -175,7 +181,7 @@ class SessionStream:
             else:
                 flushed(error)
 
-        node_requests.take_acks(broker.node, self._source, self._session, acks, taken, everyone=False)
+        node_requests.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked)
         broker.after_event()
 
     async def _write(self) -> None:

@@ -163,6 +163,9 @@ ACK_BYTES_PER_FRAME_MAX: Final = 256 << 10
 ACKED_PER_STEP: Final = 500
 """Handles acked in one step: under 1 ms."""
 
+BINDING_READ_COST: Final = 5
+"""What reading one binding from the tables costs, in acks: a row of its queue, and often another one."""
+
 DESCRIBE_NAMES_MAX: Final = 1_000
 """Queues and keys in one Describe."""
 

@@ -34,6 +34,7 @@ from shoal_slice_node.core.limits import (
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.read.reading import describe as describe_work
 from shoal_slice_node.core.read.reading import peek
+from shoal_slice_node.core.read.unacked import still_unacked
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.turns import Source, Work
 
@@ -111,16 +112,19 @@ def take_acks(
     acks: list[wire.Ack],
     done: Callable[[ShoalError | None], None],
     everyone: bool,
+    unacked: list[int] | None = None,
 ) -> None:
     """Acks what this session (`everyone`: any session) has out; what is not out stays as it is. Calls `done` with None
     when all acks were looked at, which may be at once; or with the error, and then nothing was acked. The caller must
-    flush.
+    flush. `unacked`: is filled with the places of what is still unacked then (`Unacked` of the contract); of the rest
+    the next flush makes durable what is not yet.
 
     Raises TooLarge.
     """
     consumers = count_acks(acks)
-    work = _acking(node, session, acks, everyone)
-    if consumers <= ACKED_PER_STEP and not node.turns.busy(source) and node.commit.whole:
+    work = _acking(node, session, acks, everyone, unacked)
+    looks = consumers if unacked is None else 2 * consumers
+    if looks <= ACKED_PER_STEP and not node.turns.busy(source) and node.commit.whole:
         try:  # A small step: it need not wait for its turn.
             if next(work, _ENDED) is _ENDED:
                 done(None)
@@ -131,8 +135,11 @@ def take_acks(
     node.add_work(source, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
 
 
-def _acking(node: Node, session: Session, acks: list[wire.Ack], everyone: bool) -> Work[None]:
-    """Checks all acks, then takes them. Raises InvalidName, NotOwner, before anything is acked."""
+def _acking(
+    node: Node, session: Session, acks: list[wire.Ack], everyone: bool, unacked: list[int] | None
+) -> Work[None]:
+    """Checks all acks, then takes them, then tells what is unacked. Raises InvalidName, NotOwner, before anything is
+    acked."""
     left = ACKED_PER_STEP
     named: list[tuple[wire.Ack, bytes]] = []
     for ack in acks:
@@ -152,6 +159,8 @@ def _acking(node: Node, session: Session, acks: list[wire.Ack], everyone: bool) 
             if left <= 0:
                 left = ACKED_PER_STEP
                 yield
+    if unacked is not None:
+        unacked.extend((yield from still_unacked(node.dispatcher.registry, session, named)))
 
 
 def _own(node: Node, session: Session, ack: wire.Ack) -> Iterator[_Held | None]:

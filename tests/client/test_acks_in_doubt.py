@@ -1,0 +1,220 @@
+"""`flush` after a lost stream: it returns when the slice has every ack, asks for those in doubt, and says what it
+cannot know. The first cases are in test_broker.py, against a real cluster too."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import shoal
+from shoal_contract.errors import PermissionDenied, ResourceExhausted
+from shoal_contract.wire import slice_pb2 as wire
+from tests.client.fake_cluster import FakeCluster
+from tests.client.fake_slice import FakeSlice
+from tests.client.test_faults import bound, until
+
+PROMPT_S = 5
+
+
+async def take(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:
+    async with asyncio.timeout(10):
+        return [await anext(inbox) for _ in range(count)]
+
+
+async def attached_again(inbox: shoal.Inbox, slice_: FakeSlice, opens: int) -> None:
+    await until(lambda: len(slice_.opens) > opens and inbox._slices[slice_.name].attachments.complete)
+
+
+async def in_doubt(inbox: shoal.Inbox, slice_: FakeSlice, messages: list[shoal.Message], *, had: bool = True) -> None:
+    """The acks of these messages have no answer when the stream is lost. `had`: the slice took them."""
+    opens = len(slice_.opens)
+    asked = len(slice_.frames)
+    if had:
+        slice_.answering.clear()
+    else:
+        slice_.ignored = {"acks"}
+    inbox.ack(*messages)
+    await until(lambda: any(frame.HasField("acks") for frame in slice_.frames[asked:]))
+    slice_.cut()
+    slice_.answering.set()
+    slice_.ignored = set()
+    await attached_again(inbox, slice_, opens)
+
+
+def questions(slice_: FakeSlice) -> list[wire.Acks]:
+    return [frame.acks for frame in slice_.frames if frame.acks.tell_unacked]
+
+
+async def test_one_question_settles_what_the_slice_has(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue) as inbox:
+        first, _, last = await take(inbox, 3)
+        await in_doubt(inbox, slice_, [first, last])
+        async with asyncio.timeout(PROMPT_S):
+            await asyncio.gather(inbox.flush(), inbox.flush())
+        (question,) = questions(slice_)
+        assert [(ack.low, ack.to, list(ack.handles)) for ack in question.acks] == [(1, 2, [1]), (3, 4, [1])]
+        await inbox.flush()
+        assert len(questions(slice_)) == 1, "nothing is in doubt any more"
+
+
+async def test_flush_waits_while_another_consumer_has_the_message(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    async with (
+        shoal.connect(cluster.redirectors[0].address, deadline_s=10) as second,
+        fake_broker.consume(queue) as inbox,
+        second.consume(queue) as other,
+    ):
+        await fake_broker.publish(key, b"1")
+        binding = slice_.state.keys[key.encode()].bindings[queue.encode()]
+        (message,) = await take(inbox, 1)
+        slice_.ignored = {"acks"}
+        inbox.ack(message)
+        await until(lambda: any(frame.HasField("acks") for frame in slice_.frames))
+        opens, session = len(slice_.opens), slice_._sessions[-1]
+        stream = inbox._slices["s01"].session._stream
+        assert stream is not None
+        stream.cancel()
+        (again,) = await take(other, 1)
+        assert binding.given == {1: session} and again.body == b"1"
+        slice_.ignored = set()
+        await attached_again(inbox, slice_, opens)
+        with pytest.raises(shoal.DeadlineExceeded, match=r"slice s01: up to 1 acks .* another consumer"):
+            await inbox.flush(deadline_s=0.5)
+        flushing = asyncio.ensure_future(inbox.flush())
+        asked = len(questions(slice_))
+        await until(lambda: len(questions(slice_)) > asked)
+        assert not flushing.done()
+        other.ack(again)
+        await flushing
+        assert binding.done == {1}
+
+
+async def test_flush_returns_where_the_message_is_gone(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue) as inbox:
+        messages = await take(inbox, 2)
+        slice_.state.release = lambda *arguments: None  # type: ignore[method-assign]  # So it does not come again.
+        await in_doubt(inbox, slice_, messages[:1], had=False)
+        with pytest.raises(shoal.DeadlineExceeded, match="up to 1 acks"):
+            await inbox.flush(deadline_s=0.5)
+        await fake_broker.unbind(queue, key, discard=True)
+        await inbox.flush()
+
+
+async def test_a_slice_of_an_older_version_cannot_tell(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    """It may have the acks or not: what is not known is not promised."""
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    slice_.tells_unacked = False
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue) as inbox:
+        messages = await take(inbox, 2)
+        await in_doubt(inbox, slice_, messages[:1], had=False)
+        await inbox.flush()  # It came again, and was acked again.
+        await in_doubt(inbox, slice_, messages[1:])
+        with pytest.raises(shoal.DeadlineExceeded, match="acks at slice s01"):
+            await inbox.flush(deadline_s=0.5)
+        slice_.tells_unacked = True
+        await inbox.flush()
+
+
+async def test_a_question_without_room_is_asked_again_and_a_refusal_is_raised(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish(key, b"1")
+    async with fake_broker.consume(queue) as inbox:
+        await in_doubt(inbox, slice_, await take(inbox, 1))
+        slice_.refuse_frames = [ResourceExhausted("no room"), PermissionDenied("not you")]
+        with pytest.raises(PermissionDenied, match="not you"):
+            await inbox.flush()
+        await inbox.flush()
+
+
+async def test_acks_that_were_refused_are_not_promised(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish(key, b"1")
+    async with fake_broker.consume(queue) as inbox:
+        cluster.slices["s01"].refuse_frames = [PermissionDenied("not you")]
+        inbox.ack(*await take(inbox, 1))
+        with pytest.raises(PermissionDenied, match="not you"):
+            await inbox.flush()
+        await inbox.flush()
+
+
+async def test_questions_are_bounded(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    queues = [queue, *(cluster.queue_with_home("s01", f"more-{number}") for number in range(30))]
+    slice_ = cluster.slices["s01"]
+    await fake_broker.declare(queues[1:])
+    for one in queues[1:]:
+        await fake_broker.bind(one, key)
+    await fake_broker.publish(key, b"1")
+    async with fake_broker.consume(queues) as inbox:
+        await in_doubt(inbox, slice_, await take(inbox, len(queues)))
+        monkeypatch.setattr("shoal.core.acks.ACK_HANDLES_MAX", 2)
+        await inbox.flush()
+        asked = [handle for question in questions(slice_) for ack in question.acks for handle in ack.handles]
+        assert sorted(asked) == list(range(1, len(queues) + 1)), "each is asked for once"
+        assert all(sum(len(ack.handles) for ack in question.acks) <= 2 for question in questions(slice_))
+
+
+async def test_of_detached_queues_nothing_is_promised(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue, window_messages=2) as inbox:
+        messages = await take(inbox, 2)
+        slice_.state.release = lambda *arguments: None  # type: ignore[method-assign]  # So it does not come again.
+        await in_doubt(inbox, slice_, messages[:1], had=False)
+        flushing = asyncio.ensure_future(inbox.flush())
+        await until(lambda: bool(questions(slice_)))
+        assert not flushing.done()
+        await inbox.detach(queue)
+        async with asyncio.timeout(PROMPT_S):
+            await flushing
+
+
+async def test_where_repeats_are_asked_for_acks_of_a_lost_stream_are_the_applications(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish(key, b"1")
+    async with fake_broker.consume(queue, drop_repeats=False) as inbox:
+        await in_doubt(inbox, slice_, await take(inbox, 1), had=False)
+        await inbox.flush()
+        (again,) = await take(inbox, 1)
+        assert not questions(slice_)
+        inbox.ack(again)
+        await inbox.flush()
+    assert (await fake_broker.describe(queue)).messages == 0
+
+
+async def test_too_many_acks_in_doubt_are_said_once(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"x"] * 200)
+    async with fake_broker.consume(queue) as inbox:
+        messages = await take(inbox, 200)
+        await in_doubt(inbox, slice_, messages[::2], had=False)
+        with pytest.raises(shoal.Unavailable, match=r"slice s01: 36 acks .* may come again"):
+            await inbox.flush()
+        again = await take(inbox, 36)
+        assert [message.offset for message in again] == [message.offset for message in messages[:72:2]]
+        inbox.ack(*again)
+        await inbox.flush()
+        binding = slice_.state.keys[key.encode()].bindings[queue.encode()]
+        assert binding.done == {message.offset for message in messages[::2]}
