@@ -217,6 +217,10 @@ GIVEN_AT_ONCE_MAX: Final = 2_000
 GROWTHS_WAITING_BYTES_MAX: Final = 16 << 20
 """Bytes of the chunks that wait for such turns. Beyond, streams that are behind read the log."""
 
+LONG_WORK_STEPS: Final = (4, 32, 256)
+"""Steps after which a piece of work stands in the second line of turns, the third, and the last. A step takes about a
+millisecond at most; attaching a thousand queues takes forty."""
+
 PUMP_TURN_HANDLES: Final = 500
 """Streams reached, or taken back from, in one turn: under 1 ms."""
 
