@@ -13,7 +13,7 @@ from itertools import islice
 
 from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.filling import ChunkPart
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Out, Stream
 from shoal_slice_node.core.limits import (

@@ -9,8 +9,9 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
-from shoal_slice_node.core.dispatch.filling import Budget, ChunkPart, fill
+from shoal_slice_node.core.dispatch.filling import Budget, fill
 from shoal_slice_node.core.dispatch.leases import Lease, LeaseClock
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import OWED_BY_PULLS_MAX, PULL_BYTES_MAX, PULL_MESSAGES_MAX, PULL_ROWS_PER_STEP
@@ -84,13 +85,13 @@ class Puller:
                 lease.take(stream, part.to - part.low)
 
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
-        looked_at = 0
+        looked_at, recent = 0, self._dispatcher.registry.recent
         while messages > 0 and chunk_bytes > 0 and not (feed.gone or attachment.session.closed):
             budget = Budget(PULL_ROWS_PER_STEP, chunk_bytes, messages)
             while feed.lagging and looked_at < len(feed.lagging) and not budget.spent:
                 stream = next(iter(feed.lagging.values()))
                 feed.clear_lagging(stream)
-                if fill(self._state, stream, lambda: attachment, give, budget, lease):
+                if fill(self._state, stream, lambda: attachment, give, budget, recent, lease):
                     continue
                 feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
                 looked_at += not budget.spent  # It waits for acks.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
-from shoal_slice_node.core.dispatch.filling import ChunkPart
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -52,6 +52,7 @@ class Registry:
         self.ready: OrderedDict[Feed, None] = OrderedDict()
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
+        self.recent = RecentChunks()
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""

@@ -37,6 +37,13 @@ class Out:
         self.to = to
         self.body_bytes += body_bytes
 
+    def shrink(self, first: int) -> int:
+        """Notes that the offsets below `first` were acked. Returns their bytes, by their share of the messages."""
+        body_bytes = self.body_bytes * (first - self.first) // (self.to - self.first)
+        self.first = first
+        self.body_bytes -= body_bytes
+        return body_bytes
+
 
 class Returned(NamedTuple):
     """The offsets first <= o < to, to be given again; they were delivered `times` times before."""
@@ -169,16 +176,19 @@ class Stream:
     def settle(self, attachment: Attachment, first: int, to: int) -> int:
         """Takes an ack of what this attachment has out in first <= o < to. Returns how many messages were acked."""
         out = self.out
-        if len(out) == 1 and out[0].first >= first and out[0].to <= to and out[0].attachment is attachment:
-            entry = out.pop()
-            messages = entry.to - entry.first
-            self.out_messages -= messages  # As in _released.
-            attachment.release(messages, entry.body_bytes)
-            attachment.session.owe(-1)
-            if entry.lease is not None:
-                entry.lease.release(messages)
-            self._acked(entry.first, entry.to)
-            return messages
+        if out and first <= out[0].first < to and out[0].attachment is attachment:
+            if out[0].to > to:
+                return self._settle_beginning(out[0], to)
+            if len(out) == 1:
+                entry = out.pop()
+                messages = entry.to - entry.first
+                self.out_messages -= messages  # As in _released.
+                attachment.release(messages, entry.body_bytes)
+                attachment.session.owe(-1)
+                if entry.lease is not None:
+                    entry.lease.release(messages)
+                self._acked(entry.first, entry.to)
+                return messages
         begin = max(0, bisect_right(out, first, key=_FIRST) - 1)
         end = bisect_left(out, to, key=_FIRST)
         kept: list[Out] = []
@@ -219,6 +229,13 @@ class Stream:
             entries += 1
         self._released(entry, messages - rest, acked_bytes, 1 - entries)
         return low, high
+
+    def _settle_beginning(self, entry: Out, to: int) -> int:
+        """Takes an ack of an entry's first messages: the usual one where many chunks are out."""
+        low = entry.first
+        self._released(entry, to - low, entry.shrink(to), 0)
+        self._acked(low, to)
+        return to - low
 
     def _released(self, entry: Out, messages: int, body_bytes: int, stretches: int) -> None:
         """Notes that of this entry so much is not out any more. `stretches`: how many fewer entries there are; -1 if it
