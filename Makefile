@@ -26,7 +26,7 @@ setup: .venv/.ready  ## .venv with the pinned dependencies; does nothing when it
 	$(INSTALL) --constraint constraints.txt --build-constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# Without a C compiler the core stays plain Python, and a line says so.
+# Without a C compiler the core stays plain Python, and a line says so: demo, test and bench run all the same.
 COMPILED := build/compiled
 CORE = SHOAL_CORE=$$(test -f $(COMPILED)/stamp.json && echo compiled || echo python)
 compiled: setup  ## the slice node's core, compiled by mypyc, for demo and bench: a minute on two cores, if it has changed

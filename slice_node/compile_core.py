@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What lies there would be refused: away with it, so that its being there says that it can be used.
         if why_unusable(given.folder):
             shutil.rmtree(given.folder, ignore_errors=True)
-        say(f"the core stays plain Python: {error}")
+        say(f"the core stays plain Python, which does the same, only slower: {error}")
         return 0 if given.if_possible else 1
     return 0
 
@@ -79,13 +79,14 @@ def say(line: str) -> None:
 def bring_up_to_date(folder: Path) -> str:
     """Compiles into `folder` if what is there does not fit. Returns a line about what was done. Raises CannotCompile.
     Of several processes that call it at once one compiles, and the others wait."""
-    compiler, mypyc = compiler_of_machine(), mypyc_version()
+    mypyc = mypyc_version()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = read_stamp(folder)
         if stamp is not None and stamp.mypyc == mypyc and not why_unusable(folder):
             return "the compiled core is up to date"
+        compiler = compiler_of_machine()
         started_s = monotonic()
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
             made = Path(place) / "made"
@@ -101,7 +102,7 @@ def compiler_of_machine() -> list[str]:
     words = shlex.split(os.environ.get("CC", "") or str(sysconfig.get_config_var("CC") or "cc"))
     found = next((name for name in (words[0], "cc", "gcc", "clang") if shutil.which(name)), None)
     if found is None:
-        raise CannotCompile("there is no C compiler")
+        raise CannotCompile("there is no C compiler (gcc or clang)")
     if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
         raise CannotCompile("Python's headers are not installed")
     return words if found == words[0] else [found]

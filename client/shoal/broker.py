@@ -102,7 +102,7 @@ class Broker:
 
     @property
     def map_version(self) -> int:
-        """The version of the map that this connection has now."""
+        """Returns the version of the map that this connection has now."""
         return self.connection.map.current.version
 
     async def declare(

@@ -74,7 +74,7 @@ class Inbox:
         self._current: Iterator[Message] = iter(())
         self._turn = 0
         self._idle = False
-        """Whether nothing came since the last look at the windows."""
+        """True if nothing came since the last look at the windows."""
         self._look: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Inbox:

@@ -47,7 +47,7 @@ class Backlog(NamedTuple):
     """A queue's backlog, leased messages included. `slices`: the slices that hold some of it."""
 
     exists: bool
-    """Whether there is such a queue, as far as the slices that answered know."""
+    """True if there is such a queue, as far as the slices that answered know."""
     messages: int
     """The number of messages in the backlog."""
     slices: tuple[str, ...]

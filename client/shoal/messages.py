@@ -281,7 +281,7 @@ class QueueDescription:
     queue: Name
     """The queue's name as the caller gave it."""
     exists: bool
-    """Whether there is such a queue; if not, all counts are 0."""
+    """True if there is such a queue; if not, all counts are 0."""
     expires_after_s: int
     """The value it was declared with; 0: durable. It is stored and compared, but has no effect yet: no queue is
     dropped."""
@@ -306,7 +306,7 @@ class KeyDescription:
     key: Name
     """The key's name as the caller gave it."""
     exists: bool
-    """Whether its slice keeps anything of the key."""
+    """True if its slice keeps anything of the key."""
     head: int
     """The offset that the next message gets."""
     low: int

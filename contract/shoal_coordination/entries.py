@@ -80,11 +80,6 @@ def mod_revision_is(key: bytes, revision: int) -> wire.Compare:
     return wire.Compare(key=key, target=wire.Compare.MOD, result=wire.Compare.EQUAL, mod_revision=revision)
 
 
-def version_is(key: bytes, version: int) -> wire.Compare:
-    """Holds if `key` was changed `version` times since it was created; 0: it does not exist."""
-    return wire.Compare(key=key, target=wire.Compare.VERSION, result=wire.Compare.EQUAL, version=version)
-
-
 def absent(key: bytes, range_end: bytes = b"") -> wire.Compare:
     """Holds if `key` does not exist, or with `range_end` if no key in [key, range_end) does."""
     return wire.Compare(key=key, range_end=range_end, target=wire.Compare.VERSION, result=wire.Compare.EQUAL, version=0)

@@ -64,7 +64,7 @@ class ChurnPlan:
 
     @property
     def ramp_frames(self) -> int:
-        """The number of first frames, which only log out."""
+        """Returns the number of first frames, which only log out."""
         return max(0, self._away_queues - len(self._away)) // CHURN_QUEUES_PER_FRAME
 
     def next(self) -> Planned:
@@ -114,7 +114,7 @@ class Churn:
 
     @property
     def unknown(self) -> set[int]:
-        """The queues in frames without an answer."""
+        """Returns the queues in frames without an answer."""
         return {queue for planned in self._unanswered.values() for queue in (*planned.leaving, *planned.coming)}
 
     async def run(self, address: str) -> None:

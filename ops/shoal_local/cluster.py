@@ -24,7 +24,7 @@ from shoal_local.folder import LocalFolder
 from shoal_local.log import LogFile
 from shoal_local.ports import HOST
 from shoal_local.process import LocalProcess, OnLine
-from shoal_local.record import ETCD, ETCD_PEERS, LocalRecord, http_of
+from shoal_local.record import ETCD, ETCD_PEERS, LocalRecord
 from shoal_local.supervisor import Supervisor
 
 ANY_PORT = f"{HOST}:0"
@@ -99,11 +99,6 @@ class LocalCluster:
     def addresses(self) -> dict[str, str]:
         """Returns slice -> host:port of its node; the same after each start."""
         return {name: self._record.address(name) for name in self._record.slices}
-
-    @property
-    def http_addresses(self) -> dict[str, str]:
-        """Returns slice -> host:port of its node's HTTP (health, metrics); the same after each start."""
-        return {name: self._record.address(http_of(name)) for name in self._record.slices}
 
     @property
     def log_folder(self) -> Path:

@@ -29,9 +29,9 @@ class _Kept:
     complaint: str = ""
     """The last error reported for a failed start, so that it is reported once."""
     up: bool = False
-    """Whether its last start succeeded, and its end is not reported yet."""
+    """True if its last start succeeded, and its end is not reported yet."""
     down: bool = False
-    """Whether it was ended on purpose: then it stays down until `restart`."""
+    """True if it was ended on purpose: then it stays down until `restart`."""
     watch: asyncio.Task[None] | None = None
 
 

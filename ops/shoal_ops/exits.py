@@ -38,6 +38,12 @@ Result = TypeVar("Result")
 CLUSTER_AWAY: Final = "is the cluster up? shoal status tells; shoal up starts one here"
 """The hint for a cluster that did not answer."""
 
+MAKE_ROOM: Final = "make room there, and try again; shoal status shows each slice's trouble"
+"""The hint for a slice whose disk is full: to send less does not help, and there is no limit to raise."""
+
+_FULL_DISK: Final = ("disk bytes", "checkpoint")
+"""Subjects of the errors of a slice that takes no changes until there is room for its journal, or its checkpoints."""
+
 _HTTP_PORT: Final = "answers HTTP, not gRPC"
 """An error with these words says itself what to do. The hint for a cluster that is down would point to another
 cause."""
@@ -75,6 +81,8 @@ def sentence_of(error: BaseException, hints: Mapping[int, str]) -> str:
     """Returns the error and what to do next, as one printable line. `hints`: by exit code; "" for no hint."""
     text = str(error)
     hint = "" if _HTTP_PORT in text else hints.get(code_of(error), "")
+    if hint and isinstance(error, ResourceExhausted) and error.subject in _FULL_DISK:
+        hint = MAKE_ROOM
     return printable(f"{text} ({hint})" if hint else text)
 
 

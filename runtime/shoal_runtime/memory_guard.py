@@ -96,10 +96,13 @@ class MemoryGuard:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when the thread has ended."""
+        """Returns when the thread has ended, and the ports are open: the process may go on without the guard."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+        if self._shut:
+            self._shut = False
+            self._unread.shut_doors(False)
 
     def _run(self) -> None:
         looked_s = 0.0

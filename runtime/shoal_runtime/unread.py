@@ -108,8 +108,8 @@ class Client:
 
     @property
     def standing_kernel(self) -> int:
-        """The bytes that the kernel held at each of the last looks. Unsent bytes that stay there count, bytes that are
-        just being sent do not."""
+        """Returns the bytes that the kernel held at each of the last looks. Unsent bytes that stay there count, bytes
+        that are just being sent do not."""
         return min(self.kernel) if len(self.kernel) == UNREAD_LOOKS else 0
 
 

@@ -53,7 +53,7 @@ def test_keys_stay_apart_and_pulled_ones_go_by_queue() -> None:
     assert rows(gathered((b"k", 1, 2, (b"q",)), (b"l", 1, 2, (7,)))) == [[(b"k", 1, 2, [b"q"]), (b"l", 1, 2, [7])]]
 
 
-def test_frames_are_bounded() -> None:
+def test_frames_of_acks_are_bounded_by_their_handles() -> None:
     many = list(range(ACK_HANDLES_MAX // 2 + 1))
     assert len(rows(gathered((b"k", 1, 2, many), (b"l", 1, 2, many)))) == 2
 

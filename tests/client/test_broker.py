@@ -268,7 +268,7 @@ async def test_drop_ends_a_queue_on_all_slices(broker: Broker) -> None:
         await broker.drop(queue)
 
 
-async def test_describe_key(broker: Broker) -> None:
+async def test_a_described_key_has_its_head_and_its_queues(broker: Broker) -> None:
     queue, key = fresh("queue"), fresh("key")
     await broker.declare(queue)
     offset = await broker.bind(queue, key)

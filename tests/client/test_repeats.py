@@ -222,7 +222,7 @@ def walk(seed: int, exact: bool) -> None:
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_agrees_with_the_model(monkeypatch: pytest.MonkeyPatch, exact: bool, seed: int) -> None:
+def test_repeats_are_found_as_the_model_finds_them(monkeypatch: pytest.MonkeyPatch, exact: bool, seed: int) -> None:
     if not exact:
         monkeypatch.setattr(repeats, "SEEN_RANGES_MAX", 2)
         monkeypatch.setattr(repeats, "FORGOTTEN_HANDLES_MAX", 1)

@@ -14,7 +14,6 @@ from shoal_coordination.entries import (
     absent,
     mod_revision_is,
     prefix_end,
-    version_is,
 )
 from shoal_coordination.options import EtcdOptions, parse_endpoints
 from shoal_local.etcd import LocalEtcd
@@ -42,7 +41,7 @@ async def test_a_prefix_has_its_keys_and_no_other(client: EtcdClient, prefix: by
     assert (await client.range_prefix(prefix)).entries == ()
 
 
-def test_the_end_of_a_prefix_of_highest_bytes() -> None:
+def test_a_prefix_of_highest_bytes_ends_where_its_next_byte_begins() -> None:
     assert prefix_end(b"a\xff\xff") == b"b"
     assert prefix_end(b"\xff") == b"\0"
 
@@ -61,7 +60,6 @@ async def test_each_comparison_holds_and_fails(client: EtcdClient, prefix: bytes
     revision = await client.put(prefix, b"x")
     for holds, fails in (
         (mod_revision_is(prefix, revision), mod_revision_is(prefix, revision - 1)),
-        (version_is(prefix, 1), version_is(prefix, 2)),
         (absent(prefix + b"other"), absent(prefix)),
         (absent(prefix + b"o", prefix + b"p"), absent(prefix, prefix_end(prefix))),
     ):
@@ -80,9 +78,9 @@ async def test_of_many_compare_and_swaps_one_wins(client: EtcdClient, prefix: by
     assert entry.value == b"%d" % winners[0]
 
 
-async def test_a_delete_in_a_transaction(client: EtcdClient, prefix: bytes) -> None:
-    await client.put(prefix, b"x")
-    assert (await client.transact([version_is(prefix, 1)], [Delete(prefix)])).succeeded
+async def test_a_transaction_deletes(client: EtcdClient, prefix: bytes) -> None:
+    created = await client.put(prefix, b"x")
+    assert (await client.transact([mod_revision_is(prefix, created)], [Delete(prefix)])).succeeded
     assert await client.get(prefix) is None
 
 

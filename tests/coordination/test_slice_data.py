@@ -37,7 +37,7 @@ def admitted(record: SliceRecord, found: DataIdentity | None, lsn: int = 0, acce
         pytest.param(LED, OURS, 900, True, LIFE, id="what is there is kept, whatever would be accepted"),
     ],
 )
-def test_what_may_be_served(
+def test_data_that_is_the_slices_own_is_served(
     record: SliceRecord, found: DataIdentity | None, lsn: int, accept_empty: bool, incarnation: str
 ) -> None:
     assert admitted(record, found, lsn, accept_empty) == replace(OURS, incarnation=incarnation)

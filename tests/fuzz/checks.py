@@ -166,7 +166,7 @@ class Checks:
         attached += sum(FEED_BYTES + STREAM_BYTES * len(feed.streams) for feed in dispatcher.feeds.values())
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
         spreads = dispatcher.growing.spreads.values()
-        waiting = sum(len(grown.chunk) for spread in spreads for grown in spread.waiting)
+        waiting = sum(len(grown.chunk) for spread in spreads for grown in spread.chunks)
         assert dispatcher.growing._waiting_bytes == waiting, "chunks that wait for turns are miscounted"
 
     def _ways(self) -> None:

@@ -213,7 +213,7 @@ class Node:
     def check_takes_changes(self) -> None:
         """Raises nothing: the node always takes changes."""
 
-    def after_event(self) -> None:
+    def start_due_work(self) -> None:
         """Does nothing: the run takes the steps itself."""
 
     def refusal(self, sequence: int, error: ShoalError) -> wire.Answer:

@@ -80,7 +80,7 @@ def one_message_more(decode_trims: Any) -> Any:
 
 
 def uncounted(_: Any) -> Any:
-    return lambda _, spread: spread.waiting.clear()
+    return lambda _, spread: spread.chunks.clear()
 
 
 DEFECTS = {

@@ -63,7 +63,7 @@ def test_what_cannot_change_is_refused_with_what_to_do(case: str, living: Manife
         assert "## Grow a volume" in guide
 
 
-def test_everything_else_may_change(living: Manifest, tmp_path: Path) -> None:
+def test_what_a_living_release_does_not_hold_may_change(living: Manifest, tmp_path: Path) -> None:
     chart = copied(tmp_path, living=living)
     for changed in ({}, {"slices": {"memoryMiB": 4096, "stopSeconds": 90}}, {"image": {"tag": "0.2.0"}}):
         assert rendered(chart, merged(VALUES, changed))

@@ -24,6 +24,7 @@ from shoal_chart import locking
 from shoal_chart.chart import render
 from shoal_chart.pods import template_of, workloads
 from tests.helm.dockerfile import HELM, Stage, read_stages, sources_of, variables, whole
+from tests.helm.lock_file import read_lock
 
 ROOT = HELM.parent
 TARGETS = ("shoal", "spark")
@@ -102,7 +103,7 @@ def test_the_images_core_is_compiled_or_its_build_fails(stages: dict[str, Stage]
     assert instructions[own][1].startswith('SHOAL_BUILD_CORE="$CORE" ')
     assert ("ARG", "CORE=compiled") in instructions[:own]
     assert any(word == "RUN" and "install" in rest and " gcc " in rest for word, rest in instructions[:own])
-    held = locking.read_lock((HELM / locking.BUILD[0]).read_text(encoding="utf-8"))
+    held = read_lock((HELM / locking.BUILD[0]).read_text(encoding="utf-8"))
     assert {"mypy", "setuptools"} <= set(held)
 
 
@@ -139,7 +140,7 @@ def test_what_is_installed_is_what_the_tests_ran_with(name: str) -> None:
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")
     )
     plain = {re.sub(r"[-_.]+", "-", package).lower(): version for package, version in pinned.items()}
-    held = locking.read_lock((HELM / name).read_text(encoding="utf-8"))
+    held = read_lock((HELM / name).read_text(encoding="utf-8"))
     assert len(held) >= len(LISTS[name])
     for package, (version, hashes) in held.items():
         assert version == plain[package], f"{package}: stale, run `make lock`"
@@ -169,7 +170,7 @@ def test_the_lists_resolve_as_the_dockerfile_asks_for_them(name: str, stages: di
     )
     assert done.returncode == 0, done.stderr
     found = {one["metadata"]["name"] for one in json.loads(report.read_text())["install"]}
-    assert len(found) == len(locking.read_lock((HELM / name).read_text(encoding="utf-8")))
+    assert len(found) == len(read_lock((HELM / name).read_text(encoding="utf-8")))
 
 
 def test_the_context_is_just_what_is_copied(stages: dict[str, Stage], context: list[str]) -> None:

@@ -17,11 +17,11 @@ import pytest_asyncio
 
 import shoal
 from shoal_chart.chart import CHART, read_values, render
-from shoal_chart.locking import read_lock
 from shoal_chart.running import RenderedCluster
 from shoal_contract.version import version
 from tests.helm.dockerfile import HELM
 from tests.helm.image_root import ImageRoot, Target, fetch_wheels, possible
+from tests.helm.lock_file import read_lock
 
 WAIT_S = 120
 WALK = """

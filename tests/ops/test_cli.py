@@ -101,7 +101,7 @@ async def test_a_folder_with_nothing_to_inspect_is_a_bad_call_in_one_line(what: 
         assert await shoal("inspect", what, str(path)) == (exits.BAD_CALL, "", f"shoal: {complaint}\n")
 
 
-async def test_verbs_on_a_cluster(cluster: str) -> None:
+async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     async def run(*arguments: str) -> dict[str, object]:
         code, out, error = await shoal(*arguments, "--json", at=cluster)
         assert (code, error) == (0, "")

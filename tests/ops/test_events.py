@@ -32,7 +32,7 @@ def read(folder: Path, text: str, publish_after_churn: bool = False) -> list[Eve
         ("mode\t\t", ()),
     ],
 )
-def test_a_line_of_a_channel_log(tmp_path: Path, line: str, event: Event) -> None:
+def test_a_line_of_a_channel_log_becomes_its_event(tmp_path: Path, line: str, event: Event) -> None:
     assert read(tmp_path, f"{CHANNEL}{line}\n") == [event]
 
 

@@ -36,6 +36,12 @@ def told(error: BaseException, capsys: pytest.CaptureFixture[str], hints: dict[i
         (FileNotFoundError(2, "No such file", "x"), exits.BAD_CALL, "[Errno 2] No such file: 'x'"),
         (DeadlineExceeded("too late"), exits.UNKNOWN, "too late"),
         (ResourceExhausted("full"), exits.SLOW_DOWN, "full (send less, or raise the limit, and try again)"),
+        (
+            ResourceExhausted("the disk of slice s01 is full: the change was not stored", subject="disk bytes"),
+            exits.SLOW_DOWN,
+            "the disk of slice s01 is full: the change was not stored"
+            " (make room there, and try again; shoal status shows each slice's trouble)",
+        ),
         (PermissionDenied("no"), exits.NO_RIGHTS, "no (ask for rights)"),
         (ShoalError("odd"), exits.BAD_CALL, "odd"),
         (
@@ -56,7 +62,7 @@ def test_a_command_names_the_hint_that_fits_it(capsys: pytest.CaptureFixture[str
     away = Unavailable("no map from h:1")
     assert told(away, capsys, {exits.UNKNOWN: exits.CLUSTER_AWAY}) == f"no map from h:1 ({exits.CLUSTER_AWAY})"
     assert told(Corrupt("bad"), capsys, exits.OFFLINE) == "bad (keep the files as they are)"
-    for error in (Unavailable("no etcd"), PermissionDenied("chmod 600 token"), ResourceExhausted("full")):
+    for error in (Unavailable("no etcd"), PermissionDenied("chmod 600 token"), ResourceExhausted("full", subject="disk bytes")):
         assert told(error, capsys, exits.SERVING) == str(error)
 
 

@@ -23,7 +23,7 @@ def job(*arguments: object, cwd: Path, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_inputs_that_are_not_there(tmp_path: Path) -> None:
+def test_an_input_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert job("load", "nofile.parquet", cwd=tmp_path) == (3, "shoal pipeline: nofile.parquet is not there\n")
 
 
@@ -49,7 +49,7 @@ def test_a_folder_that_is_not_ours(arguments: tuple[str, ...], tmp_path: Path) -
     assert code == 3 and "it has precious.txt" in error
 
 
-def test_an_archive_that_is_none(tmp_path: Path) -> None:
+def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
     code, error = job("census", "s3a://bucket/archive", cwd=tmp_path)
     assert code == 3 and "archive s3a://bucket/archive is a URL (s3a:)" in error
     assert job("census", "none", cwd=tmp_path) == (3, "shoal pipeline: archive none is not a folder\n")
@@ -63,7 +63,7 @@ def test_an_archive_that_is_none(tmp_path: Path) -> None:
     assert code == 3 and "interval is 'soon'" in error
 
 
-def test_an_archive_of_nothing_yet(tmp_path: Path) -> None:
+def test_an_archive_of_nothing_yet_is_refused_unless_it_is_allowed(tmp_path: Path) -> None:
     (tmp_path / "archive" / "s1" / "n1").mkdir(parents=True)
     code, error = job("census", "archive", cwd=tmp_path)
     assert code == 3 and "the archive has no records yet" in error
@@ -74,7 +74,7 @@ def test_an_archive_of_nothing_yet(tmp_path: Path) -> None:
     assert code == 3 and "zz.journal has no segment's name" in error
 
 
-def test_a_java_that_is_missing(tmp_path: Path) -> None:
+def test_a_missing_java_is_told_in_one_line(tmp_path: Path) -> None:
     archive = SliceArchive(tmp_path / "archive")
     archive.own(0, 16)
     archive.cut()

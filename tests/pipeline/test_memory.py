@@ -15,7 +15,7 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("text", "heap"), [("", "2g"), ("3g", "3g"), ("900m", "900m"), ("50%", "2048m"), ("99%", "4055m")]
 )
-def test_a_size_or_a_share(text: str, heap: str) -> None:
+def test_a_heap_is_a_size_or_a_share_of_the_machine(text: str, heap: str) -> None:
     assert heap_of(text, 4 * GIB) == heap
 
 

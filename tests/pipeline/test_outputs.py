@@ -81,7 +81,7 @@ def test_a_job_that_fails_leaves_what_was_there(spark: SparkSession, tmp_path: P
         (["journal", "store", "owner"], "holds data of a slice node or cluster"),
     ],
 )
-def test_what_may_be_replaced(names: list[str] | None, refused: str) -> None:
+def test_only_our_own_outputs_are_replaced(names: list[str] | None, refused: str) -> None:
     if not refused:
         check_replaceable("out", "export", names, "")
         return

@@ -64,7 +64,7 @@ async def refusal(call: Any) -> Malformed:
     return error
 
 
-async def test_a_unary_call(channel: grpc.aio.Channel) -> None:
+async def test_a_unary_call_refuses_what_is_no_message_and_answers_what_is(channel: grpc.aio.Channel) -> None:
     locate: Any = channel.unary_unary("/shoal.v1.RedirectorService/Locate")
     error = await refusal(locate(NONSENSE))
     assert "a request of 3 bytes is no message of this call" in error.message

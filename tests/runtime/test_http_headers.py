@@ -25,7 +25,7 @@ def test_names_of_this_machine(host: str) -> None:
         "[::1%25eth0]", "localhost\x00",
     ],
 )  # fmt: skip
-def test_everything_else_is_not(host: str) -> None:
+def test_a_host_that_does_not_name_this_machine_is_refused(host: str) -> None:
     assert not names_loopback(host)
     with pytest.raises(PermissionDenied, match="listens on loopback"):
         check_host({"headers": [(b"host", host.encode())]})
@@ -50,5 +50,5 @@ def test_a_header_counts_once() -> None:
         (":1", False),
     ],
 )
-def test_where_a_server_listens(address: str, is_loopback: bool) -> None:
+def test_a_loopback_address_is_told_from_others(address: str, is_loopback: bool) -> None:
     assert listens_on_loopback(address) is is_loopback

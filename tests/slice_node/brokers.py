@@ -11,28 +11,45 @@ import grpc
 from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
 from shoal_slice_node.adapters.figures import Figures
+from shoal_slice_node.adapters.lead import Lead
+from shoal_slice_node.adapters.node_data import DataOptions, NodeData
 from shoal_slice_node.adapters.recovery import recover
 from shoal_slice_node.adapters.servers import Servers
 from shoal_slice_node.core.memory import plan_memory
 from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
+WAIT_S = 30
 OPTIONS = BrokerOptions(plan_memory(512), own_bytes=lambda: 0)
 """What the tests hold in this process is not the broker's."""
 
 
 @asynccontextmanager
 async def running(
-    folder: Path, epoch: int = 1, options: BrokerOptions = OPTIONS, checkpoint: bool = False
+    folder: Path,
+    epoch: int = 1,
+    options: BrokerOptions = OPTIONS,
+    checkpoint: bool = False,
+    archive: Path | None = None,
+    archive_every_s: float = 0,
 ) -> AsyncIterator[Broker]:
     """A broker that owns every partition. `checkpoint`: it makes one when it stops. What failed inside is raised."""
     failures: list[BaseException] = []
-    broker = Broker(await recover(folder), epoch, lambda _, error: failures.append(error), options)
+
+    def failed(_: str, error: BaseException) -> None:
+        failures.append(error)
+
+    data_options = DataOptions(options.memory.delta_bytes, archive, archive_every_s)
+    data = NodeData(await recover(folder), data_options, failed)
+    data.start()
+    broker = Broker(data, Lead(epoch), failed, options)
     broker.start()
     try:
         await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
         yield broker
     finally:
-        await broker.stop(checkpoint and not failures)
+        clean = checkpoint and not failures
+        await broker.stop(WAIT_S if clean else 0)
+        await data.close(clean)
     if failures:
         raise failures[0]
 
@@ -40,8 +57,8 @@ async def running(
 @asynccontextmanager
 async def served(broker: Broker, folder: Path) -> AsyncIterator[str]:
     """Its address."""
-    servers = Servers.listen("127.0.0.1:0", "", "", "")
-    servers.add(broker, Figures(broker, "s01", "n01"), folder / STORE_FOLDER)
+    servers = Servers("127.0.0.1:0", "", "", "", broker.watchman.unread)
+    servers.serve(broker, Figures(broker, "s01", "n01"), folder / STORE_FOLDER)
     await servers.start()
     try:
         yield servers.address

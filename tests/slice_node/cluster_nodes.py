@@ -11,6 +11,7 @@ from pathlib import Path
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.keys import ClusterKeys
+from shoal_coordination.records import SliceRecord, decode_record
 from shoal_local.etcd import LocalEtcd
 
 from .faulty_node import FOLDER, LEASE
@@ -44,6 +45,10 @@ class Clusters:
         async with asyncio.timeout(WAIT_S):
             while await self.client.get(ClusterKeys(cluster).node("n01")) is not None:  # noqa: ASYNC110 - etcd's doing
                 await asyncio.sleep(0.01)
+
+    async def epoch(self, cluster: str) -> int:
+        entry = await self.client.get(ClusterKeys(cluster).slice("s01"))
+        return 0 if entry is None else decode_record(entry, SliceRecord).epoch
 
     async def take_lease(self, cluster: str) -> None:
         """Ends the lease of the cluster's node behind its back, if it has not ended yet."""

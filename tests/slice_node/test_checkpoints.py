@@ -8,8 +8,12 @@ from typing import Any, cast
 
 from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
+from shoal_slice_node.adapters.recovery import FREEZE_LIMITS
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.apply.watch import Watch
+from shoal_slice_node.core.node.freezing import Freezing
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.storage.journal_files import Journal
 
 
@@ -21,6 +25,7 @@ class FakeStore:
         self.freezing = False
         self.delta_rows_max = DELTA_ROWS_MAX
         self.written = asyncio.Event()
+        self.state = State(MemoryTables(), Watch())
 
     def freeze(self, lsn: int) -> None:
         assert not self.freezing
@@ -35,17 +40,6 @@ class FakeStore:
         return {"emptied": []}
 
 
-class FakeKept:
-    @staticmethod
-    def save() -> None:
-        pass
-
-
-class FakeState:
-    lsn = 3
-    kept = FakeKept
-
-
 async def test_a_delta_frozen_while_the_journal_is_released_is_waited_for() -> None:
     store = FakeStore()
     store.delta_rows = DELTA_ROWS_MAX
@@ -57,16 +51,20 @@ async def test_a_delta_frozen_while_the_journal_is_released_is_waited_for() -> N
         released.put_nowait(None)
         return releases[-1]
 
-    checkpoints = Checkpoints(
-        cast(Store, store), cast(Journal, None), cast(State, FakeState), in_journal_thread, lambda _: None
-    )
+    freezing = Freezing(store.state, store, FREEZE_LIMITS)
+    checkpoints = Checkpoints(cast(Store, store), cast(Journal, None), store.state, freezing, in_journal_thread)
+
+    def applied(lsn: int) -> None:
+        store.state.lsn = lsn
+        checkpoints.consider()
+
     running = asyncio.create_task(checkpoints.run())
     try:
-        checkpoints.consider(1, 0, 0)
+        applied(1)
         store.written.set()
         await asyncio.wait_for(released.get(), 5)
         store.written.clear()
-        checkpoints.consider(2, 0, 0)
+        applied(2)
         assert store.freezing
         releases[0].set_result(None)
         holding = asyncio.create_task(checkpoints.hold())
@@ -77,7 +75,7 @@ async def test_a_delta_frozen_while_the_journal_is_released_is_waited_for() -> N
         await asyncio.wait_for(released.get(), 5)
         releases[1].set_result(None)
         await asyncio.wait_for(holding, 5)
-        checkpoints.consider(3, 0, 0)
+        applied(3)
         assert not store.freezing, "none begins after that"
         assert store.checkpoints == 2
     finally:

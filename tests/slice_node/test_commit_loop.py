@@ -170,6 +170,21 @@ async def test_once_the_lease_may_be_over_nothing_is_answered() -> None:
         assert isinstance(await node.change(declare("r")), Unavailable)
 
 
+async def test_a_loop_that_is_stopped_waits_for_the_write_under_way() -> None:
+    """The write went on behind the back of what used the journal next."""
+    async with looped() as (node, task):
+        node.disk.hold = held = threading.Event()
+        changing = asyncio.create_task(node.change(declare("q")))
+        while node.disk.hold is not None:  # noqa: ASYNC110 - another thread's doing
+            await asyncio.sleep(0.001)
+        task.cancel()
+        assert isinstance(await changing, Unavailable)
+        assert not (await asyncio.wait([task], timeout=0.1))[0], "the thread still writes"
+        held.set()
+        await asyncio.wait([task], timeout=10)
+        assert task.cancelled() and len(node.disk.appended) == 1
+
+
 async def test_what_waits_when_the_loop_is_stopped_is_told_once() -> None:
     async with looped() as (node, task):
         held = threading.Event()

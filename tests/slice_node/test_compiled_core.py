@@ -50,6 +50,16 @@ def compiled() -> Path:
     return folder
 
 
+def test_a_machine_without_a_c_compiler_is_told_that_it_runs_plain_python(tmp_path: Path) -> None:
+    folder = tmp_path / "compiled"
+    for named, code in ((["--if-possible"], 0), ([], 1)):
+        done = run(["slice_node/compile_core.py", str(folder), *named], PATH="", CC="")
+        assert (done.returncode, done.stdout, folder.exists()) == (code, "", False)
+        assert done.stderr == (
+            "the core stays plain Python, which does the same, only slower: there is no C compiler (gcc or clang)\n"
+        )
+
+
 def core_tests() -> list[str]:
     """The tests of the core alone: of the slice node neither they nor what they import takes anything else."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py")}

@@ -129,7 +129,7 @@ def test_a_handle_used_again_gets_nothing_of_its_former_queue() -> None:
     assert core.take(session) == [] and session.under_way_bytes == 0
 
 
-def test_bound_again_from_below_and_unbound_in_one_frame() -> None:
+def test_a_queue_bound_again_from_below_may_be_unbound_in_the_same_frame() -> None:
     core = CoreDriver()
     session = core.session()
     core.change(declare("q"), bind("q", "k"), publish("k", b"a", b"b"))
@@ -141,7 +141,7 @@ def test_bound_again_from_below_and_unbound_in_one_frame() -> None:
     core.check()
 
 
-def test_bound_again_from_below_and_dropped_in_one_frame() -> None:
+def test_a_queue_bound_again_from_below_may_be_dropped_in_the_same_frame() -> None:
     core = CoreDriver()
     session = core.session()
     core.change(declare("q"), bind("q", "k"), publish("k", b"a", b"b"))

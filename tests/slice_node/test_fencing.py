@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -60,10 +63,24 @@ class Publishers:
             while len(self.receipts) < count + PUBLISHERS:  # noqa: ASYNC110 - another's doing
                 await asyncio.sleep(0.01)
 
+    async def cut_off(self) -> None:
+        """Returns once each was refused, or its stream has ended."""
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.gather(*self._tasks)
+
     async def end(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def serves(node: NodeProcess) -> None:
+    """Returns once it takes changes."""
+    async with asyncio.timeout(WAIT_S), node.stub() as stub:
+        while True:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await stub.Declare(wire.DeclareRequest(queue=b"q"), timeout=1)
+                return
 
 
 async def ended(node: NodeProcess) -> int:
@@ -78,7 +95,7 @@ def told_of_it(log: Path) -> None:
         time.sleep(0.01)
 
 
-async def test_a_node_that_stood_still_beyond_its_lease_acknowledges_nothing(
+async def test_a_node_that_stood_still_beyond_its_lease_acknowledges_nothing_until_it_leads_again(
     cluster_maker: Clusters, tmp_path: Path
 ) -> None:
     """A node that was stopped and went on acknowledged whatever had come meanwhile, for two seconds."""
@@ -91,16 +108,19 @@ async def test_a_node_that_stood_still_beyond_its_lease_acknowledges_nothing(
     await cluster_maker.until_gone(cluster)
     continued = time.monotonic()
     os.kill(node.process.pid, signal.SIGCONT)
-    assert await ended(node) == 1
-    await publishers.end()
+    await publishers.cut_off()
     assert publishers.since(continued) == 0
+    await serves(node)
+    assert await cluster_maker.epoch(cluster) == 2
+    assert await node.stop() == 0, "it is the same process"
 
 
-async def test_a_node_that_was_deposed_stops_and_acknowledges_nothing_more(
+async def test_a_node_that_was_deposed_by_other_data_stops_and_acknowledges_nothing_more(
     cluster_maker: Clusters, tmp_path: Path
 ) -> None:
     """A second process of the same name took the slice with an empty folder, and both went on acknowledging."""
-    how = cluster_maker.how(await cluster_maker.create(), tmp_path / "faults")
+    log = tmp_path / "log"
+    how = cluster_maker.how(await cluster_maker.create(), tmp_path / "faults", log)
     first = await NodeProcess.start(tmp_path / "data", how=how)
     publishers = Publishers(first)
     await publishers.some_came()
@@ -110,6 +130,7 @@ async def test_a_node_that_was_deposed_stops_and_acknowledges_nothing_more(
         gone = time.monotonic()
         await publishers.end()
         assert publishers.since(gone) == 0
+        assert "of another life of slice s01" in log.read_text()
         async with second.stub() as stub:
             await stub.Declare(wire.DeclareRequest(queue=b"q"))
     finally:
@@ -117,7 +138,27 @@ async def test_a_node_that_was_deposed_stops_and_acknowledges_nothing_more(
         await second.kill()
 
 
-async def test_a_node_that_lost_its_lease_while_it_started_does_not_say_ready(
+async def test_two_processes_of_one_name_and_life_do_not_depose_each_other_for_ever(
+    cluster_maker: Clusters, tmp_path: Path
+) -> None:
+    cluster, log = await cluster_maker.create(), tmp_path / "log"
+    how = cluster_maker.how(cluster, tmp_path / "faults", log)
+    first = await NodeProcess.start(tmp_path / "data", how=how)
+    assert await first.stop() == 0
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    first = await NodeProcess.start(tmp_path / "data", how=how)
+    second = await NodeProcess.start(tmp_path / "copy", how=how)
+    try:
+        assert await ended(first) == 1
+        assert "another process runs as node n01: it leads slice s01 in epoch 3" in log.read_text()
+        await serves(second)
+        assert await cluster_maker.epoch(cluster) == 3
+    finally:
+        await first.kill()
+        await second.kill()
+
+
+async def test_a_node_that_lost_its_lease_while_it_started_says_ready_when_it_leads_again(
     cluster_maker: Clusters, tmp_path: Path
 ) -> None:
     cluster, faults = await cluster_maker.create(), tmp_path / "faults"
@@ -133,8 +174,8 @@ async def test_a_node_that_lost_its_lease_while_it_started_does_not_say_ready(
             await asyncio.to_thread(told_of_it, log)
             (faults / "slow").unlink()
             assert process.stdout is not None
-            assert await process.stdout.read() == b"", "it says that it is ready"
-            assert await process.wait() == 1
+            assert json.loads(await process.stdout.readline())["ready"]
+            assert await cluster_maker.epoch(cluster) == 2, "it was not ready in the first"
     finally:
         if process.returncode is None:
             process.kill()

@@ -22,11 +22,12 @@ from shoal_slice_node.adapters.metrics import (
     NOW_GAUGES,
     PREFIX,
     REFUSALS,
+    ROLE,
 )
 
 from .node_process import NodeProcess
 
-_GAUGES = [*(name for name, _, _ in GAUGES), *(name for name, _, _ in NOW_GAUGES), MEMORY_USED[0], MEMORY_LIMIT[0]]
+_GAUGES = [*(name for name, _, _ in (*GAUGES, *NOW_GAUGES)), MEMORY_USED[0], MEMORY_LIMIT[0], ROLE[0]]
 _COUNTERS = [*(name for name, _, _ in COUNTERS), REFUSALS[0]]
 NAMES = {PREFIX + name for name in _GAUGES} | {f"{PREFIX}{name}_total" for name in _COUNTERS}
 

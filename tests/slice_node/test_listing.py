@@ -148,7 +148,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_lists_of_memory_tables(seed: int) -> None:
+def test_lists_of_memory_tables_agree_with_the_tables(seed: int) -> None:
     life = Life(MemoryTables(), seed)
     for _ in range(15):
         life.steps(60)
@@ -156,7 +156,7 @@ def test_lists_of_memory_tables(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_lists_of_a_delta_over_memory(seed: int) -> None:
+def test_lists_of_a_delta_over_memory_agree_with_the_tables(seed: int) -> None:
     base = MemoryBase()
     delta = Delta(base)
     life = Life(delta, seed)
@@ -172,7 +172,7 @@ def test_lists_of_a_delta_over_memory(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS[:2])
-async def test_lists_of_a_delta_over_lmdb(seed: int, tmp_path: Path) -> None:
+async def test_lists_of_a_delta_over_lmdb_agree_with_the_tables(seed: int, tmp_path: Path) -> None:
     store = await Store.open(tmp_path)
     life = Life(store.tables, seed)
     for _ in range(8):

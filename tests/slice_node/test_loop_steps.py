@@ -244,7 +244,7 @@ async def test_a_session_with_full_windows_ends(one: Slice) -> None:
     await one.measure("drop 1,000 attached queues", session.change(drop(*crowd(0, FRAME_OPERATIONS_MAX))))
 
 
-async def test_acks_with_gaps(one: Slice) -> None:
+async def test_acks_with_gaps_hold_the_loop_for_short_steps(one: Slice) -> None:
     session = await one.session()
     await session.change(declare("gaps"), bind("gaps", "gap"))
     await session.attach([b"gaps"], 1, 100_000)
@@ -284,7 +284,7 @@ async def test_reads_of_a_queue_with_100_000_bindings(one: Slice) -> None:
     await one.measure("purge a part", session.change(purge("big")))
 
 
-async def test_lists(one: Slice) -> None:
+async def test_lists_hold_the_loop_for_short_steps(one: Slice) -> None:
     admin = AdminServiceStub(one.channel)
     limit = 1000
     await one.measure("list queues", admin.ListQueues(admin_pb2.ListQueuesRequest(limit=limit)))
@@ -294,7 +294,7 @@ async def test_lists(one: Slice) -> None:
     await one.measure("figures", admin.Figures(admin_pb2.FiguresRequest()))
 
 
-async def test_imports_export_and_checkpoint(one: Slice) -> None:
+async def test_imports_export_and_checkpoint_hold_the_loop_for_short_steps(one: Slice) -> None:
     bulk = BulkServiceStub(one.channel)
     memberships = {b"import-%04d" % number: [b"i%d" % (number % 9), b"busy", b"j%d" % number] for number in range(2500)}
     rows = list(memberships.items())
@@ -328,7 +328,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_changes_above_the_limits(one: Slice, what: str) -> None:
+async def test_changes_above_the_limits_are_refused_in_short_steps(one: Slice, what: str) -> None:
     session = await one.session()
     await one.measure(f"refuse {what}", refused(session, wire.SessionRequest(change=REFUSED[what])))
 

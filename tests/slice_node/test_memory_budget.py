@@ -80,7 +80,7 @@ async def measured(tmp_path: Path, record_property: Record) -> AsyncIterator[Mea
         await node.kill()
 
 
-async def test_sessions_that_never_read(measured: Measured) -> None:
+async def test_sessions_that_never_read_stay_within_the_budget(measured: Measured) -> None:
     """Each may have 64 MiB under way, by what it asked for."""
     for number in range(40):
         session = await measured.session()
@@ -112,7 +112,7 @@ async def test_many_unary_publishes_of_a_megabyte_at_once(measured: Measured) ->
     assert taken > 100 and taken + refused == len(calls)
 
 
-async def test_full_windows_of_small_deliveries(measured: Measured) -> None:
+async def test_full_windows_of_small_deliveries_stay_within_the_budget(measured: Measured) -> None:
     """A reader that never acks: 2,000 queues at one key, each with a window of 100,000 messages."""
     consumer = await measured.session(1 * MIB)
     for first in range(0, 2000, 500):
@@ -136,7 +136,7 @@ async def test_full_windows_of_small_deliveries(measured: Measured) -> None:
     reading.cancel()
 
 
-async def test_a_hundred_thousand_parcels(measured: Measured) -> None:
+async def test_a_hundred_thousand_parcels_stay_within_the_budget(measured: Measured) -> None:
     """One session that never reads: a small message of each of 1,000 keys, a hundred times."""
     session, other = await measured.session(), await measured.session()
     keys = [f"k{number:03}" for number in range(999)]

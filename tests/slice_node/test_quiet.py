@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,11 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters import recovery
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_reader import list_segments
 
-from .brokers import OPTIONS, connected, running
+from .brokers import connected, running
 from .raw_session import RawSession
 from .test_archive import archived_records
 
@@ -46,7 +46,7 @@ async def test_a_lease_that_ends_wakes_the_queues_consumer(tmp_path: Path) -> No
 async def test_the_last_changes_are_checkpointed_once_they_are_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal_slice_node.adapters.checkpoints.DELTA_AGE_MS", 50)
+    monkeypatch.setattr(recovery, "FREEZE_LIMITS", recovery.FREEZE_LIMITS._replace(delta_age_ms=50))
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
         await SliceServiceStub(channel).Declare(wire.DeclareRequest(queue=b"q"))
         lsn = broker.node.commit.applied_lsn
@@ -56,8 +56,11 @@ async def test_the_last_changes_are_checkpointed_once_they_are_old(
 async def test_a_segment_is_archived_at_its_age_though_it_is_not_full(tmp_path: Path) -> None:
     place = tmp_path / "archive"
     place.mkdir()
-    options = replace(OPTIONS, archive=place, archive_every_s=0.1)
-    async with running(tmp_path / "data", options=options) as broker, connected(broker, tmp_path / "data") as channel:
+    data = tmp_path / "data"
+    async with (
+        running(data, archive=place, archive_every_s=0.1) as broker,
+        connected(broker, data) as channel,
+    ):
         stub = SliceServiceStub(channel)
         for queue in (b"a", b"b"):
             await stub.Declare(wire.DeclareRequest(queue=queue))
@@ -70,8 +73,8 @@ async def test_a_segment_is_archived_at_its_age_though_it_is_not_full(tmp_path: 
 async def test_without_an_age_a_segment_that_is_not_full_stays(tmp_path: Path) -> None:
     place = tmp_path / "archive"
     place.mkdir()
-    options = replace(OPTIONS, archive=place)
-    async with running(tmp_path / "data", options=options) as broker, connected(broker, tmp_path / "data") as channel:
+    data = tmp_path / "data"
+    async with running(data, archive=place) as broker, connected(broker, data) as channel:
         await SliceServiceStub(channel).Declare(wire.DeclareRequest(queue=b"q"))
         await broker.checkpointed()
         assert not list(place.glob("*"))

@@ -114,9 +114,13 @@ async def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path, m
 def test_files_are_kept_for_the_node_itself(files: int, connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Any] = []
     monkeypatch.setattr(servers, "raise_open_files", lambda: files)
-    monkeypatch.setattr(servers, "_new_server", taken.append)
-    monkeypatch.setattr(grpc_server, "listen", lambda *_: "127.0.0.1:1")
-    servers.Servers.listen("127.0.0.1:0", "", "127.0.0.1:0", "")
+
+    def new_server(connections_max: int, *_: object) -> tuple[None, str]:
+        taken.append(connections_max)
+        return None, "127.0.0.1:1"
+
+    monkeypatch.setattr(servers, "_new_server", new_server)
+    servers.Servers("127.0.0.1:0", "", "127.0.0.1:0", "")
     assert taken == [connections, min(connections, OPERATORS_CONNECTIONS_MAX)]
 
 

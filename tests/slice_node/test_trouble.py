@@ -124,7 +124,7 @@ async def test_a_node_that_is_told_to_stop_serves_until_its_checkpoint_is_writte
         (found.faults / "checkpoints").touch()
         found.node.process.terminate()
         told = await found.until_ready(False)
-        assert "stopping" in told
+        assert "it is closing" in told
         await found.declare(b"meanwhile")
         assert found.lines("It is tried again every")
         (found.faults / "checkpoints").unlink()

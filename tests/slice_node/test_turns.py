@@ -7,7 +7,7 @@ from random import Random
 
 from shoal_contract.errors import Conflict
 from shoal_slice_node.core.fair_queue import FairQueue
-from shoal_slice_node.core.limits import FAIR_QUANTUM
+from shoal_slice_node.core.limits import FAIR_QUANTUM, LONG_WORK_STEPS
 from shoal_slice_node.core.turns import Source, Turns, Work
 
 ONE, TWO = Source("one", 1), Source("two", 2)
@@ -65,6 +65,45 @@ def test_owners_take_turns_and_one_does_its_pieces_in_order() -> None:
         turns.step()
     assert told == ["a0", "c0", "a1", "c1", "c2", "b0"]
     assert done == ["a", "c", "b"] and not turns.busy(ONE)
+
+
+def test_short_work_does_not_wait_for_the_long_work_of_many_connections() -> None:
+    """Six hundred connections have long work: a short piece is done within a few steps for each of its own."""
+    told: list[str] = []
+    turns = Turns()
+    for number in range(600):
+        turns.add(Source(number, 1), counting([], "long", 1000), lambda *_: None)
+    for _ in range(600 * 100):
+        turns.step()
+    turns.add(ONE, counting(told, "short", 10), lambda *_: told.append("done"))
+    steps = 0
+    while "done" not in told:
+        turns.step()
+        steps += 1
+    assert steps <= 100
+
+
+def test_long_work_goes_on_while_short_work_comes_all_the_time() -> None:
+    done: list[str] = []
+    turns = Turns()
+    steps = 4 * LONG_WORK_STEPS[-1]
+    turns.add(ONE, counting([], "long", steps), lambda *_: done.append("long"))
+    for number in range(8 * steps):
+        turns.add(Source("short", number), counting([], "s", 1), lambda *_: None)
+        turns.step()
+    assert done == ["long"]
+
+
+def test_work_that_is_dropped_leaves_every_line() -> None:
+    turns = Turns()
+    for source in (ONE, Source("one", 2)):
+        turns.add(source, counting([], "long", 1000), lambda *_: None)
+    for _ in range(10 * LONG_WORK_STEPS[0]):
+        turns.step()
+    turns.drop(ONE)
+    turns.step()
+    turns.drop(Source("one", 2))
+    assert not turns and not turns.busy(ONE)
 
 
 def test_connections_take_turns_however_many_sessions_they_have() -> None:

@@ -13,10 +13,10 @@ from shoal_contract.errors import Conflict, Corrupt
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
 from shoal_coordination.leadership import note_lsn
-from shoal_coordination.records import NodeRecord
-from shoal_slice_node.adapters.joining import Joined, join
+from shoal_coordination.records import NodeRecord, SliceRecord
+from shoal_slice_node.adapters.joining import Member
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
-from shoal_slice_node.adapters.recovery import Found, look, recover, standalone_identity
+from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, standalone_identity
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.lmdb_layout import open_environment
 
@@ -69,17 +69,26 @@ class Cluster:
 
     async def joined(
         self, folder: Path, slice_name: str = "s01", node: str = "n01", accept_empty: bool = False
-    ) -> Joined:
+    ) -> tuple[Member, Recovered, SliceRecord]:
+        """The member, what it recovered, and the slice's record as it claimed it."""
         record = NodeRecord(node, "127.0.0.1:1", slice_name)
-        joining = join(self.client, self.cluster, record, folder, accept_empty, DELTA_ROWS_MAX, lambda: None)
-        return await asyncio.wait_for(joining, 60)
+        member = Member(self.client, self.cluster, record, folder, accept_empty, DELTA_ROWS_MAX)
+        async with asyncio.timeout(60):
+            recovered = await member.open()
+            try:
+                await member.claim(recovered.replica.state)
+            except BaseException:
+                await recovered.close()
+                raise
+        assert member.claimed is not None
+        return member, recovered, member.claimed
 
     async def once(self, folder: Path, accept_empty: bool = False, node: str = "n01") -> tuple[int, str]:
         """Joins and leaves. Returns epoch and incarnation."""
-        joined = await self.joined(folder, node=node, accept_empty=accept_empty)
-        await joined.recovered.close()
-        await joined.registration.end()
-        return joined.claimed.epoch, joined.claimed.incarnation
+        member, recovered, claimed = await self.joined(folder, node=node, accept_empty=accept_empty)
+        await recovered.close()
+        await member.leave(None)
+        return claimed.epoch, claimed.incarnation
 
 
 @pytest.fixture
@@ -125,14 +134,14 @@ async def test_data_of_another_slice_node_or_cluster_is_refused_by_name(
 
 async def test_an_old_copy_is_refused_unless_it_is_accepted(one: Cluster, tmp_path: Path) -> None:
     await one.once(tmp_path)
-    joined = await one.joined(tmp_path)
-    assert await note_lsn(one.client, one.cluster, joined.claimed, 100)
-    await joined.recovered.close()
-    await joined.registration.end()
+    member, recovered, claimed = await one.joined(tmp_path)
+    assert await note_lsn(one.client, one.cluster, claimed, 100)
+    await recovered.close()
+    await member.leave(None)
     with pytest.raises(Conflict, match=f"the data in {tmp_path} of slice s01 is an old copy: it ends at LSN 0"):
         await one.once(tmp_path)
     epoch, life = await one.once(tmp_path, accept_empty=True)
-    assert life == joined.claimed.incarnation and epoch > joined.claimed.epoch
+    assert life == claimed.incarnation and epoch > claimed.epoch
 
 
 async def test_a_folder_that_nobody_claims_is_closed_again(one: Cluster, tmp_path: Path) -> None:

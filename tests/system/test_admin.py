@@ -13,6 +13,7 @@ import pytest_asyncio
 
 import shoal
 from shoal_local.cluster import LocalCluster
+from tests.local.node_http import node_http
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WAIT_S = 60
@@ -54,7 +55,7 @@ async def all_keys(admin: shoal.Admin, prefix: str, limit: int) -> dict[str | by
             return found
 
 
-async def test_the_cluster_and_who_owns_which_partition(broker: shoal.Broker, cluster: LocalCluster) -> None:
+async def test_the_cluster_tells_which_slice_owns_each_partition(broker: shoal.Broker, cluster: LocalCluster) -> None:
     admin = shoal.Admin(broker)
     found = await admin.cluster()
     assert (found.map_version, found.partitions, found.age_ms) == (1, 4096, 0)
@@ -91,7 +92,7 @@ async def test_figures_count_and_stay_right_over_a_crash(broker: shoal.Broker, c
     again = [await admin.figures(name) for name in cluster.slices]
     async with httpx.AsyncClient() as http:
         for name in cluster.slices:
-            ready = (await http.get(f"http://{cluster.http_addresses[name]}/readyz")).json()
+            ready = (await http.get(f"http://{node_http(cluster)[name]}/readyz")).json()
             assert (ready["ready"], ready["slice"]) == (True, name)
     for old, new in zip(after, again, strict=True):
         for field in ("queues", "keys", "bindings", "messages", "body_bytes"):

@@ -23,7 +23,7 @@ class Frame(ABC):
 
     __slots__ = ("deadline", "sequence")
     keeps_sequence: ClassVar[bool] = False
-    """Whether the frame is sent again unchanged after a lost stream."""
+    """True if the frame is sent again unchanged after a lost stream."""
     cost_bytes: int
 
     def __init__(self) -> None:

@@ -99,7 +99,7 @@ class Crowd(User):
 
     @task
     def live(self) -> None:
-        """Only sleeps: the residents live in the generators."""
+        """Sleeps, and nothing else: the residents live in the generators."""
         gevent.sleep(IDLE_S)
 
 

@@ -36,14 +36,14 @@ class Gateway:
         self.arrivals = Arrivals(self.leases)
         self.push = Push(broker, tasks)
         self.has_room: Callable[[], bool] = lambda: True
-        """Whether callers have read enough of earlier answers for another large one."""
+        """Returns whether callers have read enough of earlier answers for another large one."""
         self.pulls = Takes(limits.PULLS_MAX, limits.WAITING_PULLS_MAX, lambda: self.has_room())
         self.peeks = Takes(limits.PEEKS_MAX, limits.WAITING_PEEKS_MAX, lambda: self.has_room())
         self.sampler = Sampler(self.admin)
         self.sweeper = Sweeper(shoal.Parts(broker))
         self.stopping = False
         self.is_leaving: Callable[[], bool] = lambda: False
-        """Whether the process was asked to stop: then it is not ready, but serves until `stop`."""
+        """Returns whether the process was asked to stop: then it is not ready, but serves until `stop`."""
         self._owners: tuple[int, tuple[str, ...]] = (0, ())
         """The map's version, and the owner of each of its partitions."""
         tasks.start("arrivals", self.arrivals.look())

@@ -143,7 +143,7 @@ async def stream(
         Literal["1"] | None, Header(description="needed for ack=auto: no page of others can send it", examples=["1"])
     ] = None,
 ) -> Response:
-    """Server-sent events: messages as they come. What was not acked when the stream ends goes to the next one.
+    """Sends messages as they come, as server-sent events. What was not acked when the stream ends goes to the next one.
 
     With `ack=auto` a GET changes the queue's state, so it needs the header `X-Shoal: 1`. A browser never sends it for a
     link, image or form. For a script of another origin the browser asks first, and that is refused.

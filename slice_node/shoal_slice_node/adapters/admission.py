@@ -49,7 +49,7 @@ class Admission:
 
     @property
     def crowded_by_answers(self) -> bool:
-        """Whether calls wait for what unread answers hold, or these hold more than UNARY_UNREAD_BYTES_MAX."""
+        """Returns whether calls wait for what unread answers hold, or these hold more than UNARY_UNREAD_BYTES_MAX."""
         return self.places.crowded or self._unread_bytes > UNARY_UNREAD_BYTES_MAX or self._others_wait()
 
     @contextmanager
@@ -89,8 +89,8 @@ class Admission:
             self._unread_bytes -= size_bytes
 
     def _may_be_read(self, peer: str) -> bool:
-        """Whether a call of `peer` may be read. Above UNARY_WORKING_BYTES_HIGH of requests that are worked on, a
-        connection may have one call at a time; above UNARY_WORKING_BYTES_MAX no call is read."""
+        """Returns whether a call of `peer` may be read. Above UNARY_WORKING_BYTES_HIGH of requests that are worked on,
+        a connection may have one call at a time; above UNARY_WORKING_BYTES_MAX no call is read."""
         if self._working_bytes > UNARY_WORKING_BYTES_MAX:
             return False
         own = self._worked[peer] + self.places.held(peer)

@@ -55,7 +55,7 @@ class AnswerRoom:
 
     @property
     def waiting(self) -> int:
-        """The number of sources that wait and have no reservation."""
+        """Returns the number of sources that wait and have no reservation."""
         return len(self._have_none)
 
     def reserve(self, start: Start, source: Hashable, size_bytes: int = LARGE_ANSWER_BYTES) -> None:
@@ -84,8 +84,10 @@ class AnswerRoom:
 
     def change(self, by_bytes: int) -> None:
         """Counts that answers hold `by_bytes` more, or less if it is negative."""
-        self.share.used_bytes += by_bytes
-        if by_bytes < 0:
+        if by_bytes >= 0:
+            self.share.hold(by_bytes)
+        else:
+            self.share.let_go(-by_bytes)
             self._admit()
 
     def let_go(self, source: Hashable, freed_bytes: int) -> None:
@@ -119,5 +121,5 @@ class AnswerRoom:
         self._held[source] += 1
         if pieces:
             self._have_some[source] = pieces
-        self.share.used_bytes += size_bytes
+        self.share.hold(size_bytes)
         start(Reservation(self, source, size_bytes))

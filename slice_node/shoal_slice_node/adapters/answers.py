@@ -36,12 +36,12 @@ class Answers:
         self.room.set()
 
     def __bool__(self) -> bool:
-        """Whether there is something to write."""
+        """Returns whether there is something to write."""
         return bool(self._waiting)
 
     @property
     def owed(self) -> int:
-        """The total weight of the frames that have no answer on its way yet."""
+        """Returns the total weight of the frames that have no answer on its way yet."""
         return self._owed
 
     def held_bytes(self) -> int:

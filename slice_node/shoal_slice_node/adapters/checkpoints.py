@@ -1,29 +1,31 @@
-"""Decides when to checkpoint, and does what follows: releases the journal below the checkpoint (to the archive first,
-if there is one), and lets unused pages of the checkpoint leave memory."""
+"""Writes checkpoints of what the node decides to freeze, and does what follows: releases the journal below the
+checkpoint (to the archive first, if there is one), and lets unused pages of the checkpoint leave memory.
+
+Checkpoints belong to the data, not to a role: a follower makes them too. Not here: when to freeze
+(core/node/freezing).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
 from shoal_contract.errors import Corrupt, ShoalError
 from shoal_slice_node.adapters.archiving import Archiving
+from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import JournalThread
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
-    DELTA_AGE_MS,
     DELTA_BYTES_MAX,
     DELTA_STALL_FACTOR,
     DELTA_TROUBLE_FACTOR,
     IMPORT_STALL_FACTOR,
-    TAIL_BYTES_MAX,
-    TAIL_OPERATIONS_MAX,
 )
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.node.freezing import Freezing
 from shoal_slice_node.processes.limits import IDLE_MS
 from shoal_slice_node.storage.journal_files import Journal
 
@@ -33,15 +35,15 @@ _log = logging.getLogger(__name__)
 class Checkpoints:
     """Runs the checkpoints of one store. `figures`: the last checkpoint's, as the checkpointer reported them.
     `problem`: why the last attempt failed; "" if it succeeded. `delta_bytes_max`: memory for changes that no checkpoint
-    has; applying waits before it is full."""
+    has; applying waits before it is full. `on_emptied`: the leader's; told of keys that lost their last binding."""
 
     def __init__(
         self,
         store: Store,
         journal: Journal,
         state: State,
+        freezing: Freezing,
         in_journal_thread: JournalThread,
-        on_emptied: Callable[[list[bytes]], None],
         archiving: Archiving | None = None,
         delta_bytes_max: int = DELTA_STALL_FACTOR * DELTA_BYTES_MAX,
     ) -> None:
@@ -51,46 +53,22 @@ class Checkpoints:
         self._store = store
         self._journal = journal
         self._state = state
+        self._freezing = freezing
         self._in_journal_thread = in_journal_thread
-        self._on_emptied = on_emptied
+        self.on_emptied: Callable[[list[bytes]], None] = forget_emptied
         self._archiving = archiving
         self._frozen = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._caught_up.set()
         self._freed: asyncio.Future[None] | None = None
-        self._changed_since_s: float | None = None
-        self._held = False
         self._let_go = True
-        self._frozen_at = (0, 0)
-        self._wanted_lsn = 0
 
-    @staticmethod
-    def is_large(store: Store, factor: int = 1) -> bool:
-        return store.delta_rows >= store.delta_rows_max * factor or store.delta_bytes >= DELTA_BYTES_MAX * factor
-
-    def consider(self, applied_lsn: int, operations: int, journal_bytes: int) -> None:
-        """Freezes the delta when it is large or old, or when the journal above the last checkpoint is long: binds and
-        unbinds, or publishes and acks, can cancel out and leave no rows, but must still be replayed. Called between
-        records. `operations` and `journal_bytes` are running totals."""
-        store = self._store
-        if store.freezing or self._held or applied_lsn == store.checkpoint_lsn:
-            return
-        now = time.monotonic()
-        if self._changed_since_s is None:
-            self._changed_since_s = now
-        old = now - self._changed_since_s > DELTA_AGE_MS / 1000
-        operations_before, bytes_before = self._frozen_at
-        long = operations - operations_before >= TAIL_OPERATIONS_MAX or journal_bytes - bytes_before >= TAIL_BYTES_MAX
-        if old or long or self.is_large(store) or self._wanted_lsn > store.checkpoint_lsn:
-            self._frozen_at = (operations, journal_bytes)
-            self._freeze(applied_lsn)
-
-    def _freeze(self, applied_lsn: int) -> None:
-        self._state.kept.save()
-        self._store.freeze(applied_lsn)
-        self._changed_since_s = None
-        self._caught_up.clear()
-        self._frozen.set()
+    def consider(self) -> None:
+        """Begins a checkpoint if one is due. To be called between records."""
+        if self._freezing.due(steady_ms()):
+            self._freezing.freeze()
+            self._caught_up.clear()
+            self._frozen.set()
 
     def throttle(self) -> asyncio.Future[None] | None:
         """Returns a future to wait for before more changes are applied, if the checkpointer is far behind; else
@@ -120,7 +98,7 @@ class Checkpoints:
         if not store.freezing:
             return False
         share = self._delta_bytes_max - DELTA_BYTES_MAX  # Leaves room for the frozen changes, which are in memory too.
-        return self.is_large(store, factor) or store.delta_bytes * DELTA_STALL_FACTOR >= share * factor
+        return self._freezing.is_large(factor) or store.delta_bytes * DELTA_STALL_FACTOR >= share * factor
 
     def _next_end(self) -> asyncio.Future[None]:
         """Returns a future that is done when the next checkpoint is."""
@@ -130,8 +108,8 @@ class Checkpoints:
 
     async def reach(self, lsn: int, consider: Callable[[], None]) -> None:
         """Waits until the store has everything up to `lsn`, which must be applied already. The callback `consider`
-        calls the method `consider` with current totals."""
-        self._wanted_lsn = max(self._wanted_lsn, lsn)
+        calls the method `consider` as soon as no record is applied in part."""
+        self._freezing.want(lsn)
         while self._store.checkpoint_lsn < lsn:
             consider()
             await self._next_end()
@@ -162,7 +140,7 @@ class Checkpoints:
         if self.problem:
             _log.info("checkpoints are written again")
             self.problem = ""
-        self._on_emptied(self.figures.pop("emptied"))
+        self.on_emptied(self.figures.pop("emptied"))
         below_lsn = self._store.checkpoint_lsn + 1
         if self._archiving is not None:
             self._archiving.release(below_lsn)
@@ -184,12 +162,15 @@ class Checkpoints:
 
     async def hold(self) -> None:
         """Stops new checkpoints from beginning; returns once none is under way."""
-        self._held = True
+        self._freezing.hold()
         await self._caught_up.wait()
 
     async def finish(self) -> None:
         """Writes a last checkpoint of everything. Called after `run` was cancelled between two checkpoints."""
         if self._state.lsn > self._store.checkpoint_lsn:
-            self._state.kept.save()
-            self._store.freeze(self._state.lsn)
+            self._freezing.freeze()
             await self._checkpoint()
+
+
+def forget_emptied(key_ids: list[bytes]) -> None:
+    """Does nothing: without a leader nothing is reclaimed. The next leader walks the hints, which have these keys."""

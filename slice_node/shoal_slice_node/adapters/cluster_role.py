@@ -107,7 +107,7 @@ async def follow(client: EtcdClient, cluster: str, slice_name: str, broker: Brok
     """
     async with aclosing(watch_cluster(client, cluster)) as views:
         async for view in views:
-            _check_epoch(view.slices.get(slice_name, SliceRecord(slice_name)), broker.epoch)
+            _check_epoch(view.slices.get(slice_name, SliceRecord(slice_name)), broker.lead.epoch)
             if view.map.version > broker.state.map_version:
                 await broker.set_owned(view.map.version, owned_bytes(view.map, slice_name))
             known.set()

@@ -109,8 +109,8 @@ class CommitLoop:
             await self._waiting_for_room.setdefault(source, asyncio.Event()).wait()
 
     def _has_room(self, source: Hashable) -> bool:
-        """Whether this source may submit more: it may fill half of what is free, so its bound shrinks as more is
-        pending. A source that waits has something pending, so the loop will check it again."""
+        """Returns whether this source may submit more: it may fill half of what is free, so its bound shrinks as more
+        is pending. A source that waits has something pending, so the loop will check it again."""
         own = self.commit.pending_bytes_of(source)
         free = max(0, self._pending_bytes_max - self.commit.pending_bytes)
         return own <= max(SOURCE_PENDING_BYTES_MIN, free // 2) or self.commit.ended
@@ -162,7 +162,7 @@ class CommitLoop:
         are not journaled go on."""
         try:
             if sync is not None:
-                await sync
+                await asyncio.shield(sync)  # A loop that is stopped waits for its end: see `run`.
         except ResourceExhausted as error:
             self.commit.refused(self._hooks.on_full(error))
             return

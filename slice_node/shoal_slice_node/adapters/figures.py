@@ -42,18 +42,18 @@ class Figures:
 
     @property
     def archive(self) -> ArchiveFigures | None:
-        """The archive's figures; None if nothing is archived."""
+        """Returns the archive's figures; None if nothing is archived."""
         archiving = self._broker.archiving
         return None if archiving is None else archiving.figures
 
     @property
     def refuses(self) -> str:
-        """Why changes are refused now, as a sentence; "" while they are taken."""
+        """Says why changes are refused now, as a sentence; "" while they are taken."""
         return self._broker.refuses
 
     @property
     def checkpoint_problem(self) -> str:
-        """Why the last attempt to write a checkpoint failed; "" if it succeeded."""
+        """Says why the last attempt to write a checkpoint failed; "" if it succeeded."""
         return self._broker.checkpoints.problem
 
     def _gather(self, clock: float) -> wire.FiguresResponse:
@@ -63,7 +63,7 @@ class Figures:
         return wire.FiguresResponse(
             slice=self._slice,
             node=self._node,
-            epoch=broker.epoch,
+            epoch=broker.lead.epoch,
             map_version=state.map_version,
             partitions=state.owned.count(1),
             time_ms=now_ms(),
@@ -95,7 +95,7 @@ class Figures:
             counters=_counters(state.counters),
             refused=[wire.RefusalCount(code=code, count=count) for code, count in state.counters.refused.items()],
             loop_longest_step_us=int(broker.steps.longest_s * 1e6),
-            lease_remaining_ms=int(broker.options.lease_left_s() * 1000),
+            lease_remaining_ms=int(broker.lead.left_s * 1000),
             memory=self._memory(),
             silent_bindings=broker.watchman.silent,
             trouble=broker.trouble,

@@ -63,7 +63,7 @@ class FrameRoom:
                     turn.set_exception(error)
 
     def _bound(self) -> None:
-        """While too much waits, fails the last frame of the connection that has most bytes waiting."""
+        """Fails the last frame of the connection that has most bytes waiting, while too much waits."""
         limit = UNPARSED_FACTOR * self._limit_bytes
         while self._waiting_bytes > limit and sum(map(len, self._lines.values())) > 1:
             error = ResourceExhausted(

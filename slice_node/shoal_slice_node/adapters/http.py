@@ -21,7 +21,7 @@ from shoal_runtime.http.server import HttpServer
 from shoal_runtime.tasks import OnFailure, Tasks
 from shoal_slice_node.adapters import limits
 from shoal_slice_node.adapters.figures import Figures
-from shoal_slice_node.adapters.metrics import SliceMetrics
+from shoal_slice_node.adapters.metrics import ShownRole, SliceMetrics
 
 _LIMITS = HttpLimits(
     limits.HTTP_CONNECTIONS_MAX,
@@ -35,17 +35,15 @@ _LIMITS = HttpLimits(
 
 
 class Watched:
-    """Keeps what HTTP shows of the node: not serving yet, serving, or stopping. `address`: host:port of its HTTP."""
+    """Keeps what HTTP shows of the node: its role, and its figures while it serves. `address`: its host:port."""
 
     def __init__(self) -> None:
         self.address = ""
         self.metrics = SliceMetrics()
 
-    def serving(self, figures: Figures) -> None:
-        self.metrics.figures = figures
-
-    def stopping(self) -> None:
-        self.metrics.figures = None
+    def show(self, shown: ShownRole, figures: Figures | None) -> None:
+        """Shows the role from now on. `figures`: those of a leader that serves; None: the node is not ready."""
+        self.metrics.role, self.metrics.figures = shown, figures
 
 
 @asynccontextmanager
@@ -75,7 +73,9 @@ def new_application(watched: Watched) -> Starlette:
         """Answers that the node leads its slice, serves and takes changes; else answers 503 with the reason."""
         figures = watched.metrics.figures
         if figures is None:
-            raise Unavailable("this node does not serve its slice: not yet, or it is stopping", subject="slice")
+            role = watched.metrics.role
+            told = "not yet" if role is None else f"it is {role.role}"
+            raise Unavailable(f"this node does not serve its slice now: {told}", subject="slice")
         found = figures.now()
         if figures.refuses:
             raise Unavailable(figures.refuses, subject="slice")

@@ -1,64 +1,154 @@
-"""Brings a node into its cluster: checks whose data it has and whether the slice may go on with it, recovers, leads.
+"""Brings a node into its cluster, or lets it run alone: whose data it has, when it may lead, and whether it still may.
 
-The lead is claimed last: replay may take long, and no other node has to wait for a lease of this node meanwhile.
+Data is checked before anything is changed, and recovered before the lead is claimed: replay may take long, and no other
+node has to wait for a lease of this node meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from shoal_contract.data_identity import DataIdentity
-from shoal_contract.errors import Conflict
+from shoal_contract.errors import Conflict, Fenced
+from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster_watch import first_view
+from shoal_coordination.leadership import note_lsn
 from shoal_coordination.nodes import Registration
 from shoal_coordination.records import ClusterConfig, NodeRecord, SliceRecord
 from shoal_coordination.slice_data import ClaimedData, admit, check_life
-from shoal_slice_node.adapters.cluster_role import lead_slice
-from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.cluster_role import follow, lead_slice
+from shoal_slice_node.adapters.lead import Lead
+from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, standalone_identity
+from shoal_slice_node.core.apply.state import State
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Holds what a node has once it leads its slice: the recovered data, its registration, and the slice's record as
-    claimed. It leads as long as the registration lasts."""
+class Place(Protocol):
+    """Where a node has its role from. The same place gives it the lead again after it lost it."""
 
-    recovered: Recovered
-    registration: Registration
-    claimed: SliceRecord
+    async def open(self) -> Recovered:
+        """Opens and recovers the node's data. Raises Conflict if the data is missing, foreign, of another life or an
+        old copy; Corrupt, ResourceExhausted; what etcd's client raises for good."""
+
+    async def claim(self, state: State) -> Lead:
+        """Waits until the node may lead with this data. Raises Conflict where waiting does not help; what etcd's client
+        raises for good."""
+
+    async def assign(self, broker: Broker, known: asyncio.Event) -> None:
+        """Keeps the broker's partitions as they are assigned, until it is cancelled; sets `known` once it has some.
+        Raises Fenced if another leader is known."""
+
+    async def leave(self, noted_lsn: int | None) -> None:
+        """Gives the lead back. `noted_lsn`: the data's last LSN, at a clean stop."""
 
 
-async def join(
-    client: EtcdClient,
-    cluster: str,
-    record: NodeRecord,
-    folder: Path,
-    accept_empty: bool,
-    delta_rows: int,
-    on_loss: Callable[[], None],
-) -> Joined:
-    """Recovers the node's data and claims the lead of its slice. Waits for the cluster, for etcd, and for another
-    node's lease to run out.
+class Alone:
+    """A node without a cluster: it always leads, in epoch 1, and owns every partition."""
 
-    Raises Conflict if the data is missing, foreign, of another life or an old copy (`accept_empty` admits missing data
-    and an old copy); Corrupt, ResourceExhausted; what etcd's client raises for good.
-    """
-    view = await first_view(client, cluster)
-    known = view.slices.get(record.slice, SliceRecord(record.slice))
-    identity = _identity(view.config, known, record.node, look(folder), folder, accept_empty)
-    recovered = await recover(folder, identity, delta_rows)
-    try:
-        state = recovered.replica.state
-        data = ClaimedData(identity.incarnation, state.lsn, accept_empty, state.epoch)
-        check_life(known, data, str(folder), old_copy=accept_empty)
-        registration, claimed = await lead_slice(client, cluster, record, data, on_loss)
-    except BaseException:
-        await recovered.close()
-        raise
-    return Joined(recovered, registration, claimed)
+    def __init__(self, slice_name: str, node: str, folder: Path, delta_rows: int) -> None:
+        self._slice = slice_name
+        self._node = node
+        self._folder = folder
+        self._delta_rows = delta_rows
+
+    async def open(self) -> Recovered:
+        """See Place."""
+        identity = standalone_identity(look(self._folder), self._slice, self._node)
+        return await recover(self._folder, identity, self._delta_rows)
+
+    async def claim(self, state: State) -> Lead:
+        """See Place."""
+        return Lead(1)
+
+    async def assign(self, broker: Broker, known: asyncio.Event) -> None:
+        """See Place."""
+        await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
+        known.set()
+
+    async def leave(self, noted_lsn: int | None) -> None:
+        """See Place."""
+
+
+class Member:
+    """A node of a cluster. `accept_empty`: the first claim may replace missing data, or go on with an old copy."""
+
+    def __init__(
+        self, client: EtcdClient, cluster: str, record: NodeRecord, folder: Path, accept_empty: bool, delta_rows: int
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._record = record
+        self._folder = folder
+        self._accept_empty = accept_empty
+        self._delta_rows = delta_rows
+        self._incarnation = ""
+        """The life of the data, once it is open."""
+        self._lead: Lead | None = None
+        self._registration: Registration | None = None
+        self.claimed: SliceRecord | None = None
+        """The slice's record as this process claimed it last."""
+
+    async def open(self) -> Recovered:
+        """See Place."""
+        view = await first_view(self._client, self._cluster)
+        known = view.slices.get(self._record.slice, SliceRecord(self._record.slice))
+        folder = self._folder
+        identity = _identity(view.config, known, self._record.node, look(folder), folder, self._accept_empty)
+        recovered = await recover(folder, identity, self._delta_rows)
+        self._incarnation = identity.incarnation
+        try:
+            self._check(known, self._data(recovered.replica.state))
+        except BaseException:
+            await recovered.close()
+            raise
+        return recovered
+
+    async def claim(self, state: State) -> Lead:
+        """See Place."""
+        view = await first_view(self._client, self._cluster)
+        data = self._data(state)
+        self._check(view.slices.get(self._record.slice, SliceRecord(self._record.slice)), data)
+        registration, claimed = await lead_slice(self._client, self._cluster, self._record, data, self._lost)
+        # No turn of the loop lies between the claim and these lines: a loss that is told later finds the lead.
+        self._registration, self.claimed, self._accept_empty = registration, claimed, False
+        self._lead = Lead(claimed.epoch, lambda: registration.lease.left_s)
+        return self._lead
+
+    async def assign(self, broker: Broker, known: asyncio.Event) -> None:
+        """See Place."""
+        await follow(self._client, self._cluster, self._record.slice, broker, known)
+
+    async def leave(self, noted_lsn: int | None) -> None:
+        """See Place."""
+        if noted_lsn is not None and self.claimed is not None:
+            await note_lsn(self._client, self._cluster, self.claimed, noted_lsn)
+        if self._registration is not None:
+            ended, self._registration = self._registration, None
+            await ended.end()
+
+    def _data(self, state: State) -> ClaimedData:
+        return ClaimedData(self._incarnation, state.lsn, self._accept_empty, state.epoch)
+
+    def _check(self, known: SliceRecord, data: ClaimedData) -> None:
+        """Raises Conflict if the slice goes on with other data, or if another process has this node's name: the two
+        would depose each other for ever."""
+        check_life(known, data, str(self._folder), old_copy=self._accept_empty)
+        node, mine = self._record.node, self.claimed
+        if mine is not None and known.leader == node and known.epoch > mine.epoch:
+            raise Conflict(
+                f"another process runs as node {node}: it leads slice {known.name} in epoch {known.epoch}, and this one"
+                f" did in epoch {mine.epoch}. This one stops; give each node a name and a folder of its own",
+                subject=node,
+            )
+
+    def _lost(self) -> None:
+        assert self._lead is not None
+        node = self._record.node
+        self._lead.end(Fenced(f"node {node} lost its lease: it may no longer serve", subject=node))
 
 
 def _identity(

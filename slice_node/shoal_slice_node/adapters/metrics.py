@@ -4,7 +4,7 @@ for single keys."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -73,6 +73,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("checkpointer_restarts", "How often the checkpointer died.", lambda f: f.checkpointer_restarts),
 )
 
+ROLE = ("role", "1 for the process's role: opening, following, leading or closing.")
 REFUSALS = ("refusals", "Requests refused, by error.")
 CORE = ("shoal_core_info", "Form of the core that runs, compiled or python, as a label.")
 MEMORY_USED = ("memory_used_bytes", "Of a share of the memory budget.")
@@ -90,11 +91,21 @@ ARCHIVE_COUNTERS: tuple[tuple[str, str, ArchiveValue], ...] = (
 )
 
 
+class ShownRole(NamedTuple):
+    """Names a node and its role."""
+
+    slice: str
+    node: str
+    role: str
+
+
 class SliceMetrics(Collector):
-    """Collects values when Prometheus requests them. Before the slice serves, there are only those of the process."""
+    """Collects values when Prometheus requests them. While the node does not serve, there are only its role and the
+    values of the process."""
 
     def __init__(self) -> None:
         self.figures: Figures | None = None
+        self.role: ShownRole | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -102,6 +113,10 @@ class SliceMetrics(Collector):
         self.text = KeptText(lambda: generate_latest(self._registry)).now
 
     def collect(self) -> Iterator[Metric]:
+        if self.role is not None:
+            role = GaugeMetricFamily(PREFIX + ROLE[0], ROLE[1], labels=("slice", "node", "role"))
+            role.add_metric(self.role, 1)
+            yield role
         if self.figures is None:
             return
         found = self.figures.now()

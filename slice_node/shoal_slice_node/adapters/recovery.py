@@ -15,9 +15,17 @@ from uuid import uuid4
 
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Conflict
-from shoal_slice_node.adapters.checkpoints import Checkpoints
-from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, DELTA_STALL_FACTOR, LOOP_SLICE_MS
+from shoal_slice_node.adapters.limits import (
+    DELTA_AGE_MS,
+    DELTA_BYTES_MAX,
+    DELTA_ROWS_MAX,
+    DELTA_STALL_FACTOR,
+    LOOP_SLICE_MS,
+    TAIL_BYTES_MAX,
+    TAIL_OPERATIONS_MAX,
+)
 from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.node.freezing import FreezeLimits, Freezing
 from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.files import DiskFiles
@@ -28,6 +36,7 @@ from shoal_slice_node.storage.lmdb_layout import DATA_FILE, is_made
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 _log = logging.getLogger(__name__)
+FREEZE_LIMITS = FreezeLimits(DELTA_BYTES_MAX, DELTA_AGE_MS, TAIL_OPERATIONS_MAX, TAIL_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +49,17 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Holds the recovered parts of a node. `replayed`: the number of records that the checkpoint did not have."""
+    """Holds the recovered parts of a node. `freezing` decides when the replica's changes are frozen. `replayed`: the
+    number of records that the checkpoint did not have."""
 
     store: Store
     journal: Journal
     replica: Replica
+    freezing: Freezing
     replayed: int
 
     async def close(self) -> None:
-        """Closes journal and store; for the case that no broker takes them over."""
+        """Closes journal and store; for the case that nothing takes them over."""
         await asyncio.to_thread(self.journal.close)
         await self.store.close()
 
@@ -113,14 +124,15 @@ async def recover(
     try:
         journal = Journal.open(folder / JOURNAL_FOLDER, store.checkpoint_lsn, identity=encoded)
         replica = Replica(store.tables, store.checkpoint_lsn)
-        replayed = await _replay(replica, store, journal)
+        freezing = Freezing(replica.state, store, FREEZE_LIMITS)
+        replayed = await _replay(replica, store, journal, freezing)
     except BaseException:
         await store.close()
         raise
-    return Recovered(store, journal, replica, replayed)
+    return Recovered(store, journal, replica, freezing, replayed)
 
 
-async def _replay(replica: Replica, store: Store, journal: Journal) -> int:
+async def _replay(replica: Replica, store: Store, journal: Journal, freezing: Freezing) -> int:
     """Applies the records that the checkpoint does not have, LOOP_SLICE_MS at a time. Returns their number. Only an
     oversized tail is checkpointed during replay; otherwise the first checkpoint waits until the node serves."""
     began = turn_began = time.perf_counter()
@@ -133,9 +145,8 @@ async def _replay(replica: Replica, store: Store, journal: Journal) -> int:
                 "journal record %d was set aside by an operator (shoal repair --skip): what it asked for is not done",
                 record.lsn,
             )
-        if Checkpoints.is_large(store, DELTA_STALL_FACTOR):
-            state.kept.save()
-            store.freeze(record.lsn)
+        if freezing.is_large(DELTA_STALL_FACTOR):
+            freezing.freeze()
             await store.checkpoint()
         if time.perf_counter() - turn_began > LOOP_SLICE_MS / 1000:
             await asyncio.sleep(0)

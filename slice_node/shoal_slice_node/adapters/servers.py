@@ -1,5 +1,8 @@
 """Runs the node's gRPC servers: one for clients and, if it has an address of its own, one for administration and bulk.
 
+They live as long as the process, whichever role it has: so its ports stay its own, and clients' connections stay open.
+While the node does not lead, every call is refused.
+
 Every program that can reach the second server may do everything. It is for operators' programs, behind a network
 policy of its own.
 """
@@ -7,17 +10,19 @@ policy of its own.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
+from shoal_contract.errors import ShoalError, Unavailable
 from shoal_runtime import grpc_server
 from shoal_runtime.open_files import raise_open_files
+from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.admin_service import admin_handlers
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.bulk_service import bulk_handlers
+from shoal_slice_node.adapters.calls import Calls, CurrentHandlers
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.limits import (
     OPEN_FILES_RESERVE,
@@ -32,59 +37,76 @@ _log = logging.getLogger(__name__)
 TRANSPORT = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", UNREAD_BYTES))
 
 
-@dataclass(frozen=True, slots=True)
 class Servers:
     """Holds the node's servers. `address`, `admin_address`: where clients and operators reach this node; both are equal
-    if administration has no address of its own."""
+    if administration has no address of its own. `unread`: counts what clients sent and no handler has read."""
 
-    clients: grpc.aio.Server
-    operators: grpc.aio.Server
-    address: str
-    admin_address: str
-    ports: tuple[int, ...]
-
-    @classmethod
-    def listen(cls, address: str, advertise: str, admin_address: str, admin_advertise: str) -> Servers:
-        """Returns servers that listen on these addresses. Raises OSError if they cannot listen on one."""
+    def __init__(
+        self, address: str, advertise: str, admin_address: str, admin_advertise: str, unread: Unread | None = None
+    ) -> None:
+        """Listens on these addresses; serves after `start`. Raises OSError if it cannot listen on one."""
         room = _connections_max()
-        clients = _new_server(room)
-        listened = grpc_server.listen(clients, address)
-        port = int(listened.rpartition(":")[2])
-        if not admin_address:
-            return cls(clients, clients, advertise or listened, advertise or listened, (port,))
-        operators = _new_server(min(room, OPERATORS_CONNECTIONS_MAX))
-        admin_listened = grpc_server.listen(operators, admin_address)
-        ports = port, int(admin_listened.rpartition(":")[2])
-        return cls(clients, operators, advertise or listened, admin_advertise or admin_listened, ports)
+        refusal = Unavailable("this node does not lead its slice yet: ask again", subject="slice")
+        self._calls = Calls()
+        self._for_clients = CurrentHandlers(refusal)
+        self._clients, listened = _new_server(room, address, self._for_clients)
+        self._for_operators, self._operators, admin_listened = self._for_clients, self._clients, listened
+        if admin_address:
+            self._for_operators = CurrentHandlers(refusal)
+            own_room = min(room, OPERATORS_CONNECTIONS_MAX)
+            self._operators, admin_listened = _new_server(own_room, admin_address, self._for_operators)
+        self.address = advertise or listened
+        self.admin_address = admin_advertise or admin_listened if admin_address else self.address
+        self.unread = unread or Unread()
+        self.unread.ports = tuple({int(one.rpartition(":")[2]) for one in (listened, admin_listened)})
+        self._started = False
 
-    def add(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
-        """Adds the services; called before `start`."""
-        unread = broker.watchman.unread
-        unread.ports = self.ports
+    def serve(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
+        """Lets calls reach the broker, until `refuse`."""
 
         def answers_waited_for() -> bool:
             return broker.answers.waiting > 0
 
-        admission = Admission(unread, answers_waited_for)
-        self.clients.add_generic_rpc_handlers(tuple(slice_handlers(broker, admission)))
-        operators = admission if self.operators is self.clients else Admission(unread, answers_waited_for)
-        self.operators.add_generic_rpc_handlers(
-            (admin_handlers(broker, figures, operators), *bulk_handlers(broker, store_folder, operators))
+        alone = self._for_operators is self._for_clients
+        admission = Admission(self.unread, answers_waited_for)
+        of_operators = admission if alone else Admission(self.unread, answers_waited_for)
+        for_clients = slice_handlers(broker, admission)
+        for_operators = (
+            admin_handlers(broker, figures, of_operators),
+            *bulk_handlers(broker, store_folder, of_operators),
         )
+        self._calls = Calls()
+        self._for_clients.serve((*for_clients, *for_operators) if alone else for_clients, self._calls)
+        if not alone:
+            self._for_operators.serve(for_operators, self._calls)
+
+    async def refuse(self, cut_off: ShoalError, refusal: ShoalError) -> None:
+        """Ends all calls with `cut_off`, and refuses later ones with `refusal`. Returns when no handler uses the broker
+        any more."""
+        self._for_clients.refuse(refusal)
+        self._for_operators.refuse(refusal)
+        await self._calls.end(cut_off)
 
     async def start(self) -> None:
-        for server in {self.clients, self.operators}:
-            await server.start()
+        """Begins to take calls, unless it has begun."""
+        if not self._started:
+            self._started = True
+            for server in {self._clients, self._operators}:
+                await server.start()
 
     async def stop(self, grace_s: float) -> None:
         """Ends every call; calls that are under way have `grace_s` to finish."""
-        for server in {self.clients, self.operators}:
-            await server.stop(grace_s)
+        if self._started:
+            for server in {self._clients, self._operators}:
+                await server.stop(grace_s)
 
 
-def _new_server(connections_max: int) -> grpc.aio.Server:
+def _new_server(connections_max: int, address: str, handlers: CurrentHandlers) -> tuple[grpc.aio.Server, str]:
+    """Returns a server, and the address on which it listens."""
     connections = ("grpc.max_allowed_incoming_connections", connections_max)
-    return grpc_server.new_server(calls_max=SESSIONS_MAX, options=(*TRANSPORT, connections))
+    server = grpc_server.new_server(calls_max=SESSIONS_MAX, options=(*TRANSPORT, connections))
+    server.add_generic_rpc_handlers((handlers,))
+    return server, grpc_server.listen(server, address)
 
 
 def _connections_max() -> int:

@@ -182,7 +182,7 @@ class SessionStream:
                 flushed(error)
 
         node_requests.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked)
-        broker.after_event()
+        broker.start_due_work()
 
     async def _write(self) -> None:
         """Writes answers and deliveries until all are written and no more will come. Raises Fenced once the lease may
@@ -207,14 +207,13 @@ class SessionStream:
                 self._answers.written()
                 if cost_bytes:
                     broker.dispatcher.sent(session, cost_bytes)
-                    broker.after_event()
+                    broker.start_due_work()
 
     def _response(self) -> tuple[wire.SessionResponse, int]:
         """Returns a response with what is ready, up to a response's size, and the memory of its deliveries in bytes."""
         response, session = wire.SessionResponse(), self._session
         room = self._answers.take(response, RESPONSE_BYTES_MAX)
-        response.resets.extend(session.resets[:RESETS_PER_RESPONSE_MAX])
-        del session.resets[:RESETS_PER_RESPONSE_MAX]
+        response.resets.extend(session.take_resets(RESETS_PER_RESPONSE_MAX))
         if session.resets or not session.waiting or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
         deliveries, cost_bytes = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))

@@ -128,7 +128,7 @@ class SliceService:
 
         source = Source(call.peer, "unary acks")
         node_requests.take_acks(self._broker.node, source, self._session, list(request.acks), done, everyone=True)
-        self._broker.after_event()
+        self._broker.start_due_work()
         failure = await taken or await self._broker.settled_acks()
         if failure is not None:
             raise failure

@@ -64,22 +64,22 @@ class Store:
 
     @property
     def delta_rows(self) -> int:
-        """The number of rows changed since the last freeze."""
+        """Returns the number of rows changed since the last freeze."""
         return self.tables.rows_active
 
     @property
     def delta_bytes(self) -> int:
-        """The approximate memory of the rows changed since the last freeze, in bytes."""
+        """Returns the approximate memory of the rows changed since the last freeze, in bytes."""
         return self.tables.bytes_active
 
     @property
     def disk_bytes(self) -> int:
-        """The disk space allocated for the checkpoint, in bytes."""
+        """Returns the disk space allocated for the checkpoint, in bytes."""
         return (self._folder / DATA_FILE).stat().st_blocks * 512
 
     @property
     def disk_free_bytes(self) -> int:
-        """The number of bytes that this process may still write on the store's file system."""
+        """Returns the number of bytes that this process may still write on the store's file system."""
         found = os.statvfs(self._folder)
         return found.f_bavail * found.f_frsize
 
@@ -89,7 +89,7 @@ class Store:
 
     @property
     def freezing(self) -> bool:
-        """Whether a delta is frozen: True from `freeze` until `checkpoint` has returned."""
+        """Returns whether a delta is frozen: True from `freeze` until `checkpoint` has returned."""
         return self._frozen_lsn is not None
 
     def freeze(self, lsn: int) -> None:

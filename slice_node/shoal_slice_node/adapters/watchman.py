@@ -53,6 +53,7 @@ class Watchman:
         memory_bytes: int,
         between_records: asyncio.Event,
         own_bytes: Callable[[], int],
+        unread: Unread,
     ) -> None:
         self._dispatcher = dispatcher
         self._writers = writers
@@ -68,7 +69,7 @@ class Watchman:
         time, whatever ended, that no client can be the cause."""
         self._complaints = RareLog(_log)
         self.memory_short: ShoalError | None = None
-        self.unread = Unread()
+        self.unread = unread
         self.guard = MemoryGuard(self.unread, memory_bytes, self._short_bytes, own_bytes)
         self._between_records = between_records
         self._position = 0

@@ -101,7 +101,7 @@ class Writers:
 
     def _end(self, sessions: Sequence[Session], error: ShoalError) -> int:
         for session in sessions:
-            session.ended_by = error
+            session.end_with(error)
             self._enders[session.number]()
         return len(sessions)
 
@@ -178,11 +178,12 @@ class Writers:
         return ended
 
     def _end_stalled(self, session: Session, share: Share, for_ms: int) -> None:
-        session.ended_by = ResourceExhausted(
+        error = ResourceExhausted(
             f"this client has read nothing for {for_ms / 1000:g} s while {share.name} fill their share"
             f" of memory, {share.limit_bytes} bytes: its session ends",
             subject=share.name,
             limit=share.limit_bytes,
             value=share.used_bytes,
         )
+        session.end_with(error)
         self._enders[session.number]()

@@ -40,7 +40,7 @@ class FairQueue(Generic[Item]):
 
     @property
     def sources(self) -> int:
-        """The number of sources that have items here."""
+        """Returns the number of sources that have items here."""
         return len(self._lanes)
 
     def bytes_of(self, source: Hashable) -> int:

@@ -217,6 +217,10 @@ GIVEN_AT_ONCE_MAX: Final = 2_000
 GROWTHS_WAITING_BYTES_MAX: Final = 16 << 20
 """Bytes of the chunks that wait for such turns. Beyond, streams that are behind read the log."""
 
+LONG_WORK_STEPS: Final = (4, 32, 256)
+"""Steps after which a piece of work stands in the second line of turns, the third, and the last. A step takes about a
+millisecond at most; attaching a thousand queues takes forty."""
+
 PUMP_TURN_HANDLES: Final = 500
 """Streams reached, or taken back from, in one turn: under 1 ms."""
 
@@ -283,6 +287,9 @@ DELIVERED_MARKS_MAX: Final = 100_000
 
 PUMP_TURN_BYTES: Final = 256 << 10
 """Bytes read from the log for one lagging queue before others get their turn."""
+
+RECENT_CHUNKS_BYTES_MAX: Final = 1 << 20
+"""Bytes of chunks that are kept after they were read from a log, for the next queues that lag behind the same key."""
 
 PUMP_TURN_ROWS: Final = 256
 """Log rows read for one lagging queue before others get their turn."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from shoal_slice_node.core.limits import LONG_WORK_STEPS
 
 Result = TypeVar("Result")
 Work: TypeAlias = Generator[None, None, Result]
@@ -20,64 +23,114 @@ class Source(NamedTuple):
     owner: Hashable
 
 
+_Line: TypeAlias = "OrderedDict[Hashable, OrderedDict[Hashable, None]]"
+
+
+class _Piece:
+    """Holds a piece of work. `steps`: how many steps it has had."""
+
+    __slots__ = ("done", "steps", "work")
+
+    def __init__(self, work: Work[Any], done: Done) -> None:
+        self.work = work
+        self.done = done
+        self.steps = 0
+
+
 class Turns:
-    """Does work in turns. An owner's pieces are done in the order in which they came."""
+    """Does work in turns. An owner's pieces are done in the order in which they came.
+
+    Pieces that have had many steps stand in lines of their own: a look at one queue need not wait for the lists of
+    hundreds of connections. Each line has half as many turns as the one before it, and more if that one is empty. (So
+    do schedulers with multilevel feedback queues.)
+    """
 
     def __init__(self) -> None:
-        self._connections: OrderedDict[Hashable, OrderedDict[Hashable, deque[tuple[Work[Any], Done]]]] = OrderedDict()
+        self._lines: tuple[_Line, ...] = tuple(OrderedDict() for _ in range(len(LONG_WORK_STEPS) + 1))
+        """By the steps that the first piece of an owner has had: connection -> owners. Connections have turns in each
+        line, and owners have turns within their connection's."""
+        self._pieces: dict[Source, deque[_Piece]] = {}
+        self._turn = 0
 
     def __bool__(self) -> bool:
-        return bool(self._connections)
+        return bool(self._pieces)
 
     def busy(self, source: Source) -> bool:
         """Returns whether some work of this owner is not done yet."""
-        return source.owner in self._connections.get(source.connection, ())
+        return source in self._pieces
 
     def add(self, source: Source, work: Work[Any], done: Done) -> None:
-        owners = self._connections.setdefault(source.connection, OrderedDict())
-        owners.setdefault(source.owner, deque()).append((work, done))
+        """Adds a piece of work. It is done after the other pieces of its owner."""
+        pieces = self._pieces.get(source)
+        if pieces is None:
+            self._pieces[source] = deque((_Piece(work, done),))
+            self._line_up(source, 0)
+        else:
+            pieces.append(_Piece(work, done))
 
     def step(self) -> None:
         """Does one step of the first piece of the next connection's next owner. `done` may add more. Must not be called
         while there is no work."""
-        connection, owners = self._connections.popitem(last=False)
-        owner, pieces = owners.popitem(last=False)
-        work, done = pieces[0]
+        source = self._next()
+        pieces = self._pieces[source]
+        piece = pieces[0]
         result, failure, ended = None, None, True
         try:
-            next(work)
+            next(piece.work)
             ended = False
         except StopIteration as stop:
             result = stop.value
         except Exception as error:
             failure = error
+        piece.steps += 1
         if ended:
             pieces.popleft()
         if pieces:
-            owners[owner] = pieces
-        if owners:
-            self._connections[connection] = owners
+            self._line_up(source, pieces[0].steps)
+        else:
+            del self._pieces[source]
         if ended:
-            done(result, failure)
+            piece.done(result, failure)
+
+    def _next(self) -> Source:
+        """Takes the next owner out of its line."""
+        self._turn += 1
+        turn, lines = self._turn, self._lines
+        wanted = min((turn & -turn).bit_length() - 1, len(lines) - 1)  # Every second turn is line 0's, and so on.
+        line = lines[wanted] or next(filter(None, lines))
+        connection, owners = line.popitem(last=False)
+        owner, _ = owners.popitem(last=False)
+        if owners:
+            line[connection] = owners
+        return Source(connection, owner)
+
+    def _line_up(self, source: Source, steps: int) -> None:
+        line = self._lines[bisect_right(LONG_WORK_STEPS, steps)]
+        line.setdefault(source.connection, OrderedDict())[source.owner] = None
 
     def drop(self, source: Source) -> None:
         """Drops the work of an owner that is gone: it is not done any further, and `done` is not called."""
-        owners = self._connections.get(source.connection)
-        if owners is None:
+        pieces = self._pieces.pop(source, None)
+        if pieces is None:
             return
-        for work, _ in owners.pop(source.owner, ()):
-            work.close()
-        if not owners:
-            del self._connections[source.connection]
+        for piece in pieces:
+            piece.work.close()
+        for line in self._lines:
+            owners = line.get(source.connection)
+            if owners is not None:
+                owners.pop(source.owner, None)
+                if not owners:
+                    del line[source.connection]
 
     def end(self, error: Exception) -> None:
         """Ends all work: each `done` is called with `error`."""
-        connections, self._connections = self._connections, OrderedDict()
-        for owners in connections.values():
-            for pieces in owners.values():
-                for work, done in pieces:
-                    work.close()
-                    done(None, error)
+        ended, self._pieces = self._pieces, {}
+        for line in self._lines:
+            line.clear()
+        for pieces in ended.values():
+            for piece in pieces:
+                piece.work.close()
+                piece.done(None, error)
 
 
 def finish(work: Work[Result]) -> Result:

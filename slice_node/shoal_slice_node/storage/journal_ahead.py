@@ -36,7 +36,7 @@ class NextSegment:
 
     @property
     def begun(self) -> bool:
-        """Whether the next segment is made, or its making is under way."""
+        """Returns whether the next segment is made, or its making is under way."""
         return self._made is not None and not (self._made.done() and self._made.exception() is not None)
 
     def begin(self) -> None:

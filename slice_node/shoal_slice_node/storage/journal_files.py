@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 class Journal:
     """Writes one slice's journal. `next_lsn`: the LSN of the next record; everything below it is on disk. `identity`:
-    the data's, as in the heads of the segments; b"" if they have none."""
+    the data's, as in the heads of the segments; b"" if they have none. `failed`: why it stopped; else None."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Journal:
         self._next = NextSegment(files, folder, segment_bytes, background, identity)
         """Is made ahead once an eighth of this segment is filled."""
         self._nonce = b""
-        self._failed: ShoalError | None = None
+        self.failed: ShoalError | None = None
         self._file: File
         self._position = 0
         self.next_lsn = 0
@@ -147,7 +147,7 @@ class Journal:
 
     @property
     def first_lsn(self) -> int:
-        """The first LSN of the oldest segment kept."""
+        """Returns the first LSN of the oldest segment kept."""
         return self._segments[0].first_lsn
 
     @property
@@ -156,20 +156,20 @@ class Journal:
 
     @property
     def written_bytes(self) -> int:
-        """The bytes written in the segments kept. The last segment has more bytes allocated."""
+        """Returns the bytes written in the segments kept. The last segment has more bytes allocated."""
         return (len(self._segments) - 1) * self._segment_bytes + self._position
 
     @property
     def allocated_bytes(self) -> int:
-        """The bytes allocated for the segments kept and for the one made ahead."""
+        """Returns the bytes allocated for the segments kept and for the one made ahead."""
         return (len(self._segments) + self._next.begun) * self._segment_bytes
 
     def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
         """Appends whole records, first_lsn to last_lsn, which are on disk when this returns. Raises ResourceExhausted
         (no disk space: nothing is appended, try again later), TooLarge, Corrupt (the disk failed; the journal stops for
         good)."""
-        if self._failed is not None:
-            raise self._failed
+        if self.failed is not None:
+            raise self.failed
         assert first_lsn == self.next_lsn <= last_lsn, f"LSN {first_lsn}-{last_lsn}; expected {self.next_lsn}"
         size = self._check_size(data)
         if self._position + size > self._segment_bytes:
@@ -203,8 +203,8 @@ class Journal:
         try:
             self._file.sync()
         except OSError as error:
-            self._failed = typed_error(error, self._segments[-1].path, self._position)
-            raise self._failed from error
+            self.failed = typed_error(error, self._segments[-1].path, self._position)
+            raise self.failed from error
         self._position += len(batch)
 
     def _unwrite(self, error: OSError, batch_bytes: int) -> None:
@@ -216,7 +216,7 @@ class Journal:
                 raise error
             self._file.write_at(self._position, bytes(batch_bytes))
         except OSError:
-            self._failed = failure = Corrupt(failure.message, subject=failure.subject, position=self._position)
+            self.failed = failure = Corrupt(failure.message, subject=failure.subject, position=self._position)
         raise failure from error
 
     def _rotate(self) -> None:
@@ -228,7 +228,7 @@ class Journal:
         except OSError as error:
             failure = typed_error(error, self._folder)
             if isinstance(failure, Corrupt):
-                self._failed = failure
+                self.failed = failure
             raise failure from error
 
     def _begin_segment(self) -> None:
@@ -271,8 +271,8 @@ class Journal:
         The old file is never written to: the archive may have it under another name (a hard link). Zeroing it instead
         could leave a sound mark behind a torn record, which a start must take for damage.
         """
-        if self._failed is not None:
-            raise self._failed
+        if self.failed is not None:
+            raise self.failed
         check_within(from_lsn, self.first_lsn, self.next_lsn)
         if from_lsn <= checkpoint_lsn:
             text = f"cannot cut the journal from LSN {from_lsn}: the checkpoint holds all up to {checkpoint_lsn}"
@@ -289,8 +289,8 @@ class Journal:
             self._replace_from(index)
         except OSError as error:
             file.close()
-            self._failed = Corrupt(f"cutting the journal failed: {error}", subject=str(self._folder), value=from_lsn)
-            raise self._failed from error
+            self.failed = Corrupt(f"cutting the journal failed: {error}", subject=str(self._folder), value=from_lsn)
+            raise self.failed from error
         self._raw.forget()
         self._file.close()
         self._file, self._nonce = file, head.nonce
@@ -358,5 +358,5 @@ class Journal:
 
     def _mark_end(self) -> None:
         mark = batch_mark(self.next_lsn, self.next_lsn - 1, self._nonce)
-        if self._failed is None and self._position + len(mark) <= self._segment_bytes:
+        if self.failed is None and self._position + len(mark) <= self._segment_bytes:
             self._write(mark)

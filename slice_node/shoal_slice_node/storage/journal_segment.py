@@ -118,7 +118,7 @@ class SegmentScan:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing sound follows the head."""
+        """Returns whether nothing sound follows the head."""
         return self.position == self.begin
 
     def __iter__(self) -> Iterator[Record]:
@@ -171,7 +171,7 @@ class SegmentScan:
         return True
 
     def proves_synced(self, lsn: int) -> bool:
-        """Whether a sound mark after the sound part says that `lsn` had been synced."""
+        """Returns whether a sound mark after the sound part says that `lsn` had been synced."""
         if self.head is None:
             return True  # The head was on disk before the segment had its name, so its absence is damage.
         nonce = self.head.nonce

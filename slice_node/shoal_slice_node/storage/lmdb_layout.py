@@ -98,7 +98,7 @@ def _named_format(environment: Any, transaction: Any) -> tuple[bytes | None, boo
 
 
 def _has_rows(environment: Any, transaction: Any) -> bool:
-    """Whether any of our tables has a row, or there is a table that is not ours."""
+    """Returns whether any of our tables has a row, or there is a table that is not ours."""
     entries = environment.stat()["entries"]
     for table in TABLES:
         with suppress(lmdb.NotFoundError):
@@ -108,7 +108,7 @@ def _has_rows(environment: Any, transaction: Any) -> bool:
 
 
 def is_made(folder: Path) -> bool:
-    """Whether `folder` holds a store that was made completely. Raises Corrupt."""
+    """Returns whether `folder` holds a store that was made completely. Raises Corrupt."""
     path = folder / DATA_FILE
     if not path.is_file() or not path.stat().st_size:
         return False

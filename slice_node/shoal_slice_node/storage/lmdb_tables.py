@@ -196,17 +196,17 @@ class LmdbBase:
 
     @property
     def lsn(self) -> int:
-        """The snapshot's LSN: the snapshot has everything up to it."""
+        """Returns the snapshot's LSN: the snapshot has everything up to it."""
         return int.from_bytes(cast(bytes, self._transactions[STORE].get(LSN_ROW)), "big")
 
     @property
     def identity(self) -> bytes:
-        """The identity of the data, encoded; b"" if the store has none."""
+        """Returns the identity of the data, encoded; b"" if the store has none."""
         return cast(bytes, self._transactions[STORE].get(IDENTITY_ROW) or b"")
 
     @property
     def disk_bytes(self) -> int:
-        """The bytes of all pages in use, including pages that are free for reuse."""
+        """Returns the bytes of all pages in use, including pages that are free for reuse."""
         return int(self._environment.info()["last_pgno"] + 1) * int(self._environment.stat()["psize"])
 
     def renew(self) -> None:

@@ -73,8 +73,8 @@ def _drop(start: int, size_bytes: int) -> None:
 
 
 def fits_memory(path: Path) -> bool:
-    """Whether a file is so small compared with this machine's memory that read-ahead is useful. True also for a file
-    that does not exist yet."""
+    """Returns whether a file is so small compared with this machine's memory that read-ahead is useful. True also for a
+    file that does not exist yet."""
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * PAGESIZE
     return not path.exists() or path.stat().st_size < memory_bytes // STORE_MEMORY_SHARE
 

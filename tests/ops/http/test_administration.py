@@ -24,7 +24,7 @@ def test_the_cluster_and_its_slices(http: httpx.Client) -> None:
     assert figures["memory"]["resident_bytes"] > 1 << 20
 
 
-def test_places(http: httpx.Client) -> None:
+def test_keys_are_located_whatever_their_bytes(http: httpx.Client) -> None:
     found = ok(http.get("/v1/locate?key=group-7&key=%ff&key=a%2Fb"))["keys"]
     assert found[0] == {"key": "group-7", "partition": 1629, "slice": "s01"}
     assert found[1]["key_encoded"] == "%FF"
@@ -110,6 +110,6 @@ def test_metrics_have_routes_and_no_names(http: httpx.Client) -> None:
     assert 'route="none"' in text
 
 
-def test_health_and_readiness(http: httpx.Client) -> None:
+def test_a_running_gateway_is_healthy_and_ready(http: httpx.Client) -> None:
     assert ok(http.get("/healthz")) == {"healthy": True}
     assert ok(http.get("/readyz")) == {"ready": True}

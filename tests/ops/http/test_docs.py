@@ -19,7 +19,7 @@ DOCUMENT = (Path(__file__).parent.parent.parent.parent / "docs" / "http.md").rea
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_the_group_chat_with_curl(running: Running) -> None:
+def test_the_guides_group_chat_runs_with_curl(running: Running) -> None:
     script = re.findall(r"```sh\n(.*?)```", DOCUMENT, re.DOTALL)[0]
     found = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],

@@ -92,7 +92,7 @@ def test_it_takes_no_messages(
     assert [one["redelivered"] for one in ok(http.post(f"/v1/queues/{queue}/pull"))["messages"]] == [0] * MESSAGES
 
 
-def test_it_posts_nothing(
+def test_a_foreign_page_posts_nothing(
     chromium: webdriver.Chrome, running: Running, foreign: str, http: httpx.Client, queue: str
 ) -> None:
     for path in (f"/v1/queues/{queue}/pull", f"/v1/queues/{queue}/unbind"):

@@ -26,7 +26,7 @@ def pull(http: httpx.Client, queue: str, **wanted: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_group_chat(http: httpx.Client) -> None:
+def test_a_group_chat_works_over_http(http: httpx.Client) -> None:
     assert ok(http.post("/v1/queues", json={"queues": ["chat-anna", "chat-ben", "chat-cleo"]})) == {"declared": 3}
     for queue in ("chat-anna", "chat-ben"):
         bound = ok(http.post(f"/v1/queues/{queue}/bindings", json={"keys": ["chat-7", "chat-news"]}))

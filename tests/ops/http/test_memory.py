@@ -124,7 +124,7 @@ async def test_a_hundred_bodies_at_once_that_are_published(
     assert all(one.headers["retry-after"] for one in posted if one.status_code in (429, 503))
 
 
-async def test_answers_that_are_not_read(gateway: Gateway, client: httpx.AsyncClient) -> None:
+async def test_answers_that_are_not_read_stop_nobody_else(gateway: Gateway, client: httpx.AsyncClient) -> None:
     await declared(client, ["mute"])
     for _ in range(2):
         batch = {"messages": [{"body": "x" * 100_000}] * 15}

@@ -70,7 +70,9 @@ def problem_of(response: httpx.Response) -> dict[str, Any]:
         ("GET", "/v1/slices/s99", None, 404, "OutOfRange"),
     ],
 )
-def test_refusals(http: httpx.Client, method: str, path: str, body: Any, status: int, kind: str) -> None:
+def test_a_refusal_has_its_status_and_its_type(
+    http: httpx.Client, method: str, path: str, body: Any, status: int, kind: str
+) -> None:
     ok(http.put("/v1/queues/known"))
     response = http.request(method, path, json=body) if body is not None else http.request(method, path)
     found = problem_of(response)

@@ -67,7 +67,7 @@ def test_loopback_needs_no_token(listen: str) -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.0.0.1:0", "example.org:0", ":0"])
-def test_anything_else_needs_one(listen: str) -> None:
+def test_an_address_that_is_not_loopback_needs_a_token(listen: str) -> None:
     check_start(listen, holding(TOKEN))
     with pytest.raises(Unauthenticated, match="is not loopback"):
         check_start(listen, Token())

@@ -30,8 +30,8 @@ class Load:
 
     @property
     def moves_per_s(self) -> float:
-        """The rate of residents that leave one group and join another: the membership churn that sessions do not
-        explain."""
+        """Returns the rate of residents that leave one group and join another: the membership churn that sessions do
+        not explain."""
         return max(0.0, self.membership_churn_per_s / 2 - self.pace * self.memberships / SESSION_S_MEAN)
 
 

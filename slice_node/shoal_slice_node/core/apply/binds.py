@@ -28,7 +28,7 @@ def existing_queue(state: State, name: bytes) -> Queue:
     queue = state.load_queue(name)
     if queue is None:
         shown = state.refusals.shown(name)
-        raise NoSuchQueue(f"queue {shown} is not on this slice: declare it first", subject=shown)
+        raise NoSuchQueue(f"queue {shown} does not exist; declare it first", subject=shown)
     return queue
 
 

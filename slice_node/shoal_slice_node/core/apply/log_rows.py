@@ -40,7 +40,7 @@ class StoredChunk:
 
     @property
     def chunk(self) -> bytes:
-        """The chunk as it was published."""
+        """Returns the chunk as it was published."""
         if self._chunk is None:
             self._chunk = chunk_of(self._row)
         return self._chunk

@@ -14,6 +14,7 @@ from shoal_slice_node.core.apply.kept import Kept
 from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.refusals import Refusals
+from shoal_slice_node.core.apply.tail import Tail
 from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.rows import ids
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
@@ -48,6 +49,7 @@ class State:
         self.tables = tables
         self.watch = watch
         self.kept = Kept(tables)
+        self.tail = Tail()
         self.bind_backs = BindBacks(tables)
         self.counters = Counters()
         self.refusals = Refusals()

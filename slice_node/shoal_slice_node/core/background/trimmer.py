@@ -70,7 +70,7 @@ class Trimmer:
 
     @property
     def noted(self) -> list[bytes]:
-        """The keys with cursors that advanced, and those that are scanned now."""
+        """Returns the keys with cursors that advanced, and those that are scanned now."""
         return [*self._scans, *self._advances]
 
     @property

@@ -57,21 +57,21 @@ class AcksInFlight:
         if not acked:
             return 1 + looked_at // DONE_RANGES_PER_COST
         registry.state.counters.acks += acked
-        feed.unflushed[key_id] = stream
+        feed.acked(stream)
         self._gathering[feed.queue_id] = feed
         if attachment.handle is None and not attachment.messages:
             registry.end_pull(attachment)
         if feed.lagging:
             registry.wake(feed)
-        registry.has_room_again(attachment.session)
+        if attachment.session.stalled:
+            registry.has_room_again(attachment.session)
         return 1 + looked_at // DONE_RANGES_PER_COST
 
     def begin_flush(self) -> None:
         """Begins to take the acks that came so far. Must not be called while a flush is under way."""
         assert not self._flushing
         for feed in self._gathering.values():
-            streams, feed.unflushed = feed.unflushed, {}
-            feed.unapplied_acks += 1  # Until its last stream is taken.
+            streams = feed.begin_flush()
             self._flushing.append((feed, deque(streams.values())))
             self.left += len(streams)
         self._gathering = {}
@@ -90,17 +90,16 @@ class AcksInFlight:
                 batch.cost += self._take_stream(feed, streams.popleft(), batch)
             if not streams:
                 self._flushing.popleft()
-                feed.unapplied_acks -= 1
-                self._registry.forget_if_idle(feed)
+                feed.end_acks()
+                if not feed.attachments:
+                    self._registry.forget_if_idle(feed)
         return batch
 
     def _take_stream(self, feed: Feed, stream: Stream, batch: AckBatch) -> int:
         if feed.streams.get(stream.key_id) is not stream:
             return 1  # Its binding was discarded; a later binding has not got these messages.
-        pairs = stream.take_unflushed()
+        pairs = stream.begin_acks()
         if pairs:
-            feed.unapplied_acks += 1
-            stream.acks_under_way += 1
             batch.acks += [Acked(feed.queue_id, stream.key_id, low, high) for low, high in pairs]
             batch.sources.append((stream, pairs))
         elif self._is_over(stream):  # An earlier record took these acks too.
@@ -111,12 +110,11 @@ class AcksInFlight:
     def applied(self, batch: AckBatch) -> None:
         """Notes that the batch is in the tables."""
         for stream, _ in batch.sources:
-            feed = stream.feed
-            feed.unapplied_acks -= 1
-            stream.acks_under_way -= 1
-            if self._is_over(stream):
+            stream.end_acks()
+            if stream.end and self._is_over(stream):
                 self._registry.remove_stream(stream)
-            self._registry.forget_if_idle(feed)
+            if not stream.feed.attachments:
+                self._registry.forget_if_idle(stream.feed)
 
     @staticmethod
     def _is_over(stream: Stream) -> bool:
@@ -127,16 +125,15 @@ class AcksInFlight:
     def failed(self, batch: AckBatch) -> None:
         """Notes that the batch is not in the tables: its acks will be taken again."""
         for stream, pairs in batch.sources:
-            stream.feed.unapplied_acks -= 1
-            stream.acks_under_way -= 1
-            self._untake(stream, pairs)
+            stream.end_acks()
+            self._ack_again(stream, pairs)
             self._registry.forget_if_idle(stream.feed)
 
-    def _untake(self, stream: Stream, pairs: list[tuple[int, int]]) -> None:
+    def _ack_again(self, stream: Stream, pairs: list[tuple[int, int]]) -> None:
         feed = stream.feed
         if feed.gone or feed.streams.get(stream.key_id) is not stream:
             return
         for low, high in pairs:
-            stream.untake(low, high)
-        feed.unflushed[stream.key_id] = stream
+            stream.ack_again(low, high)
+        feed.acked(stream)
         self._gathering[feed.queue_id] = feed

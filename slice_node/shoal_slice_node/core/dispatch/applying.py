@@ -52,7 +52,8 @@ class Applying:
             registry.wake(feed)
             return
         if stream is None:
-            stream = feed.streams[bound.key_id] = Stream(feed, bound.key_id, bound.key, bound.start)
+            stream = Stream(feed, bound.key_id, bound.key, bound.start)
+            feed.add_stream(stream)
             registry.watch(stream)
         elif stream.end:
             stream.rebind(bound.start)
@@ -69,7 +70,7 @@ class Applying:
             return
         registry.unwatch(stream)
         if unbound.end:
-            stream.end = unbound.end
+            stream.unbind(unbound.end)
             if stream.next < stream.end:
                 feed.set_lagging(stream)
                 registry.wake(feed)
@@ -84,8 +85,7 @@ class Applying:
             return
         self._registry.forget_out(stream)
         stream.purge(purged.to)
-        feed.clear_lagging(stream)
-        feed.unflushed.pop(stream.key_id, None)
+        feed.forget_work(stream)
 
     def _after_purge(self, queue_id: bytes) -> None:
         """Wakes a purged queue's feed: windows have opened, and no ack will say so. Pullers may have nothing left."""

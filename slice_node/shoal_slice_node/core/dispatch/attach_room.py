@@ -66,8 +66,8 @@ class AttachRoom:
     def _goes_with(self, attachment: Attachment) -> bool:
         """Returns whether the attachment's feed is forgotten as soon as the attachment is detached."""
         feed = attachment.feed
-        others = len(feed.attachments) > 1 or feed.pullers or feed.unflushed or feed.unapplied_acks or feed.leaving
-        return not (feed.gone or others) and len(feed.streams) <= INLINE_STREAMS_MAX
+        stays = feed.gone or feed.busy or len(feed.attachments) > 1
+        return not stays and len(feed.streams) <= INLINE_STREAMS_MAX
 
     def _cost_bytes(self, name: bytes) -> int:
         registry = self._registry

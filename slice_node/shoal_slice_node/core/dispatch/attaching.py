@@ -16,7 +16,7 @@ from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, INLINE_STREAMS_MAX
+from shoal_slice_node.core.limits import ATTACHMENT_BYTES, INLINE_STREAMS_MAX
 
 
 class Attaching:
@@ -45,13 +45,11 @@ class Attaching:
         self.detach(session, handle)
         queue_id = self._registry.state.tables.queue_by_name.get(name)
         if queue_id is None:
-            waiting = self._registry.awaited.setdefault(name, {})
-            waiting[session.number, handle] = (session, window_messages, window_bytes)
-            session.awaited[handle] = name
+            self._registry.await_part(session, name, handle, window_messages, window_bytes)
+            session.await_part(name, handle)
         else:
             self._add(session, self.feed(queue_id), handle, window_messages, window_bytes)
-        session.by_queue[name] = handle
-        self._registry.shares.attached.used_bytes += ATTACHMENT_BYTES
+        self._registry.shares.attached.hold(ATTACHMENT_BYTES)
         return 0 if queue_id is None else int.from_bytes(queue_id, "big")
 
     def room(self, session: Session) -> AttachRoom:
@@ -60,9 +58,11 @@ class Attaching:
 
     def _add(self, session: Session, feed: Feed, handle: int, window_messages: int, window_bytes: int) -> None:
         registry = self._registry
-        registry.let_go(session, session.reuse_handle(handle))
+        freed_bytes = session.reuse_handle(handle)
+        if freed_bytes:
+            registry.let_go(session, freed_bytes)
         attachment = Attachment(session, feed, handle, window_messages, window_bytes)
-        session.attachments[handle] = attachment
+        session.add(attachment)
         feed.add(attachment)
         registry.wake(feed)
 
@@ -73,8 +73,7 @@ class Attaching:
         if feed is None:
             queue = registry.state.load_queue_by_id(queue_id)
             assert queue is not None, f"queue {queue_id.hex()} has a name but no row"
-            feed = registry.feeds[queue_id] = Feed(queue_id, queue.name)
-            registry.shares.attached.used_bytes += FEED_BYTES
+            feed = registry.add_feed(queue_id, queue.name)
             at_once = queue.bindings + queue.details <= INLINE_STREAMS_MAX
             steps = load_streams(registry.state, feed, registry.watch, queue if at_once else None)
             if at_once:
@@ -101,29 +100,27 @@ class Attaching:
     def detach(self, session: Session, handle: int) -> None:
         """Ends an attachment. What it had out is given to others, or given again later. An unknown handle changes
         nothing."""
-        attachment = session.attachments.pop(handle, None)
+        attachment = session.remove(handle)
         if attachment is not None:
             feed = attachment.feed
-            del session.by_queue[feed.name]
-            self._registry.shares.attached.used_bytes -= ATTACHMENT_BYTES
-            session.forget_handle(handle)
-            session.stalled.pop(feed.queue_id, None)
+            self._registry.shares.attached.let_go(ATTACHMENT_BYTES)
             if not feed.gone:
                 feed.remove(attachment)
                 self.take_back(attachment)
-        name = session.awaited.pop(handle, None)
+            return
+        name = session.stop_awaiting(handle)
         if name is not None:
-            del session.by_queue[name]
-            self._registry.shares.attached.used_bytes -= ATTACHMENT_BYTES
-            waiting = self._registry.awaited[name]
-            del waiting[session.number, handle]
-            if not waiting:
-                del self._registry.awaited[name]
+            self._registry.shares.attached.let_go(ATTACHMENT_BYTES)
+            self._registry.stop_awaiting(session, name, handle)
 
     def take_back(self, attachment: Attachment) -> None:
         """Takes back what the attachment has out, to be given again."""
         feed = attachment.feed
-        feed.leaving += 1
+        if not attachment.messages and len(feed.streams) <= INLINE_STREAMS_MAX:
+            self._registry.wake(feed)
+            self._registry.forget_if_idle(feed)
+            return
+        feed.begin_leave()
         self.returning.append((attachment, iter(list(feed.streams.values()) if attachment.messages else ())))
         if len(feed.streams) <= INLINE_STREAMS_MAX:
             self.returning.rotate(1)
@@ -137,7 +134,7 @@ class Attaching:
             stream = next(streams, None)
             if stream is None:
                 self.returning.popleft()
-                feed.leaving -= 1
+                feed.end_leave()
                 break
             if stream.out and stream.give_back(attachment):
                 self._registry.mark(stream)
@@ -151,11 +148,8 @@ class Attaching:
         """Ends a session's consumption: it is given nothing more. Requests of it that are still on their way here have
         no effect."""
         registry = self._registry
-        session.waiting.clear()
-        session.stalled.clear()
-        session.closed = True
+        session.close()
         registry.shares.let_go(session, session.under_way_bytes)
-        session.room_bytes = -1
         registry.dirty.pop(session.number, None)
         registry.roomy.pop(session, None)
         self.closing.append(session)
@@ -181,10 +175,9 @@ class Attaching:
         """Ends the consumption of a dropped queue. Attached sessions wait for a new queue of this name, and are told
         that it is another one."""
         registry = self._registry
-        registry.feeds.pop(feed.queue_id, None)
-        registry.let_streams_go(feed)
+        registry.end_feed(feed)
         for attachment in feed.pullers.values():
-            attachment.session.pullers.pop(feed.queue_id, None)
+            attachment.session.remove_puller(attachment)
         self.dissolving.append((feed, iter(list(feed.attachments.values()))))
         if at_once and len(feed.attachments) <= INLINE_STREAMS_MAX // 8:
             self.dissolving.rotate(1)
@@ -201,7 +194,7 @@ class Attaching:
             session, handle = attachment.session, attachment.handle
             if handle is None or session.attachments.get(handle) is not attachment:
                 continue  # It was detached meanwhile.
-            session.resets.append(handle)
+            session.reset(handle)
             self._registry.dirty[session.number] = session
             self._attach_or_end(session, feed.name, handle, attachment.window_messages, attachment.window_bytes)
 
@@ -237,5 +230,5 @@ class Attaching:
 
     def end(self, session: Session, error: ShoalError) -> None:
         """Ends a session, because it lost something that it is not told of in another way."""
-        session.ended_by = error
+        session.end_with(error)
         self._registry.dirty[session.number] = session

@@ -82,8 +82,7 @@ class Dispatcher:
 
     def sent(self, session: Session, cost_bytes: int) -> None:
         """Notes that the transport has what `take` returned."""
-        self.state.counters.deliveries += session.taken
-        session.taken = 0
+        self.state.counters.deliveries += session.count_taken()
         if not session.closed:
             self.registry.let_go(session, cost_bytes)
 

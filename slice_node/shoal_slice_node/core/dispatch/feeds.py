@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class Attachment:
-    """Keeps one session's part in one queue, and counts what it has out and unacked. `handle` None: it pulls.
-    `pulling`: the number of its pulls under way. `lined`: it stands in its feed's line. `left`: it was detached, and
-    gets nothing more."""
+    """Keeps one session's part in one queue, and counts what it has out and unacked. `handle` None: it pulls. `lined`:
+    it stands in its feed's line; only the feed changes this. Invariant: `messages` and `body_bytes` are the sums of the
+    `Out` entries that name it."""
 
     __slots__ = (
+        "_left",
+        "_pulls",
         "body_bytes",
         "feed",
         "handle",
-        "left",
         "lined",
         "messages",
-        "pulling",
         "session",
         "window_bytes",
         "window_messages",
@@ -40,47 +40,77 @@ class Attachment:
         self.messages = 0
         self.body_bytes = 0
         self.lined = False
-        self.left = False
-        self.pulling = 0
+        self._left = False
+        """It was detached, and gets nothing more."""
+        self._pulls = 0
+        """The number of its pulls under way."""
 
     @property
     def window_open(self) -> bool:
         """Returns whether the window has room. A chunk may exceed the window by its own size: it is never split."""
         return self.messages < self.window_messages and self.body_bytes < self.window_bytes
 
+    @property
+    def pulling(self) -> bool:
+        """Returns whether a pull is under way."""
+        return self._pulls > 0
+
     def hold(self, messages: int, body_bytes: int) -> None:
+        """Notes that more is out."""
         self.messages += messages
         self.body_bytes += body_bytes
 
     def release(self, messages: int, body_bytes: int) -> None:
+        """Notes that less is out. If the window opens, the attachment is lined up again."""
         self.messages -= messages
         self.body_bytes -= body_bytes
         assert self.messages >= 0 and self.body_bytes >= 0
-        if not self.lined and self.window_open:
+        if not self.lined and self.messages < self.window_messages and self.body_bytes < self.window_bytes:
             self.feed.line_up(self)
+
+    def begin_pull(self) -> None:
+        self._pulls += 1
+
+    def end_pull(self) -> None:
+        self._pulls -= 1
+        assert self._pulls >= 0
+
+    def join_line(self) -> bool:
+        """Notes that the feed puts it into its line. Returns False if it stands there, was detached, or pulls."""
+        if self.lined or self._left or self.handle is None:
+            return False
+        self.lined = True
+        return True
+
+    def leave_line(self) -> None:
+        """Notes that the feed took it out of its line."""
+        self.lined = False
+
+    def leave(self) -> bool:
+        """Notes that it was detached: it is never lined up again. Returns whether it stood in line until now."""
+        self._left = True
+        lined, self.lined = self.lined, False
+        return lined
 
 
 class Feed:
     """Keeps what dispatch knows of one queue.
 
     `attachments`, by session number, get pushes, in turns; `pullers` took messages. `sole`: the attachment, if there is
-    exactly one. `lagging`: streams with something to read or give again. `unflushed`: streams with acks that are not in
-    the journal. `loading`: some bindings may have no stream yet; the loader makes them. `leaving`: the number of
-    attachments that left, while their messages are still being taken back. `gone`: the feed is not registered any more.
+    exactly one. `lagging`: streams with something to read or give again; a stream is in it exactly while
+    `stream.lagging`. `unflushed`: streams with acks that no flush has taken. `loading`: some bindings may have no
+    stream yet; the loader makes them. `gone`: the feed is not registered any more; it has no streams then.
     `passed_over`: the number of streams, at the end of `lagging`, that were looked at and got nothing, as they wait for
     acks. If all wait, the feed waits too. Every event that may change this sets it to 0.
-
-    `line` holds the attachments that may have room, the next to be served first. An attachment without room leaves the
-    line. It is lined up again when its window opens or its session has room. So a look for room never costs more than
-    the attachments that leave the line.
     """
 
     __slots__ = (
+        "_leaving",
+        "_line",
+        "_unapplied_acks",
         "attachments",
         "gone",
         "lagging",
-        "leaving",
-        "line",
         "loading",
         "name",
         "passed_over",
@@ -88,7 +118,6 @@ class Feed:
         "queue_id",
         "sole",
         "streams",
-        "unapplied_acks",
         "unflushed",
     )
 
@@ -97,21 +126,33 @@ class Feed:
         self.name = name
         self.loading = True
         self.gone = False
-        self.leaving = 0
         self.passed_over = 0
         self.streams: dict[bytes, Stream] = {}
         self.attachments: dict[int, Attachment] = {}
         self.sole: Attachment | None = None
-        self.line: deque[Attachment] = deque()
         self.pullers: dict[int, Attachment] = {}
         self.lagging: dict[bytes, Stream] = {}
         self.unflushed: dict[bytes, Stream] = {}
-        self.unapplied_acks = 0
+        self._line: deque[Attachment] = deque()
+        """The attachments that may have room, the next to be served first; an attachment is in it exactly while it is
+        `lined`. One without room leaves the line. It is lined up again when its window opens or its session has room.
+        So a look for room never costs more than the attachments that leave the line."""
+        self._leaving = 0
+        """The number of attachments that left, while their messages are still being taken back."""
+        self._unapplied_acks = 0
+        """The number of streams' acks in records that are not applied yet, and 1 while a flush takes acks from here."""
+
+    @property
+    def busy(self) -> bool:
+        """Returns whether the feed is needed even if no session has attached the queue."""
+        return bool(self.pullers or self.unflushed or self._unapplied_acks or self._leaving)
 
     @property
     def idle(self) -> bool:
         """Returns whether the feed may be forgotten: nothing consumes the queue, and the tables have all its acks."""
-        return not (self.attachments or self.pullers or self.unflushed or self.unapplied_acks or self.leaving)
+        return not (self.attachments or self.busy)
+
+    # Attachments.
 
     def add(self, attachment: Attachment) -> None:
         self.attachments[attachment.session.number] = attachment
@@ -121,32 +162,101 @@ class Feed:
     def remove(self, attachment: Attachment) -> None:
         del self.attachments[attachment.session.number]
         self.sole = next(iter(self.attachments.values())) if len(self.attachments) == 1 else None
-        attachment.left = True
-        if attachment.lined:
-            self.line.remove(attachment)
-            attachment.lined = False
+        if attachment.leave():
+            self._line.remove(attachment)
+
+    def add_puller(self, attachment: Attachment) -> None:
+        self.pullers[attachment.session.number] = attachment
+
+    def remove_puller(self, attachment: Attachment) -> None:
+        self.pullers.pop(attachment.session.number, None)
+
+    def begin_leave(self) -> None:
+        """Notes that messages of an attachment that left are being taken back; the feed stays until `end_leave`."""
+        self._leaving += 1
+
+    def end_leave(self) -> None:
+        self._leaving -= 1
+        assert self._leaving >= 0
+
+    # Streams.
+
+    def add_stream(self, stream: Stream) -> None:
+        self.streams[stream.key_id] = stream
+
+    def remove_stream(self, stream: Stream) -> bool:
+        """Forgets a stream. Returns False if the feed does not have it."""
+        self.forget_work(stream)
+        return self.streams.pop(stream.key_id, None) is not None
+
+    def forget_work(self, stream: Stream) -> None:
+        """Notes that nothing of the stream is to be read, given again, or journaled."""
+        self.clear_lagging(stream)
+        self.unflushed.pop(stream.key_id, None)
+
+    def loaded(self) -> None:
+        """Notes that every binding has its stream."""
+        self.loading = False
+
+    def end(self) -> dict[bytes, Stream]:
+        """Ends the feed, which is not registered any more. Returns its streams."""
+        self.gone = True
+        self.lagging = {}
+        self.sole = None
+        self._line.clear()
+        streams, self.streams = self.streams, {}
+        return streams
 
     def set_lagging(self, stream: Stream) -> None:
-        stream.lagging = True
+        stream.note_lagging(True)
         self.lagging[stream.key_id] = stream
 
     def clear_lagging(self, stream: Stream) -> None:
         self.passed_over = 0
-        stream.lagging = False
+        stream.note_lagging(False)
         self.lagging.pop(stream.key_id, None)
+
+    def look_anew(self) -> None:
+        """Notes that streams which were passed over may get something now."""
+        self.passed_over = 0
+
+    def pass_over(self, streams: int) -> None:
+        """Notes that so many streams, at the end of `lagging`, got nothing: they wait for acks."""
+        self.passed_over = streams
+
+    # Acks.
+
+    def acked(self, stream: Stream) -> None:
+        """Notes that the stream has acks for the next flush."""
+        self.unflushed[stream.key_id] = stream
+
+    def begin_flush(self) -> dict[bytes, Stream]:
+        """Returns the streams with acks, for a flush that begins. The feed stays until `end_acks` was called for it."""
+        streams, self.unflushed = self.unflushed, {}
+        self._unapplied_acks += 1
+        return streams
+
+    def begin_acks(self) -> None:
+        """Notes that acks of a stream are on their way to the tables; the feed stays until `end_acks`."""
+        self._unapplied_acks += 1
+
+    def end_acks(self) -> None:
+        self._unapplied_acks -= 1
+        assert self._unapplied_acks >= 0
+
+    # The line.
 
     def line_up(self, attachment: Attachment) -> None:
         """Puts an attachment in line, if it is not there: it may have room again."""
-        if not (attachment.lined or attachment.left) and attachment.handle is not None:
-            attachment.lined = True
-            self.line.append(attachment)
+        if attachment.join_line():
+            self._line.append(attachment)
 
     def pick(self) -> Attachment | None:
         """Returns the next attachment in line that has room. A session without room notes this feed, and asks for it
         when it has room."""
         attachment = self._first_with_room()
-        if attachment is not None and len(self.line) > 1:
-            self.line.rotate(-1)
+        if attachment is not None and len(self._line) > 1:
+            self._line.rotate(-1)
         return attachment
 
     @property
@@ -155,13 +265,13 @@ class Feed:
         return self._first_with_room() is not None
 
     def _first_with_room(self) -> Attachment | None:
-        line = self.line
+        line = self._line
         while line:
             attachment = line[0]
             if attachment.window_open:
                 if attachment.session.has_room:
                     return attachment
-                attachment.session.stalled[self.queue_id] = self
+                attachment.session.stall(self)
             line.popleft()
-            attachment.lined = False
+            attachment.leave_line()
         return None

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.leases import Lease
-from shoal_slice_node.core.dispatch.streams import Returned, Stream
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
+from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
-
-
-class ChunkPart(NamedTuple):
-    """The offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to them."""
-
-    key: bytes
-    first: int
-    low: int
-    to: int
-    body_bytes: int
-    time_ms: int
-    chunk: bytes
-    times: int
-
 
 Pick = Callable[[], Attachment | None]
 """Returns the attachment that gets the next part; None: none has room."""
@@ -59,16 +45,24 @@ class Budget:
         self.messages -= part.to - part.low
 
 
-def fill(state: State, stream: Stream, pick: Pick, give: Give, budget: Budget, lease: Lease | None = None) -> bool:
+def fill(
+    state: State,
+    stream: Stream,
+    pick: Pick,
+    give: Give,
+    budget: Budget,
+    recent: RecentChunks,
+    lease: Lease | None = None,
+) -> bool:
     """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
     the budget is spent, or the stream has as many done ranges as are allowed and waits for acks. `lease`: the lease
     under which the messages are out."""
     found = state.key_by_id(stream.key_id)
     if found is None:
-        stream.returned = None
+        stream.forget_returned()
         return True
     key = found[1]
-    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, lease)
+    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, recent, lease)
     if stream.messages_allowed > 0:
         caught_up = filling.give_again() and filling.give_next()
     else:
@@ -90,6 +84,7 @@ class _Filling:
         pick: Pick,
         give: Give,
         budget: Budget,
+        recent: RecentChunks,
         lease: Lease | None,
     ) -> None:
         self._stream = stream
@@ -98,6 +93,7 @@ class _Filling:
         self._pick = pick
         self._give = give
         self._budget = budget
+        self._recent = recent
         self._lease = lease
 
     def give_again(self) -> bool:
@@ -106,25 +102,42 @@ class _Filling:
             first, to, times = stream.returned[0]
             for found in self._undone(first, to):
                 given = self._give_part(found, times, stream.messages_allowed)
-                if given:
-                    stream.returned[0] = Returned(given, to, times)
+                if given and given < to:
+                    stream.give_again_from(given)
                 if given < found.to:
                     return False
-            del stream.returned[0]
+            stream.give_again_from(to)
         return True
 
     def give_next(self) -> bool:
         stream = self._stream
         end = stream.end or self._key.head
         if stream.next < self._key.low:
-            stream.next = min(self._key.low, end)
+            stream.give_on_from(min(self._key.low, end))
+        if not self._give_recent(end):
+            return False
         for found in self._undone(stream.next, end):
             given = self._give_part(found, self._times(found), stream.messages_allowed)
             if given:
-                stream.next = given
+                stream.give_on_from(given)
             if given < found.to:
                 return False
-        stream.next = max(stream.next, end)
+        if stream.next < end:
+            stream.give_on_from(end)
+        return True
+
+    def _give_recent(self, end: int) -> bool:
+        """Gives whole chunks that were read for another queue a moment ago. Returns False if no attachment has room."""
+        stream, budget = self._stream, self._budget
+        while stream.next < end and not stream.done and stream.next >= stream.marked and not budget.spent:
+            part = self._recent.get(stream.key_id, stream.next)
+            if part is None or part.to > end or part.to - part.low > min(budget.messages, stream.messages_allowed):
+                break
+            attachment = self._pick()
+            if attachment is None:
+                return False
+            self._give_to(attachment, part)
+            stream.give_on_from(part.to)
         return True
 
     def give_lowest(self) -> None:
@@ -142,11 +155,9 @@ class _Filling:
         if not given:
             return
         if again is None:
-            stream.next = given
-        elif given < to:
-            stream.returned[0] = Returned(given, to, again.times)  # type: ignore[index]
+            stream.give_on_from(given)
         else:
-            del stream.returned[0]  # type: ignore[union-attr]
+            stream.give_again_from(given)
 
     def count_reading(self) -> None:
         """Takes what was read of the log from the budget."""
@@ -163,11 +174,16 @@ class _Filling:
         if attachment is None:
             return 0
         part = self._part(found, min(budget.messages, allowed), times)
-        budget.spend(part)
+        if part.first == part.low and part.to == found.stored.end and not times:
+            self._recent.keep(self._stream.key_id, part)
+        self._give_to(attachment, part)
         self.count_reading()
-        self._stream.give(part.low, part.to, part.body_bytes, attachment, times, self._lease)
-        self._give(self._stream, attachment, part)
         return part.to
+
+    def _give_to(self, attachment: Attachment, part: ChunkPart) -> None:
+        self._budget.spend(part)
+        self._stream.give(part.low, part.to, part.body_bytes, attachment, part.times, self._lease)
+        self._give(self._stream, attachment, part)
 
     def _part(self, found: Undone, messages_max: int, times: int) -> ChunkPart:
         """Returns a part of up to `messages_max` messages: a pull for n messages takes n, whatever the chunk holds."""

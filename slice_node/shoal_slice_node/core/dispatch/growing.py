@@ -13,7 +13,7 @@ from itertools import islice
 
 from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.filling import ChunkPart
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Out, Stream
 from shoal_slice_node.core.limits import (
@@ -26,14 +26,14 @@ from shoal_slice_node.core.limits import (
 
 class _Spread:
     """Keeps what one key's streams still have to get. `sweep`: chunks were let go; after the chunks that are left,
-    streams that are behind are made to lag. `streams`: those left for the chunk, or for the sweep, under way."""
+    streams that are behind are made to lag. `remaining`: streams left for the chunk, or for the sweep, under way."""
 
-    __slots__ = ("grown", "streams", "sweep", "waiting")
+    __slots__ = ("chunks", "grown", "remaining", "sweep")
 
     def __init__(self) -> None:
-        self.waiting: deque[Grown] = deque()
+        self.chunks: deque[Grown] = deque()
         self.grown: Grown | None = None
-        self.streams: Iterator[Stream] | None = None
+        self.remaining: Iterator[Stream] | None = None
         self.sweep = False
 
 
@@ -61,25 +61,25 @@ class Growing:
             return
         if spread is None:
             spread = self.spreads[grown.key_id] = _Spread()
-        spread.waiting.append(grown)
+        spread.chunks.append(grown)
         self._waiting_bytes += len(grown.chunk)
         if self._waiting_bytes > GROWTHS_WAITING_BYTES_MAX:
             self._let_go(spread)
 
     def _let_go(self, spread: _Spread) -> None:
-        self._waiting_bytes -= sum(len(grown.chunk) for grown in spread.waiting)
-        spread.waiting.clear()
+        self._waiting_bytes -= sum(len(grown.chunk) for grown in spread.chunks)
+        spread.chunks.clear()
         spread.sweep = True
 
     def turn(self, streams_max: int) -> None:
         """Goes on with up to `streams_max` streams of the key that waited longest."""
         key_id, spread = self.spreads.popitem(last=False)
-        if spread.streams is None and not self._begin(key_id, spread):
+        if spread.remaining is None and not self._begin(key_id, spread):
             return
-        assert spread.streams is not None
-        next_ones = list(islice(spread.streams, streams_max))
+        assert spread.remaining is not None
+        next_ones = list(islice(spread.remaining, streams_max))
         if len(next_ones) < streams_max:
-            spread.streams = None
+            spread.remaining = None
         watchers = self._registry.by_key.get(key_id, {})  # Some may have left since they were listed.
         some = [stream for stream in next_ones if watchers.get(stream.feed.queue_id) is stream]
         if spread.grown is not None:
@@ -90,14 +90,14 @@ class Growing:
 
     def _begin(self, key_id: bytes, spread: _Spread) -> bool:
         """Begins the next chunk of the key, or its sweep. Returns False if nothing is left."""
-        if spread.waiting:
-            spread.grown = spread.waiting.popleft()
+        if spread.chunks:
+            spread.grown = spread.chunks.popleft()
             self._waiting_bytes -= len(spread.grown.chunk)
         elif spread.sweep:
             spread.grown, spread.sweep = None, False
         else:
             return False
-        spread.streams = iter(list(self._registry.by_key.get(key_id, {}).values()))
+        spread.remaining = iter(list(self._registry.by_key.get(key_id, {}).values()))
         return True
 
     def _sweep(self, key_id: bytes, streams: Iterable[Stream]) -> None:
@@ -111,7 +111,13 @@ class Growing:
                 self._registry.wake(stream.feed)
 
     def _give(self, grown: Grown, streams: Iterable[Stream]) -> None:
-        """Gives a chunk to streams. This is the hot path: Stream.give and Registry.give are written out here."""
+        """Gives a chunk to streams.
+
+        This is the hot path: what Stream.give_on_from, Stream.give and Registry.give do is written out here. So this
+        function, and no other, writes fields of streams, sessions, attachments and shares (tests/test_tidy.py allows
+        it). Measured in plain Python, a chunk for 1,000 queues of 8 sessions: 0.95 us a delivery, and 1.8 to 2.0 us if
+        it calls their methods. Invariants that these methods keep are kept here too.
+        """
         key_id, key, first, messages, body_bytes, time_ms, chunk = grown
         registry = self._registry
         shares = registry.shares

@@ -22,6 +22,16 @@ class Lease:
         self.messages = 0
         self.streams: list[Stream] = []
 
+    def take(self, stream: Stream, messages: int) -> None:
+        """Notes that the pull took messages of this stream."""
+        self.messages += messages
+        if not self.streams or self.streams[-1] is not stream:
+            self.streams.append(stream)
+
+    def release(self, messages: int) -> None:
+        """Notes that so many of them are not out any more."""
+        self.messages -= messages
+
 
 class LeaseClock:
     """Orders leases by their end. The next rebuild leaves out leases with all their messages acked. So memory holds at

@@ -57,7 +57,7 @@ def load_streams(
         queue = state.load_queue_by_id(feed.queue_id)
     if queue is not None and queue.details:
         yield from _load_ended(state, feed, on_stream)
-    feed.loading = False
+    feed.loaded()
 
 
 def _load_ended(state: State, feed: Feed, on_stream: OnStream) -> Generator[int, None, None]:
@@ -99,10 +99,9 @@ def _add(state: State, feed: Feed, queue: Queue, key_id: bytes, on_stream: OnStr
     found = state.key_by_id(key_id)
     assert found is not None, f"queue {feed.queue_id.hex()} is bound to key {key_id.hex()}, which is not there"
     full_name, key = found
-    stream = Stream(feed, key_id, full_name[NAME], cursor, detail.end if detail is not None else 0)
-    if detail is not None and detail.done:
-        stream.done = detail.done
-    feed.streams[key_id] = stream
+    end, done = (0, None) if detail is None else (detail.end, detail.done or None)
+    stream = Stream(feed, key_id, full_name[NAME], cursor, end, done)
+    feed.add_stream(stream)
     if cursor < (stream.end or key.head):
         feed.set_lagging(stream)
     on_stream(stream)

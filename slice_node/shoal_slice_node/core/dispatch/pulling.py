@@ -9,8 +9,9 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
-from shoal_slice_node.core.dispatch.filling import Budget, ChunkPart, fill
+from shoal_slice_node.core.dispatch.filling import Budget, fill
 from shoal_slice_node.core.dispatch.leases import Lease, LeaseClock
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import OWED_BY_PULLS_MAX, PULL_BYTES_MAX, PULL_MESSAGES_MAX, PULL_ROWS_PER_STEP
@@ -56,14 +57,15 @@ class Puller:
         feed = self._dispatcher.attaching.feed(queue_id)
         attachment = session.pullers.get(queue_id)
         if attachment is None:
-            attachment = session.pullers[queue_id] = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
-            feed.pullers[session.number] = attachment
+            attachment = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
+            session.add_puller(attachment)
+            feed.add_puller(attachment)
         lease = Lease(attachment, now_ms + terms.lease_ms) if terms.lease_ms else None
-        attachment.pulling += 1
+        attachment.begin_pull()
         try:
             parcels = yield from self._take(feed, attachment, terms, lease)
         finally:
-            attachment.pulling -= 1
+            attachment.end_pull()
         self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels)
         if lease is not None and lease.messages:
             self.leases.add(lease)
@@ -80,18 +82,16 @@ class Puller:
         def give(stream: Stream, _: Attachment, part: ChunkPart) -> None:
             parcels.append(Parcel(part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times))
             if lease is not None:
-                lease.messages += part.to - part.low
-                if not lease.streams or lease.streams[-1] is not stream:
-                    lease.streams.append(stream)
+                lease.take(stream, part.to - part.low)
 
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
-        looked_at = 0
+        looked_at, recent = 0, self._dispatcher.registry.recent
         while messages > 0 and chunk_bytes > 0 and not (feed.gone or attachment.session.closed):
             budget = Budget(PULL_ROWS_PER_STEP, chunk_bytes, messages)
             while feed.lagging and looked_at < len(feed.lagging) and not budget.spent:
                 stream = next(iter(feed.lagging.values()))
                 feed.clear_lagging(stream)
-                if fill(self._state, stream, lambda: attachment, give, budget, lease):
+                if fill(self._state, stream, lambda: attachment, give, budget, recent, lease):
                     continue
                 feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
                 looked_at += not budget.spent  # It waits for acks.

@@ -75,13 +75,13 @@ class Pump:
             stream = next(iter(feed.lagging.values()))
             feed.clear_lagging(stream)
             before = budget.given
-            caught_up = fill(self._registry.state, stream, feed.pick, registry.give, budget)
+            caught_up = fill(self._registry.state, stream, feed.pick, registry.give, budget, registry.recent)
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1
         if budget.spent and passed_over < len(feed.lagging):
             registry.wake(feed)
-            feed.passed_over = passed_over
+            feed.pass_over(passed_over)
 
     def _room_turn(self) -> None:
         session, _ = self._registry.roomy.popitem(last=False)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
-from shoal_slice_node.core.dispatch.filling import ChunkPart
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -52,6 +52,7 @@ class Registry:
         self.ready: OrderedDict[Feed, None] = OrderedDict()
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
+        self.recent = RecentChunks()
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""
@@ -62,15 +63,23 @@ class Registry:
     def wake(self, feed: Feed) -> None:
         """Puts a feed in line to be served: there may be something to give, and room, also for streams that were
         passed over."""
-        feed.passed_over = 0
+        if feed.passed_over:
+            feed.look_anew()
         if feed.lagging and feed.attachments:
             self.ready[feed] = None
+
+    def add_feed(self, queue_id: bytes, name: bytes) -> Feed:
+        """Registers a new feed, which has no streams yet."""
+        feed = self.feeds[queue_id] = Feed(queue_id, name)
+        self.shares.attached.hold(FEED_BYTES)
+        return feed
 
     def watch(self, stream: Stream) -> None:
         """Registers a new stream."""
         queue_id = stream.feed.queue_id
-        stream.marked = self._marked(stream)
-        self.shares.attached.used_bytes += STREAM_BYTES
+        if self._marks:
+            stream.mark_delivered(self._marked(stream))
+        self.shares.attached.hold(STREAM_BYTES)
         if not stream.end:
             self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
 
@@ -86,10 +95,8 @@ class Registry:
         feed = stream.feed
         had_out = self.forget_out(stream)
         self.unwatch(stream)
-        feed.clear_lagging(stream)
-        feed.unflushed.pop(stream.key_id, None)
-        if feed.streams.pop(stream.key_id, None) is not None:
-            self.shares.attached.used_bytes -= STREAM_BYTES
+        if feed.remove_stream(stream):
+            self.shares.attached.let_go(STREAM_BYTES)
         if had_out:  # Windows have opened, and no ack will say so.
             self.wake(feed)
 
@@ -102,25 +109,19 @@ class Registry:
             self._marks.popitem(last=False)
 
     def _marked(self, stream: Stream) -> int:
-        if not self._marks:
-            return 0
         mark = self._marks.get(stream.feed.queue_id + stream.key_id)
         return 0 if mark is None or stream.cursor < mark.cursor else mark.to
 
     def forget_if_idle(self, feed: Feed) -> None:
         """Forgets a feed that is idle: idle queues have no presence in memory."""
         if feed.idle and self.feeds.get(feed.queue_id) is feed:
-            del self.feeds[feed.queue_id]
-            self.let_streams_go(feed)
+            self.end_feed(feed)
 
-    def let_streams_go(self, feed: Feed) -> None:
-        """Ends a feed: its streams leave their keys, in turns if they are many."""
-        feed.gone = True
-        feed.lagging = {}
-        feed.sole = None
-        feed.line.clear()
-        self.shares.attached.used_bytes -= FEED_BYTES + STREAM_BYTES * len(feed.streams)
-        streams, feed.streams = feed.streams, {}
+    def end_feed(self, feed: Feed) -> None:
+        """Ends a registered feed: its streams leave their keys, in turns if they are many."""
+        del self.feeds[feed.queue_id]
+        streams = feed.end()
+        self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
         if len(streams) <= 64:
             for stream in streams.values():
                 self.leave(stream)
@@ -145,8 +146,19 @@ class Registry:
             self.forget_puller(attachment)
 
     def forget_puller(self, attachment: Attachment) -> None:
-        attachment.feed.pullers.pop(attachment.session.number, None)
-        attachment.session.pullers.pop(attachment.feed.queue_id, None)
+        attachment.feed.remove_puller(attachment)
+        attachment.session.remove_puller(attachment)
+
+    def await_part(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> None:
+        """Notes that the session waits for a queue that has no part here yet."""
+        waiting = self.awaited.setdefault(name, {})
+        waiting[session.number, handle] = (session, window_messages, window_bytes)
+
+    def stop_awaiting(self, session: Session, name: bytes, handle: int) -> None:
+        waiting = self.awaited[name]
+        del waiting[session.number, handle]
+        if not waiting:
+            del self.awaited[name]
 
     def parcel(self, session: Session, stream: Stream, part: ChunkPart) -> Parcel:
         """Returns the parcel that takes this part to the session: a waiting one, if it does not leave before the
@@ -160,11 +172,9 @@ class Registry:
                 return parcel
         else:
             slot = (stream.key_id, part.low, part.to, part.times, self._parcels + _LOOKS_FOR_A_PARCEL)
-        parcel = session.waiting[slot] = Parcel(
-            part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times
-        )
         self._parcels += 1
-        parcel.number = self._parcels
+        parcel = Parcel(part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times, self._parcels)
+        session.add_parcel(slot, parcel)
         self.shares.hold(session, len(part.chunk) + len(part.key) + PARCEL_OVERHEAD_BYTES)
         self.dirty[session.number] = session
         return parcel
@@ -173,15 +183,16 @@ class Registry:
         """Puts a part on its way to the attachment's session."""
         session = attachment.session
         parcel = self.parcel(session, stream, part)
-        stream.parcel = parcel.number
+        stream.join_parcel(parcel.number)
         assert attachment.handle is not None
-        parcel.handles.append(attachment.handle)
+        parcel.add_handle(attachment.handle)
         self.shares.hold(session, HANDLE_BYTES)
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds less: feeds that found it full may have room again."""
         self.shares.let_go(session, cost_bytes)
-        self.has_room_again(session)
+        if session.stalled:
+            self.has_room_again(session)
 
     def has_room_again(self, session: Session) -> None:
         """Notes a session that has room again. Must be called whenever a session holds or owes less, or may hold or owe
@@ -191,13 +202,10 @@ class Registry:
 
     def serve_stalled(self, session: Session, feeds_max: int) -> None:
         """Lines up the session's attachment again in some of the feeds that found the session full."""
-        stalled = session.stalled
-        for _ in range(min(feeds_max, len(stalled))):
-            queue_id = next(iter(stalled))
-            feed = stalled.pop(queue_id)
+        for _ in range(min(feeds_max, len(session.stalled))):
+            feed = session.next_stalled()
             attachment = feed.attachments.get(session.number)
             if attachment is not None and attachment.window_open:
                 feed.line_up(attachment)
                 self.wake(feed)
-        if stalled and session.has_room:
-            self.roomy[session] = None
+        self.has_room_again(session)

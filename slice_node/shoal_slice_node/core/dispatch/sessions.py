@@ -31,7 +31,9 @@ class Parcel:
 
     __slots__ = ("chunk", "first", "handles", "key", "low", "number", "time_ms", "times", "to")
 
-    def __init__(self, key: bytes, first: int, low: int, to: int, chunk: bytes, time_ms: int, times: int) -> None:
+    def __init__(
+        self, key: bytes, first: int, low: int, to: int, chunk: bytes, time_ms: int, times: int, number: int = 0
+    ) -> None:
         self.key = key
         self.first = first
         self.low = low
@@ -40,18 +42,26 @@ class Parcel:
         self.time_ms = time_ms
         self.times = times
         self.handles: list[int] = []
-        self.number = 0
+        self.number = number
 
     @property
     def cost_bytes(self) -> int:
-        """The memory that the parcel takes, about."""
+        """Returns the memory that the parcel takes, about."""
         return len(self.chunk) + len(self.key) + PARCEL_OVERHEAD_BYTES + HANDLE_BYTES * len(self.handles)
 
     @property
     def wire_bytes(self) -> int:
-        """The bytes that the parcel takes in a response, at most."""
+        """Returns the bytes that the parcel takes in a response, at most."""
         handles = HANDLE_WIRE_BYTES_MAX * len(self.handles)
         return len(self.chunk) + len(self.key) + handles + PARCEL_NUMBERS_BYTES_MAX
+
+    def add_handle(self, handle: int) -> None:
+        """Lets another of the session's queues get the chunk."""
+        self.handles.append(handle)
+
+    def drop_handles(self, dropped: set[int]) -> None:
+        """Takes these handles out."""
+        self.handles = [handle for handle in self.handles if handle not in dropped]
 
     def to_wire(self) -> wire.Delivery:
         return wire.Delivery(
@@ -70,14 +80,17 @@ class Session:
     """Keeps what one session consumes, and what waits for it.
 
     `under_way_bytes`: memory of what waits here or at the transport. When it reaches `room_bytes`, nothing more is
-    added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py).
-    `owed`: the number of stretches of offsets that the session has and has not acked (streams.Out), over all queues.
-    When it reaches `owed_max`, the session lags. `taken`: messages that the transport took and that are not counted
-    yet, once for each queue.
+    added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py),
+    and -1 once the session is closed. `owed`: the number of stretches of offsets that the session has and has not acked
+    (streams.Out), over all queues. When it reaches `owed_max`, the session lags.
+
+    Invariants: each name in `by_queue` is that of an attachment, or is in `awaited`, under the same handle; a closed
+    session has nothing in `waiting` and `stalled`.
     """
 
     __slots__ = (
         "_detached",
+        "_taken",
         "attachments",
         "awaited",
         "by_queue",
@@ -90,7 +103,6 @@ class Session:
         "resets",
         "room_bytes",
         "stalled",
-        "taken",
         "under_way_bytes",
         "waiting",
         "window_bytes",
@@ -102,7 +114,8 @@ class Session:
         self.under_way_bytes = 0
         self.owed = 0
         self.owed_max = OWED_PER_SESSION_MAX
-        self.taken = 0
+        self._taken = 0
+        """Messages that the transport took and that are not counted yet, once for each queue."""
         self.closed = False
         self.ended_by: ShoalError | None = None
         """Why the slice ends the session; its stream must be told."""
@@ -133,10 +146,102 @@ class Session:
         attachment = self.attachments.get(handle)
         return self.awaited.get(handle) if attachment is None else attachment.feed.name
 
-    def forget_handle(self, handle: int) -> None:
-        """Notes that the handle was detached: nothing that waits here may name it when it is sent."""
-        if self.waiting:
-            self._detached.add(handle)
+    def add(self, attachment: Attachment) -> None:
+        """Notes what was attached, under its handle, which is not in use."""
+        assert attachment.handle is not None
+        self.attachments[attachment.handle] = attachment
+        self.by_queue[attachment.feed.name] = attachment.handle
+
+    def remove(self, handle: int) -> Attachment | None:
+        """Forgets the attachment with this handle, and returns it. Nothing that waits here may name the handle when it
+        is sent. None: nothing is attached under it."""
+        attachment = self.attachments.pop(handle, None)
+        if attachment is not None:
+            feed = attachment.feed
+            del self.by_queue[feed.name]
+            self.stalled.pop(feed.queue_id, None)
+            if self.waiting:
+                self._detached.add(handle)
+        return attachment
+
+    def await_part(self, name: bytes, handle: int) -> None:
+        """Notes that the session waits for a queue that has no part here yet."""
+        self.awaited[handle] = name
+        self.by_queue[name] = handle
+
+    def stop_awaiting(self, handle: int) -> bytes | None:
+        """Returns the name of the queue that was awaited under this handle, and is not any more; None: there is
+        none."""
+        name = self.awaited.pop(handle, None)
+        if name is not None:
+            del self.by_queue[name]
+        return name
+
+    def add_puller(self, attachment: Attachment) -> None:
+        self.pullers[attachment.feed.queue_id] = attachment
+
+    def remove_puller(self, attachment: Attachment) -> None:
+        self.pullers.pop(attachment.feed.queue_id, None)
+
+    def reset(self, handle: int) -> None:
+        """Notes that the handle's queue was dropped: the client is to be told."""
+        self.resets.append(handle)
+
+    def take_resets(self, count_max: int) -> list[int]:
+        """Returns up to `count_max` of the handles that the client is to be told of."""
+        resets = self.resets[:count_max]
+        del self.resets[:count_max]
+        return resets
+
+    def end_with(self, error: ShoalError) -> None:
+        """Notes that the slice ends the session, and why."""
+        self.ended_by = error
+
+    def close(self) -> None:
+        """Notes that the session has ended: it is given nothing more, and nothing waits for it."""
+        self.waiting.clear()
+        self.stalled.clear()
+        self.closed = True
+        self.room_bytes = -1
+
+    # What it holds and owes.
+
+    def hold(self, cost_bytes: int) -> None:
+        """Notes that `cost_bytes` more are under way. Only DispatchShares calls this, which counts them too."""
+        self.under_way_bytes += cost_bytes
+
+    def let_go(self, cost_bytes: int) -> None:
+        """Notes that `cost_bytes` less are under way. Only DispatchShares calls this."""
+        self.under_way_bytes -= cost_bytes
+        assert self.under_way_bytes >= 0
+
+    def limit_room(self, room_bytes: int) -> None:
+        """Sets how much may be under way: at most the session's own window; nothing once it is closed."""
+        if not self.closed:
+            self.room_bytes = min(self.window_bytes, room_bytes)
+
+    def owe(self, stretches: int) -> None:
+        """Notes that the session owes so many stretches more, or less if it is negative."""
+        self.owed += stretches
+        assert self.owed >= 0
+
+    def limit_owed(self, owed_max: int) -> None:
+        """Sets how much the session may owe."""
+        self.owed_max = owed_max
+
+    def stall(self, feed: Feed) -> None:
+        """Notes that the feed found no room here."""
+        self.stalled[feed.queue_id] = feed
+
+    def next_stalled(self) -> Feed:
+        """Returns the feed that found no room here first, and forgets that it did."""
+        return self.stalled.pop(next(iter(self.stalled)))
+
+    # What waits for it.
+
+    def add_parcel(self, slot: Slot, parcel: Parcel) -> None:
+        """Lets a new parcel wait, behind the others."""
+        self.waiting[slot] = parcel
 
     def reuse_handle(self, handle: int) -> int:
         """Prepares the handle to mean another queue from now on: purges what waits, if it may still name the handle.
@@ -153,7 +258,7 @@ class Session:
             if detached.isdisjoint(parcel.handles):
                 continue
             before = parcel.cost_bytes
-            parcel.handles = [handle for handle in parcel.handles if handle not in detached]
+            parcel.drop_handles(detached)
             if parcel.handles:
                 freed += before - parcel.cost_bytes
             else:
@@ -175,6 +280,11 @@ class Session:
                 break
             del waiting[slot]
             cost_bytes += parcel.cost_bytes
-            self.taken += (parcel.to - parcel.low) * len(parcel.handles)
+            self._taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
         return deliveries, cost_bytes
+
+    def count_taken(self) -> int:
+        """Returns the number of messages that the transport took since the last call, once for each queue."""
+        taken, self._taken = self._taken, 0
+        return taken

@@ -14,7 +14,7 @@ from shoal_slice_node.core.limits import DELIVERIES_FLOOR_BYTES, OWED_BYTES, OWE
 
 
 class Share:
-    """Keeps one part of the budget. `used_bytes` may exceed `limit_bytes` by one chunk."""
+    """Keeps one part of the budget. `used_bytes` may exceed `limit_bytes` by one chunk; it is never below 0."""
 
     __slots__ = ("limit_bytes", "name", "used_bytes")
 
@@ -26,6 +26,19 @@ class Share:
     @property
     def left_bytes(self) -> int:
         return self.limit_bytes - self.used_bytes
+
+    def hold(self, size_bytes: int) -> None:
+        """Notes that so much more is used."""
+        self.used_bytes += size_bytes
+
+    def let_go(self, size_bytes: int) -> None:
+        """Notes that so much less is used."""
+        self.used_bytes -= size_bytes
+        assert self.used_bytes >= 0
+
+    def count(self, used_bytes: int) -> None:
+        """Notes what is used, where it is counted from time to time."""
+        self.used_bytes = used_bytes
 
 
 class DispatchShares:
@@ -48,32 +61,32 @@ class DispatchShares:
         enough to call this from time to time: between two calls a session cannot owe much more. A session that has no
         room owes something: its acks make room."""
         share = self.owed
-        share.used_bytes = OWED_BYTES * sum(session.owed for session in sessions)
+        share.count(OWED_BYTES * sum(session.owed for session in sessions))
         owed_max = OWED_PER_SESSION_MAX
         if 2 * share.used_bytes > share.limit_bytes:
             owing = sum(session.owed > 0 for session in sessions)
             owed_max = max(OWED_FLOOR, min(owed_max, share.limit_bytes // (2 * OWED_BYTES * owing)))
         for session in sessions:
-            session.owed_max = owed_max
+            session.limit_owed(owed_max)
 
     def hold(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds `cost_bytes` more."""
         if not session.under_way_bytes:
             self.holding += 1
-        session.under_way_bytes += cost_bytes
+        session.hold(cost_bytes)
         share = self.deliveries
-        share.used_bytes += cost_bytes
+        share.hold(cost_bytes)
         if 2 * share.used_bytes > share.limit_bytes:
             self._narrow(session)
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds `cost_bytes` less."""
-        session.under_way_bytes -= cost_bytes
-        self.deliveries.used_bytes -= cost_bytes
-        assert session.under_way_bytes >= 0 and self.deliveries.used_bytes >= 0
+        session.let_go(cost_bytes)
+        self.deliveries.let_go(cost_bytes)
         if cost_bytes and not session.under_way_bytes:
             self.holding -= 1
-        if not session.closed:
+        share = self.deliveries
+        if 2 * share.used_bytes > share.limit_bytes or session.room_bytes != session.window_bytes:
             self._narrow(session)
 
     def _narrow(self, session: Session) -> None:
@@ -81,7 +94,7 @@ class DispatchShares:
         called again. So no session is forgotten."""
         share = self.deliveries
         if 2 * share.used_bytes <= share.limit_bytes:
-            session.room_bytes = session.window_bytes
+            session.limit_room(session.window_bytes)
         else:
             fair_bytes = share.limit_bytes // (2 * max(1, self.holding))
-            session.room_bytes = min(session.window_bytes, max(DELIVERIES_FLOOR_BYTES, fair_bytes))
+            session.limit_room(max(DELIVERIES_FLOOR_BYTES, fair_bytes))

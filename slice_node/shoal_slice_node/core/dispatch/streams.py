@@ -32,6 +32,18 @@ class Out:
         self.times = times
         self.lease = lease
 
+    def grow(self, to: int, body_bytes: int) -> None:
+        """Notes that the next offsets, up to `to`, joined these."""
+        self.to = to
+        self.body_bytes += body_bytes
+
+    def shrink(self, first: int) -> int:
+        """Notes that the offsets below `first` were acked. Returns their bytes, by their share of the messages."""
+        body_bytes = self.body_bytes * (first - self.first) // (self.to - self.first)
+        self.first = first
+        self.body_bytes -= body_bytes
+        return body_bytes
+
 
 class Returned(NamedTuple):
     """The offsets first <= o < to, to be given again; they were delivered `times` times before."""
@@ -45,18 +57,21 @@ class Stream:
     """Tracks one binding. Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned.
     `out` ascends and holds `out_messages`.
 
-    `flushed`: the cursor that was journaled. `acks_under_way`: the number of records with acks of this stream that are
-    not applied yet. `end` 0: still bound. `marked`: offsets below it were delivered before. `parcel`: the number of the
-    last parcel that this stream is in; it joins no parcel with a lower number, as that one leaves earlier.
+    `acks_under_way`: the number of records with acks of this stream that are not applied yet. `end` 0: still bound.
+    `lagging`: it is in its feed's `lagging`. `marked`: offsets below it were delivered before. `parcel`: the number of
+    the last parcel that this stream is in; it joins no parcel with a lower number, as that one leaves earlier.
+
+    One other module writes fields: growing.py, where a chunk is given to many streams.
     """
 
     __slots__ = (
+        "_flushed",
+        "_unflushed",
         "acks_under_way",
         "cursor",
         "done",
         "end",
         "feed",
-        "flushed",
         "key",
         "key_id",
         "lagging",
@@ -66,24 +81,28 @@ class Stream:
         "out_messages",
         "parcel",
         "returned",
-        "unflushed",
     )
 
-    def __init__(self, feed: Feed, key_id: bytes, key: bytes, cursor: int, end: int = 0) -> None:
+    def __init__(
+        self, feed: Feed, key_id: bytes, key: bytes, cursor: int, end: int = 0, done: Ranges | None = None
+    ) -> None:
         self.feed = feed
         self.key_id = key_id
         self.key = key
-        self.cursor = self.flushed = self.next = cursor
+        self.cursor = self.next = cursor
         self.end = end
         self.lagging = False
         self.marked = 0
         self.parcel = 0
-        self.done: Ranges | None = None
+        self.done = done
         self.out: list[Out] = []
         self.out_messages = 0
         self.acks_under_way = 0
         self.returned: list[Returned] | None = None
-        self.unflushed: list[tuple[int, int]] | None = None
+        self._flushed = cursor
+        """The cursor that was journaled. Invariant: at most `cursor`."""
+        self._unflushed: list[tuple[int, int]] | None = None
+        """Acked ranges above the cursor that were not journaled."""
 
     @property
     def finished(self) -> bool:
@@ -91,9 +110,9 @@ class Stream:
 
     @property
     def messages_allowed(self) -> int:
-        """How many messages may be given now, so that done ranges stay about DONE_RANGES_MAX however they are acked.
-        If nothing is out and half of the ranges are free, any number: a chunk is not split then. 0 or less: only the
-        lowest message."""
+        """Returns how many messages may be given now, so that done ranges stay about DONE_RANGES_MAX however they are
+        acked. If nothing is out and half of the ranges are free, any number: a chunk is not split then. 0 or less: only
+        the lowest message."""
         ranges = len(self.done) if self.done is not None else 0
         if not self.out_messages and 2 * ranges <= DONE_RANGES_MAX:
             return 1 << 62
@@ -114,22 +133,62 @@ class Stream:
                 index = bisect_left(out, first, key=_FIRST)
                 out.insert(index, Out(first, to, body_bytes, attachment, times, lease))
             elif last.to == first and last.attachment is attachment and last.times == times and last.lease is lease:
-                last.to = to
-                last.body_bytes += body_bytes
+                last.grow(to, body_bytes)
                 return
             else:
                 out.append(Out(first, to, body_bytes, attachment, times, lease))
-        attachment.session.owed += 1
+        attachment.session.owe(1)
+
+    def give_on_from(self, offset: int) -> None:
+        """Notes that `offset` is the next one: what lies below was given, or is not kept any more."""
+        assert offset >= self.next
+        self.next = offset
+
+    def give_again_from(self, offset: int) -> None:
+        """Notes that of the first returned range what lies below `offset` was given again, or is not kept any more."""
+        assert self.returned
+        _, to, times = self.returned[0]
+        if offset < to:
+            self.returned[0] = Returned(offset, to, times)
+        else:
+            del self.returned[0]
+
+    def forget_returned(self) -> None:
+        """Notes that nothing is to be given again: the key is gone."""
+        self.returned = None
+
+    def join_parcel(self, number: int) -> None:
+        """Notes that the stream is in this parcel, the last of its parcels."""
+        self.parcel = number
+
+    def mark_delivered(self, to: int) -> None:
+        """Notes that what is not done below `to` was delivered before."""
+        self.marked = to
+
+    def note_lagging(self, lagging: bool) -> None:
+        """Notes what the feed decided, which lists the streams that lag."""
+        self.lagging = lagging
+
+    def unbind(self, end: int) -> None:
+        """Notes that the binding ended, with a backlog up to `end`."""
+        self.end = end
 
     def settle(self, attachment: Attachment, first: int, to: int) -> int:
         """Takes an ack of what this attachment has out in first <= o < to. Returns how many messages were acked."""
         out = self.out
-        if len(out) == 1 and out[0].first >= first and out[0].to <= to and out[0].attachment is attachment:
-            entry = out.pop()
-            self._released(entry, entry.to - entry.first, entry.body_bytes)
-            attachment.session.owed -= 1
-            self._acked(entry.first, entry.to)
-            return entry.to - entry.first
+        if out and first <= out[0].first < to and out[0].attachment is attachment:
+            if out[0].to > to:
+                return self._settle_beginning(out[0], to)
+            if len(out) == 1:
+                entry = out.pop()
+                messages = entry.to - entry.first
+                self.out_messages -= messages  # As in _released.
+                attachment.release(messages, entry.body_bytes)
+                attachment.session.owe(-1)
+                if entry.lease is not None:
+                    entry.lease.release(messages)
+                self._acked(entry.first, entry.to)
+                return messages
         begin = max(0, bisect_right(out, first, key=_FIRST) - 1)
         end = bisect_left(out, to, key=_FIRST)
         kept: list[Out] = []
@@ -158,7 +217,7 @@ class Stream:
         messages, body_bytes = entry.to - entry.first, entry.body_bytes
         rest = messages - (high - low)
         rest_bytes = body_bytes * rest // messages
-        self._released(entry, messages - rest, body_bytes - rest_bytes)
+        acked_bytes = body_bytes - rest_bytes
         entries = 0
         if entry.first < low:
             before_bytes = rest_bytes * (low - entry.first) // rest
@@ -168,23 +227,35 @@ class Stream:
         if high < entry.to:
             kept.append(Out(high, entry.to, rest_bytes, entry.attachment, entry.times, entry.lease))
             entries += 1
-        entry.attachment.session.owed += entries - 1
+        self._released(entry, messages - rest, acked_bytes, 1 - entries)
         return low, high
 
-    def _released(self, entry: Out, messages: int, body_bytes: int) -> None:
+    def _settle_beginning(self, entry: Out, to: int) -> int:
+        """Takes an ack of an entry's first messages: the usual one where many chunks are out."""
+        low = entry.first
+        self._released(entry, to - low, entry.shrink(to), 0)
+        self._acked(low, to)
+        return to - low
+
+    def _released(self, entry: Out, messages: int, body_bytes: int, stretches: int) -> None:
+        """Notes that of this entry so much is not out any more. `stretches`: how many fewer entries there are; -1 if it
+        was split in two."""
         self.out_messages -= messages
-        entry.attachment.release(messages, body_bytes)
+        attachment = entry.attachment
+        attachment.release(messages, body_bytes)
+        if stretches:
+            attachment.session.owe(-stretches)
         if entry.lease is not None:
-            entry.lease.messages -= messages
+            entry.lease.release(messages)
 
     def _acked(self, first: int, to: int) -> None:
         if first > self.cursor:
             if self.done is None:
                 self.done = Ranges()
             self.done.add(first, to)
-            if self.unflushed is None:
-                self.unflushed = []
-            self.unflushed.append((first, to))
+            if self._unflushed is None:
+                self._unflushed = []
+            self._unflushed.append((first, to))
             return
         self.cursor = max(self.cursor, to)
         if self.done:
@@ -201,7 +272,7 @@ class Stream:
         if start < self.cursor:
             again.append(Returned(start, self.cursor, 0))
             self.cursor = start
-            self.flushed = min(self.flushed, start)
+            self._flushed = min(self._flushed, start)
         if start > self.end:
             done.add(self.end, start)
             if self.next == self.end:
@@ -216,15 +287,14 @@ class Stream:
     def purge(self, to: int) -> None:
         """Notes that all below `to` is done, as in the tables. `forget_out` must have been called before."""
         assert not self.out
-        self.returned = self.done = self.unflushed = None
-        self.cursor = self.flushed = self.next = to
+        self.returned = self.done = self._unflushed = None
+        self.cursor = self._flushed = self.next = to
 
     def forget_out(self) -> list[Out]:
         """Stops waiting for acks. Returns what was out."""
         forgotten, self.out = self.out, []
         for entry in forgotten:
-            self._released(entry, entry.to - entry.first, entry.body_bytes)
-            entry.attachment.session.owed -= 1
+            self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
         return forgotten
 
     def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> bool:
@@ -233,8 +303,7 @@ class Stream:
         back: list[Returned] = []
         for entry in self.out:
             if entry.attachment is attachment if attachment is not None else entry.lease is lease:
-                self._released(entry, entry.to - entry.first, entry.body_bytes)
-                entry.attachment.session.owed -= 1
+                self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
                 back.append(Returned(entry.first, entry.to, entry.times + 1))
             else:
                 kept.append(entry)
@@ -243,21 +312,30 @@ class Stream:
             self.returned = sorted([*(self.returned or ()), *back])
         return bool(back)
 
-    def take_unflushed(self) -> list[tuple[int, int]]:
-        """Returns acked ranges that the journal does not have yet."""
-        ranges = [(self.flushed, self.cursor)] if self.flushed < self.cursor else []
-        self.flushed = self.cursor
-        if self.unflushed:
+    def begin_acks(self) -> list[tuple[int, int]]:
+        """Returns acked ranges that the journal does not have yet. If there are any, they are under way until
+        `end_acks` is called."""
+        ranges = [(self._flushed, self.cursor)] if self._flushed < self.cursor else []
+        self._flushed = self.cursor
+        if self._unflushed:
             done = self.done
-            for first, to in self.unflushed:
+            for first, to in self._unflushed:
                 if to > self.cursor and done is not None:
                     ranges += done.within(first, to)
-            self.unflushed = None
+            self._unflushed = None
+        if ranges:
+            self.acks_under_way += 1
+            self.feed.begin_acks()
         return ranges
 
-    def untake(self, first: int, to: int) -> None:
-        """Undoes `take_unflushed` for offsets that did not reach the journal."""
-        if first < self.flushed:
-            self.flushed = first
+    def end_acks(self) -> None:
+        """Notes that a record with acks of this stream was applied, or will not be."""
+        self.acks_under_way -= 1
+        self.feed.end_acks()
+
+    def ack_again(self, first: int, to: int) -> None:
+        """Undoes `begin_acks` for offsets that did not reach the journal: the next flush takes them again."""
+        if first < self._flushed:
+            self._flushed = first
         else:
-            self.unflushed = [*(self.unflushed or ()), (first, to)]
+            self._unflushed = [*(self._unflushed or ()), (first, to)]

@@ -69,8 +69,8 @@ class Batch(NamedTuple):
 
 class Commit:
     """Gathers items into batches, and applies durable ones. `applied_lsn`: everything up to it is durable and in the
-    tables. `committed_lsn`: everything up to it may be applied; today that is what this node has synced. `operations`,
-    `journal_bytes`: sums since the start; `operations` includes reads."""
+    tables. `committed_lsn`: everything up to it may be applied; today that is what this node has synced. `operations`:
+    those since this leader began, with reads."""
 
     def __init__(
         self,
@@ -83,7 +83,6 @@ class Commit:
         many bytes of the room for large frames."""
         self.applied_lsn = self.committed_lsn = engine.state.lsn
         self.operations = 0
-        self.journal_bytes = 0
         self._engine = engine
         self._epoch = epoch
         self._on_effects = on_effects
@@ -192,12 +191,12 @@ class Commit:
 
     @property
     def to_apply(self) -> int:
-        """The number of items that may be applied, or answered, and are not yet."""
+        """Returns the number of items that may be applied, or answered, and are not yet."""
         return len(self._entries)
 
     @property
     def next_operations(self) -> int:
-        """The operations that applying the next of these items may take."""
+        """Returns the operations that applying the next of these items may take."""
         return self._entries[0][0].operations
 
     @property
@@ -225,20 +224,20 @@ class Commit:
         except StopIteration as stop:
             effects = stop.value
         self._work = None
-        self._applied(record, effects)
+        self._applied(item, record, effects)
         self._answer(item, effects)
 
     def finish_record(self) -> None:
         """Finishes a record that is applied in part, without an answer to its item: for code that stops the node."""
         if self._work is not None:
             work, self._work = self._work, None
-            record = self._entries[0][1]
+            item, record = self._entries[0]
             assert record is not None
-            self._applied(record, finish(work))
+            self._applied(item, record, finish(work))
 
-    def _applied(self, record: Record, effects: Effects) -> None:
+    def _applied(self, item: Item, record: Record, effects: Effects) -> None:
         self.applied_lsn = record.lsn
-        self.journal_bytes += len(record.payload)
+        self._engine.state.tail.applied(item.operations, len(record.payload))
         self._on_effects(effects)
 
     def _answer(self, item: Item, effects: Effects) -> None:

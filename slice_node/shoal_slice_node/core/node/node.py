@@ -65,7 +65,7 @@ class Node:
 
     @property
     def now_ms(self) -> int:
-        """The time that was told last."""
+        """Returns the time that was told last."""
         return self.maintenance.now_ms
 
     @now_ms.setter

@@ -2,7 +2,7 @@
 
 A node's roles are states of a running process: it opens its tables as a Replica, leads in one epoch as a Node (`lead`),
 and is a Replica again when it no longer leads (`after`). What belongs to a role is made with it and dropped with it;
-the tables stay. No process uses `after` yet: main.py ends a node that loses its role.
+the tables stay. The process's side: adapters/roles.py.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Replica:
     def apply(self, record: Record) -> Effects:
         """Applies a record. Raises Corrupt for a record that cannot be applied."""
         effects = self._engine.apply(record)
+        self._engine.state.tail.applied(1, len(record.payload))
         self._note(effects.advanced)
         return effects
 

@@ -203,7 +203,7 @@ def pull(
         queue_id = node.state.tables.queue_by_name.get(request.queue)
         if queue_id is None:
             name = show(request.queue)
-            raise NoSuchQueue(f"queue {name} is not on this slice: declare it first", subject=name)
+            raise NoSuchQueue(f"queue {name} does not exist; declare it first", subject=name)
         if request.peek:
             deliveries: Iterable[wire.Delivery] = yield from peek(node.state, queue_id, messages, body_bytes)
         else:

@@ -59,12 +59,12 @@ class Delta:
 
     @property
     def rows_active(self) -> int:
-        """The number of rows, members and trims changed since the last freeze."""
+        """Returns the number of rows, members and trims changed since the last freeze."""
         return sum(table.rows for _, table in self._all)
 
     @property
     def bytes_active(self) -> int:
-        """The memory of these changes, about."""
+        """Returns the memory of these changes, about."""
         return sum(table.bytes_about for _, table in self._all)
 
     def freeze(self) -> None:

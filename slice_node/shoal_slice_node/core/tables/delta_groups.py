@@ -165,12 +165,12 @@ class DeltaGroups:
 
     @property
     def rows(self) -> int:
-        """The number of ops in the active layer."""
+        """Returns the number of ops in the active layer."""
         return self._came + self._went
 
     @property
     def bytes_about(self) -> int:
-        """The memory of the active layer, about."""
+        """Returns the memory of the active layer, about."""
         return self.rows * (2 * ID_BYTES + OVERHEAD_BYTES)
 
     def freeze(self) -> None:

@@ -106,12 +106,12 @@ class DeltaLogs:
 
     @property
     def rows(self) -> int:
-        """The number of rows and trims in the active layer."""
+        """Returns the number of rows and trims in the active layer."""
         return self._layer.count + len(self._layer.trims)
 
     @property
     def bytes_about(self) -> int:
-        """The memory of the active layer, about."""
+        """Returns the memory of the active layer, about."""
         return self._layer.bytes_about + len(self._layer.trims) * OVERHEAD_BYTES
 
     def freeze(self) -> None:

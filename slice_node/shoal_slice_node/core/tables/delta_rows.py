@@ -249,12 +249,12 @@ class DeltaRows:
 
     @property
     def rows(self) -> int:
-        """The number of rows in the active layer."""
+        """Returns the number of rows in the active layer."""
         return len(self._layer)
 
     @property
     def bytes_about(self) -> int:
-        """The memory of the active layer, about."""
+        """Returns the memory of the active layer, about."""
         return self._layer.bytes_about
 
     def freeze(self) -> None:

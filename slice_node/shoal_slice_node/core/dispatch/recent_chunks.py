@@ -1,0 +1,51 @@
+"""Keeps the chunks that were read from logs last.
+
+Queues that lag behind the same key need the same chunks, one queue after the other: a client with 10,000 queues that
+comes back, or one that reads more slowly than a busy group writes. Each chunk is then read and decoded once for all.
+Rows of logs never change, and offsets never name other messages, so what is kept here is never wrong; it may be gone
+from the log, which the caller must check.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from shoal_slice_node.core.limits import RECENT_CHUNKS_BYTES_MAX
+
+
+class ChunkPart(NamedTuple):
+    """The offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to them."""
+
+    key: bytes
+    first: int
+    low: int
+    to: int
+    body_bytes: int
+    time_ms: int
+    chunk: bytes
+    times: int
+
+
+class RecentChunks:
+    """Keeps whole chunks by their key and first offset. Holds at most RECENT_CHUNKS_BYTES_MAX; the one that was kept
+    first goes first."""
+
+    def __init__(self) -> None:
+        self._parts: OrderedDict[tuple[bytes, int], ChunkPart] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key_id: bytes, first: int) -> ChunkPart | None:
+        """Returns the whole chunk that begins at `first`, as it is given for the first time; None: it is not kept."""
+        return self._parts.get((key_id, first))
+
+    def keep(self, key_id: bytes, part: ChunkPart) -> None:
+        """Keeps a whole chunk. A chunk that would push out most others is not kept."""
+        slot = (key_id, part.first)
+        if slot in self._parts or 4 * len(part.chunk) > RECENT_CHUNKS_BYTES_MAX:
+            return
+        self._parts[slot] = part
+        self._bytes += len(part.chunk)
+        while self._bytes > RECENT_CHUNKS_BYTES_MAX:
+            _, gone = self._parts.popitem(last=False)
+            self._bytes -= len(gone.chunk)

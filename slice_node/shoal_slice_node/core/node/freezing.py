@@ -1,0 +1,93 @@
+"""Decides when the changes since the last checkpoint are frozen, and freezes them: nothing else does.
+
+Belongs here: the decision, for a leader and a follower alike. Not here: writing what is frozen (the driver), its form
+(core/tables/delta). The limits come from the driver.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from shoal_slice_node.core.apply.state import State
+
+
+class Freezable(Protocol):
+    """What the decision looks at, and what freezes: the delta over a checkpoint."""
+
+    checkpoint_lsn: int
+    delta_rows_max: int
+
+    @property
+    def delta_rows(self) -> int: ...
+
+    @property
+    def delta_bytes(self) -> int: ...
+
+    @property
+    def freezing(self) -> bool: ...
+
+    def freeze(self, lsn: int) -> None: ...
+
+
+class FreezeLimits(NamedTuple):
+    """Bounds what no checkpoint has: memory of changed rows, their age, and what a start would replay."""
+
+    delta_bytes: int
+    delta_age_ms: int
+    tail_operations: int
+    tail_bytes: int
+
+
+class Freezing:
+    """Decides for one store, for as long as it is open: roles come and go meanwhile. All methods are to be called
+    between two records."""
+
+    def __init__(self, state: State, store: Freezable, limits: FreezeLimits) -> None:
+        self._state = state
+        self._store = store
+        self._limits = limits
+        self._changed_since_ms: int | None = None
+        """When it was first seen that something was applied that no checkpoint has, nor a frozen delta."""
+        self._wanted_lsn = 0
+        """A checkpoint is wanted that has everything up to here."""
+        self._held = False
+
+    def is_large(self, factor: int = 1) -> bool:
+        """Returns whether the delta has `factor` times the rows or bytes at which it is frozen."""
+        store = self._store
+        return (
+            store.delta_rows >= store.delta_rows_max * factor or store.delta_bytes >= self._limits.delta_bytes * factor
+        )
+
+    def want(self, lsn: int) -> None:
+        """Asks for a checkpoint that has everything up to `lsn`."""
+        self._wanted_lsn = max(self._wanted_lsn, lsn)
+
+    def hold(self) -> None:
+        """Lets `due` be False from now on: the node stops."""
+        self._held = True
+
+    def due(self, now_ms: int) -> bool:
+        """Returns whether to freeze now: the delta is large or old, a checkpoint is wanted, or a start would replay
+        much. Binds and unbinds, or publishes and acks, can cancel out and leave no rows, but are replayed all the same.
+        `now_ms`: the time of a clock that never goes back."""
+        store, tail, limits = self._store, self._state.tail, self._limits
+        if store.freezing or self._held or self._state.lsn == store.checkpoint_lsn:
+            return False
+        if self._changed_since_ms is None:
+            self._changed_since_ms = now_ms
+        return (
+            now_ms - self._changed_since_ms > limits.delta_age_ms
+            or tail.operations >= limits.tail_operations
+            or tail.journal_bytes >= limits.tail_bytes
+            or self._wanted_lsn > store.checkpoint_lsn
+            or self.is_large()
+        )
+
+    def freeze(self) -> None:
+        """Freezes everything that is applied, with the totals of the logs. Must not be called while the store is
+        `freezing`."""
+        self._state.kept.save()
+        self._store.freeze(self._state.lsn)
+        self._state.tail.frozen()
+        self._changed_since_ms = None

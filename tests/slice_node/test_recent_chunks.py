@@ -1,0 +1,126 @@
+"""Chunks that were read for one queue are given to the next ones that lag behind the same key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import RECENT_CHUNKS_BYTES_MAX
+
+from .core_driver import CoreDriver, bind, declare, publish, purge
+
+QUEUES = [f"q{number}" for number in range(20)]
+
+
+def lagging(core: CoreDriver, queues: list[str] = QUEUES, chunks: int = 5) -> Session:
+    """A session whose queues have the same backlog of one key, which it has not been given yet."""
+    core.change(declare(*queues))
+    core.change(*(bind(queue, "k") for queue in queues))
+    for number in range(chunks):
+        core.change(publish("k", b"a%d" % number, b"b%d" % number))
+    session = core.session()
+    for handle, queue in enumerate(queues, 1):
+        core.attach(session, queue, handle)
+    return session
+
+
+def test_queues_that_lag_behind_one_key_read_its_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = CoreDriver()
+    log = core.tables.log
+    rows_read = 0
+
+    def counted(key_id: bytes, low: int, offset: int) -> Iterator[tuple[int, bytes]]:
+        nonlocal rows_read
+        for row in log_read(key_id, low, offset):
+            rows_read += 1
+            yield row
+
+    log_read = log.read
+    monkeypatch.setattr(log, "read", counted)
+    session = lagging(core)
+    assert len(core.take(session)) == 10, "one delivery for all queues"
+    assert rows_read <= 6, "each chunk is read once, not once for each queue"
+
+
+def test_each_queue_gets_every_message_once_and_in_order_when_only_some_was_read_before() -> None:
+    core = CoreDriver()
+    session = lagging(core, chunks=3)
+    core.take(session)
+    late = core.session()
+    core.change(declare("late"), bind("late", "k"))
+    for number in range(3, 6):
+        core.change(publish("k", b"a%d" % number, b"b%d" % number))
+    core.attach(late, "late", 1)
+    assert core.take(late) == [("k", 7 + at, b"%c%d" % ("ab"[at % 2].encode(), 3 + at // 2)) for at in range(6)]
+
+
+def test_what_was_purged_is_not_given_although_it_was_read_before() -> None:
+    core = CoreDriver()
+    core.change(declare("other"), bind("other", "k"))
+    session = lagging(core)
+    core.take(session)
+    core.change(purge("other"))
+    core.change(publish("k", b"news"))
+    other = core.session()
+    core.attach(other, "other", 1)
+    assert core.take(other) == [("k", 11, b"news")]
+
+
+def test_what_is_given_again_says_so_although_it_was_read_before() -> None:
+    core = CoreDriver()
+    first = lagging(core, chunks=2)
+    core.take(first)
+    core.dispatcher.close(first)
+    again = core.session()
+    core.attach(again, QUEUES[0], 1)
+    found = core.deliveries(again)
+    assert [(delivery.low, delivery.to, delivery.redelivered) for delivery in found] == [(1, 3, 1), (3, 5, 1)]
+
+
+def test_a_pull_for_few_messages_takes_no_whole_chunk() -> None:
+    core = CoreDriver()
+    core.take(lagging(core))
+    core.change(declare("pulled"), bind("pulled", "k"))
+    core.change(publish("k", b"x", b"y", b"z"))
+    reader = core.session()
+    core.attach(reader, "pulled", 1)
+    core.take(reader)
+    core.dispatcher.close(reader)
+    puller = core.session()
+    assert [(one.low, one.to) for one in core.pull(puller, "pulled", 1)] == [(11, 12)]
+    assert [(one.low, one.to) for one in core.pull(puller, "pulled", 5)] == [(12, 14)]
+
+
+def test_what_is_kept_is_bounded_and_the_oldest_goes_first() -> None:
+    recent = RecentChunks()
+    size = RECENT_CHUNKS_BYTES_MAX // 8
+    for first in range(20):
+        recent.keep(b"key", ChunkPart(b"k", first, first, first + 1, size, 0, bytes(size), 0))
+    assert [first for first in range(20) if recent.get(b"key", first) is not None] == list(range(12, 20))
+    recent.keep(b"key", ChunkPart(b"k", 30, 30, 31, 3 * size, 0, bytes(3 * size), 0))
+    assert recent.get(b"key", 30) is None, "it would push out most others"
+    assert recent.get(b"key", 19) is not None
+
+
+def test_acks_of_the_first_chunks_open_the_window_by_just_these() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    session = core.session()
+    core.attach(session, "q", 1, messages=6)
+    for number in range(5):
+        core.change(publish("k", b"a%d" % number, b"b%d" % number))
+    assert len(core.take(session)) == 6
+    attachment = session.attachments[1]
+    core.ack(session, "k", 1, 4)
+    assert attachment.messages == 3
+    assert attachment.body_bytes == 6
+    assert session.owed == 1
+    assert [message[1] for message in core.take(session)] == [7, 8, 9, 10]
+    core.ack(session, "k", 4, 11)
+    assert (attachment.messages, attachment.body_bytes, session.owed) == (0, 0, 0)
+    core.flush()
+    assert core.take(session) == []
+    core.check()
