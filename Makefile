@@ -64,6 +64,8 @@ test-etcd: setup $(ETCD) $(ETCD_DEBIAN)  ## coordination, faults and the demo wi
 	  && $(BIN)/shoal demo --etcd $$etcd || exit 1; done
 
 chromium:  ## Chromium for the page's test, by apt-get and as root; does nothing where there is one
+	@command -v chromium >/dev/null || command -v apt-get >/dev/null || { echo "Chromium is installed by apt-get, and there is" \
+	  "none here: install it yourself, or do without (the page's test then skips)"; exit 1; }
 	@command -v chromium >/dev/null || { timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive timeout 300 \
 	  apt-get -qq --yes --no-install-recommends install chromium chromium-driver >/dev/null; }
 
@@ -117,5 +119,7 @@ upgrade:  ## renews constraints.txt with the newest allowed versions
 	@touch .venv/.ready
 
 $(BUF):
+	@command -v npm >/dev/null || { echo "buf, which checks the wire contract, is installed by npm, and there is no npm on PATH:" \
+	  "install Node.js from https://nodejs.org, or run the other checks alone: ruff, mypy and lint-imports in $(BIN)"; exit 1; }
 	npm install --silent --no-audit --no-fund --prefix .tools/buf-$(BUF_VERSION) @bufbuild/buf@$(BUF_VERSION)
 	@touch $@

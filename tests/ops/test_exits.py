@@ -62,7 +62,11 @@ def test_a_command_names_the_hint_that_fits_it(capsys: pytest.CaptureFixture[str
     away = Unavailable("no map from h:1")
     assert told(away, capsys, {exits.UNKNOWN: exits.CLUSTER_AWAY}) == f"no map from h:1 ({exits.CLUSTER_AWAY})"
     assert told(Corrupt("bad"), capsys, exits.OFFLINE) == "bad (keep the files as they are)"
-    for error in (Unavailable("no etcd"), PermissionDenied("chmod 600 token"), ResourceExhausted("full", subject="disk bytes")):
+    for error in (
+        Unavailable("no etcd"),
+        PermissionDenied("chmod 600 token"),
+        ResourceExhausted("full", subject="disk bytes"),
+    ):
         assert told(error, capsys, exits.SERVING) == str(error)
 
 

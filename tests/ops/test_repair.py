@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
-from shoal_ops.exits import DAMAGED, DONE, FOUND
+import pytest
+
+from shoal_ops.exits import BAD_CALL, DAMAGED, DONE, FOUND
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from tests.ops.command_line import shoal
+from tests.slice_node.old_stores import store_of_format
 from tests.slice_node.test_journal_repair import QUEUES, flip, node, queues
 
 BAD_ARGUMENTS = 2
@@ -50,8 +54,54 @@ async def test_a_repair_that_is_not_named_or_not_possible_changes_nothing(tmp_pa
     code, _, error = await shoal("repair", str(tmp_path), "--skip", "3", "--yes")
     assert code != DONE and "it was applied already" in error
     code, _, error = await shoal("repair", str(tmp_path / JOURNAL_FOLDER), "--cut", "--yes")
-    assert code == DAMAGED and "no slice node's data" in error
+    assert code == BAD_CALL and "no slice node's data" in error
     assert {path: path.read_bytes() for path in (tmp_path / JOURNAL_FOLDER).iterdir()} == before
+
+
+async def test_a_cut_names_what_was_in_the_records_that_it_gives_up(tmp_path: Path) -> None:
+    path = (await node(tmp_path, checkpoint_lsn=5))[1]
+    flip(path, 1000)
+    _, out, _ = await shoal("repair", str(tmp_path), "--cut")
+    last = f"record {QUEUES + 1}: CHANGE of epoch 3, 1970-01-01T00:00:01Z"
+    (line,) = [line for line in out.splitlines() if line.startswith(last)]
+    assert line.endswith(f"1 declares; names: q{QUEUES + 1:02}")
+
+
+@pytest.mark.parametrize("command", [("check",), ("repair", "--cut"), ("repair", "--skip", "9"), ("inspect", "store")])
+async def test_a_path_that_is_no_nodes_folder_is_no_damage(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    for name, said in (
+        ("away", f"there is no folder {tmp_path / 'away'}"),
+        ("notes.txt", f"{tmp_path / 'notes.txt'} is not a folder"),
+        (".", f"{tmp_path} has no "),
+    ):
+        code, _, error = await shoal(*command, str(tmp_path / name))
+        assert code == BAD_CALL and said in error, error
+
+
+async def test_a_repair_of_a_clusters_folder_names_its_nodes(tmp_path: Path) -> None:
+    for name in ("s01", "s02"):
+        await node(tmp_path / name, checkpoint_lsn=5)
+    for how in (("--cut",), ("--skip", "9")):
+        code, _, error = await shoal("repair", str(tmp_path), *how)
+        assert code == BAD_CALL and f"name one of them: {tmp_path / 's01'}, {tmp_path / 's02'}" in error
+
+
+async def test_a_node_without_its_store_is_damage(tmp_path: Path) -> None:
+    await node(tmp_path, checkpoint_lsn=5)
+    shutil.rmtree(tmp_path / STORE_FOLDER)
+    code, out, _ = await shoal("check", str(tmp_path))
+    assert code == FOUND and "it has no store/data.mdb" in out
+    code, _, error = await shoal("repair", str(tmp_path), "--cut")
+    assert code == DAMAGED and "it has no store/data.mdb" in error
+
+
+@pytest.mark.parametrize("command", [("check",), ("repair", "--cut"), ("inspect", "store")])
+async def test_a_store_of_another_version_is_called_that(command: tuple[str, ...], tmp_path: Path) -> None:
+    store_of_format(tmp_path / STORE_FOLDER, b"4")
+    code, _, error = await shoal(*command, str(tmp_path))
+    assert code == BAD_CALL and error.rstrip().endswith("nothing is damaged: use that version")
+    assert "has format 4; this version reads format 6" in error
 
 
 async def test_a_check_goes_on_after_a_damaged_node_and_needs_no_lock_file(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from shoal_contract.errors import BadCall, Conflict, Corrupt
+from shoal_contract.errors import Conflict, Corrupt
 from shoal_ops import output
+from shoal_ops.commands.node_folders import nodes_below, nothing_there, part_of_node
 from shoal_ops.commands.phases import shown_phases
 from shoal_ops.exits import DONE, FOUND
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
@@ -30,7 +31,7 @@ def check(path: Path, checksum: bool, as_json: bool) -> int:
     """
     sound = True
     with shown_phases() as show:
-        for node in _nodes(path):
+        for node in nodes_below(path):
             try:
                 report = check_path(node, show(node.name), checksum)
             except Conflict as error:
@@ -88,10 +89,10 @@ def _say_unreadable(node: Path, error: Corrupt, as_json: bool) -> None:
 
 def journal(path: Path, as_json: bool) -> int:
     """Prints the journal's segments. Returns the exit code: FOUND if a segment is damaged."""
-    folder = _below(path, JOURNAL_FOLDER)
+    folder = part_of_node(path, JOURNAL_FOLDER)
     total = len(list(folder.glob(f"*{SUFFIX}")))
     if not total:
-        raise _nothing(path, JOURNAL_FOLDER)
+        raise nothing_there(path, JOURNAL_FOLDER)
     segments = []
     with shown_phases() as show:
         told = show(str(folder))
@@ -121,9 +122,9 @@ def journal(path: Path, as_json: bool) -> int:
 
 
 def store(path: Path, as_json: bool) -> None:
-    folder = _below(path, STORE_FOLDER)
+    folder = part_of_node(path, STORE_FOLDER)
     if not (folder / DATA_FILE).is_file():
-        raise _nothing(path, STORE_FOLDER)
+        raise nothing_there(path, STORE_FOLDER)
     found = inspect_store(folder)
     if as_json:
         output.say_json(asdict(found))
@@ -134,22 +135,3 @@ def store(path: Path, as_json: bool) -> None:
     )
     rows = [(one.name, one.rows, one.pages, one.bytes, one.depth) for one in found.tables]
     output.table(("table", "rows", "pages", "bytes", "depth"), rows)
-
-
-def _nodes(path: Path) -> list[Path]:
-    nodes = [path] if (path / STORE_FOLDER).is_dir() else sorted(one.parent for one in path.glob(f"*/{STORE_FOLDER}"))
-    if not nodes:
-        raise _nothing(path, "slice node's data")
-    return nodes
-
-
-def _nothing(path: Path, what: str) -> BadCall:
-    return BadCall(f"{path} has no {what}: a node's folder has a {STORE_FOLDER} and a {JOURNAL_FOLDER}")
-
-
-def _below(path: Path, name: str) -> Path:
-    """Returns the folder `name` of a node's folder, or `path` where it is already that folder. Raises BadCall."""
-    found = path / name if (path / name).is_dir() else path
-    if not found.is_dir():
-        raise BadCall(f"{path} is not a folder")
-    return found

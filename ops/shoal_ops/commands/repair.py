@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal_ops import output
+from shoal_ops.commands.node_folders import one_node
 from shoal_ops.exits import DONE, FOUND
 from shoal_slice_node.storage.journal_repair import JournalRepair, Loss
 from shoal_slice_node.storage.record_text import kind_name, record_text
@@ -13,7 +14,7 @@ from shoal_slice_node.storage.stopped_folder import stopped
 
 def skip(path: Path, lsn: int, confirmed: bool) -> int:
     """Sets one record aside. Returns the exit code: FOUND where it only prints what would be lost."""
-    with stopped(path) as store:
+    with stopped(one_node(path)) as store:
         repair = JournalRepair(path, store)
         place = repair.find(lsn)
         output.say(f"record {lsn}: {record_text(place.record)}")
@@ -29,7 +30,7 @@ def skip(path: Path, lsn: int, confirmed: bool) -> int:
 def cut(path: Path, confirmed: bool) -> int:
     """Gives up everything from the first damage on. Returns the exit code: FOUND where it only prints what would be
     lost."""
-    with stopped(path) as store:
+    with stopped(one_node(path)) as store:
         repair = JournalRepair(path, store)
         loss = repair.find_damage()
         if loss is None:
@@ -54,4 +55,7 @@ def _told(loss: Loss) -> list[str]:
     if not loss.records:
         return [*lines, f"Given up is everything from record {loss.first_lsn} on; nothing of it can be read any more."]
     counts = ", ".join(f"{count} {kind_name(kind)}" for kind, count in sorted(loss.records.items()))
-    return [*lines, f"Given up are records {loss.first_lsn} to {loss.last_lsn}; of them can still be read: {counts}"]
+    lines.append(f"Given up are records {loss.first_lsn} to {loss.last_lsn}; of them can still be read: {counts}")
+    lines += loss.texts
+    more = sum(loss.records.values()) - len(loss.texts)
+    return [*lines, f"and {more:,} more"] if more else lines

@@ -294,6 +294,10 @@ TICK_MS: Final = 20
 SESSIONS_MAX: Final = 50_000
 """Open sessions and unary calls at a time. Each costs a file descriptor and about 50 KB."""
 
+CONNECTIONS_FEW: Final = 4_096
+"""A start that may take fewer connections than this says so: many systems allow a process 1,024 files. With more there
+is nothing to do for most, and the metrics of the process show the limit."""
+
 OPERATORS_CONNECTIONS_MAX: Final = 500
 """Connections of operators' programs, where they have a server of their own: a cluster's executors, and a few more."""
 

@@ -25,6 +25,7 @@ from shoal_slice_node.adapters.bulk_service import bulk_handlers
 from shoal_slice_node.adapters.calls import Calls, CurrentHandlers
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.limits import (
+    CONNECTIONS_FEW,
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
     SESSIONS_MAX,
@@ -115,7 +116,8 @@ def _connections_max() -> int:
     files = raise_open_files()
     room = max(files - OPEN_FILES_RESERVE, files // 2)
     if room < SESSIONS_MAX:
-        _log.info(
+        _log.log(
+            logging.INFO if room < CONNECTIONS_FEW else logging.DEBUG,
             "gRPC takes %d connections at a time, not %d, as this process may open no more files: raise ulimit -n for"
             " more",
             *(room, SESSIONS_MAX),

@@ -30,8 +30,9 @@ from shoal_slice_node.storage.journal_segment import (
     encode_head,
     segment_name,
 )
-from shoal_slice_node.storage.limits import SEGMENT_BYTES
+from shoal_slice_node.storage.limits import LOST_RECORDS_SHOWN, SEGMENT_BYTES
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
+from shoal_slice_node.storage.record_text import record_text
 
 _STX = bytes((STX,))
 
@@ -47,13 +48,15 @@ class Place(NamedTuple):
 @dataclass(frozen=True)
 class Loss:
     """Describes what a cut gives up: all records from `first_lsn` on. `last_lsn`: the last of them that can still be
-    read; 0: none can. `records`: how many of them can be read, by kind. `path`, `position`: where the damage is."""
+    read; 0: none can. `records`: how many of them can be read, by kind. `texts`: what the first LOST_RECORDS_SHOWN of
+    them requested, a line each. `path`, `position`: where the damage is."""
 
     path: Path
     position: int
     first_lsn: int
     last_lsn: int
     records: dict[int, int]
+    texts: tuple[str, ...] = ()
 
 
 class JournalRepair:
@@ -129,6 +132,7 @@ class JournalRepair:
 
     def _loss(self, path: Path, position: int, first_lsn: int) -> Loss:
         kinds: Counter[int] = Counter()
+        texts: list[str] = []
         last_lsn = 0
         for segment in self._segments:
             if segment.path >= path:
@@ -136,7 +140,9 @@ class JournalRepair:
                     if record.lsn >= first_lsn:
                         kinds[record.kind] += 1
                         last_lsn = max(last_lsn, record.lsn)
-        return Loss(path, position, first_lsn, last_lsn, dict(kinds))
+                        if len(texts) < LOST_RECORDS_SHOWN:
+                            texts.append(f"record {record.lsn}: {record_text(record)}")
+        return Loss(path, position, first_lsn, last_lsn, dict(kinds), tuple(texts))
 
     def cut(self, loss: Loss) -> Path:
         """Ends the journal before `loss`. Returns the folder that keeps the segments as they were before."""

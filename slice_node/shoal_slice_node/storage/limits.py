@@ -50,6 +50,9 @@ ZERO_FILL_BYTES: Final = 256 << 10
 ARCHIVE_COPY_BYTES: Final = 1 << 20
 """Bytes copied to the archive at a time, where a segment cannot be linked: the loop waits for no more than that."""
 
+LOST_RECORDS_SHOWN: Final = 100
+"""Records that a cut of the journal would give up and that are shown one by one; the others are counted by kind."""
+
 PROBLEMS_MAX: Final = 1_000
 """Problems that an offline check lists for one pass. One cause makes many problems, and people read the report."""
 
