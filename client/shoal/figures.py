@@ -173,7 +173,7 @@ class SliceFigures:
     counters: Counters
     """Counts since the node began to serve."""
     trouble: str = ""
-    """Why the node takes no changes now, as a sentence; "" if it takes them."""
+    """What is wrong now, as a sentence: the node takes no changes, or its checkpoints fail; "" if nothing is."""
     version: str = ""
     """The version of the program that the node runs."""
     incarnation: str = ""

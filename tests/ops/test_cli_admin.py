@@ -88,6 +88,14 @@ async def test_one_queue_that_is_not_there_does_not_keep_the_others(cluster: Loc
     assert (code, json.loads(out)) == (exits.BAD_CALL, {"dropped": [], "failed": failed})
 
 
+@pytest.mark.parametrize(
+    "command", [("bind", "nope", "k"), ("unbind", "nope", "k"), ("peek", "nope"), ("purge", "nope")]
+)
+async def test_a_queue_that_is_not_there_has_one_text(command: tuple[str, ...], cluster: LocalCluster) -> None:
+    code, _, error = await shoal(*command, at=cluster.redirector)
+    assert (code, error) == (exits.BAD_CALL, "shoal: queue nope does not exist; declare it first\n")
+
+
 async def test_what_comes_to_nothing_is_said(cluster: LocalCluster) -> None:
     at = cluster.redirector
     assert await shoal("publish", "lonely", "x", at=at) == (

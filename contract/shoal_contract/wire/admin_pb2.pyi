@@ -108,7 +108,7 @@ class FiguresResponse(_message.Message):
     silent_bindings: _builtins.int
     """Bindings that had backlog, a consumer with room, and were neither served nor in line: always 0, or a defect."""
     trouble: _builtins.str
-    """What keeps changes from being taken now, as a sentence; empty: nothing."""
+    """What is wrong now, as a sentence: changes are refused, or checkpoints fail; empty: nothing."""
     checkpointer_restarts: _builtins.int
     """How often the checkpointer died and was started again."""
     version: _builtins.str
