@@ -81,7 +81,7 @@ async def test_a_cluster_whose_etcd_was_lost_is_the_same_cluster(tmp_path: Path)
         await broker.publish("room", b"kept")
     cluster_id = read_record(tmp_path).id
     shutil.rmtree(tmp_path / "etcd")
-    async with LocalCluster(tmp_path) as cluster, shoal.connect(cluster.redirector) as broker:
+    async with LocalCluster(tmp_path, rebuild_etcd=True) as cluster, shoal.connect(cluster.redirector) as broker:
         assert [message.body for message in await broker.peek("inbox", 10)] == [b"kept"]
         async with EtcdClient(EtcdOptions((read_record(tmp_path).address("etcd"),))) as client:
             assert (await first_view(client, "local")).config.id == cluster_id
