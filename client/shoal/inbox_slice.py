@@ -7,7 +7,9 @@ Not here: which queues are attached (attachments.py), what was handed out (core/
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from shoal.ack_doubts import AckDoubts
 from shoal.ack_sender import AckSender
@@ -22,7 +24,12 @@ from shoal.routing import Routing
 from shoal.slice_session import Consumer
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
+from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
+
+_log = logging.getLogger("shoal")
+_TOLD_MAX: Final = 10
+"""The dropped queues that are named in the log at a time; of the others it tells the number."""
 
 OnDelivery = Callable[[Delivery], Awaitable[None]]
 
@@ -185,6 +192,13 @@ class InboxSlice(Consumer):
         self.attachments.changed.set()
 
     def _lives_ended(self, handles: Sequence[int]) -> None:
+        for handle in handles[:_TOLD_MAX]:
+            _log.info(
+                "queue %s was dropped, and perhaps declared anew: what this inbox had of it at slice %s is over",
+                *(show(self._queues[handle]), self.session.slice_name),
+            )
+        if len(handles) > _TOLD_MAX:
+            _log.info("%d more queues were dropped", len(handles) - _TOLD_MAX)
         self._era = Era(self, self._era.number + 1, self._era.stream)
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
         self.acks.forget(handles)

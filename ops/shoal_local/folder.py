@@ -86,8 +86,8 @@ class LocalFolder:
             text = json.dumps({"form": FORM, "slices": slices, "ports": {}})
             raise Conflict(
                 f"{self.path} has etcd and {', '.join(slices)}, but no {RECORD}: it was lost, or this is another"
-                f" program's folder. Nothing was touched. If it is a Shoal cluster's, write this into {RECORD}, with all"
-                f" its slices, and start again: {text}",
+                f" program's folder. Nothing was touched. If it is a Shoal cluster's, write this into {RECORD}, with"
+                f" all its slices, and start again: {text}",
                 subject=str(self.path),
             )
         if found:

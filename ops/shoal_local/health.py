@@ -1,7 +1,7 @@
 """Watches whether a local server still answers, and says when it does not: a process that hangs never ends by itself.
 
-Belongs here: asking, and what is said. Does not: ending a silent server. It may only be slow, and a slice that hangs for
-longer than its lease stops serving by itself.
+Belongs here: asking, and what is said. Does not: ending a silent server. It may only be slow, and a slice that hangs
+for longer than its lease stops serving by itself.
 """
 
 from __future__ import annotations

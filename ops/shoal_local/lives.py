@@ -32,8 +32,9 @@ def check_etcd_folder(folder: Path, record: LocalRecord) -> None:
 
 
 async def open_records(client: EtcdClient, folder: Path, record: LocalRecord, rebuild: bool) -> str:
-    """Makes the cluster's records, unless etcd has them. Returns the cluster's id. `rebuild`: lost records are made anew
-    from what `record` remembers; else they raise Conflict, which names each slice. Raises what EtcdClient raises."""
+    """Makes the cluster's records, unless etcd has them. Returns the cluster's id. `rebuild`: lost records are made
+    anew from what `record` remembers; else they raise Conflict, which names each slice. Raises what EtcdClient raises.
+    """
     known = await client.get(_KEYS.config) is not None
     lost = _lost(folder, record, known, await read_lives(client))
     if not rebuild:
@@ -67,10 +68,10 @@ def _refuse(folder: Path, record: LocalRecord, lost: list[str]) -> None:
         return
     told = ", ".join(f"{name} (its data is {'there' if has_data(folder / name) else 'MISSING'})" for name in lost)
     raise Conflict(
-        f"etcd in {folder / ETCD} has lost the records of slices that were led: {told}. Nothing serves. Put etcd's folder"
-        f" back as it was; or, if it is gone for good, start once with `shoal up --data {folder} {REBUILD}`: the records"
-        f" are made anew from what {folder} remembers, and a slice is still refused whose data is missing, or older than"
-        f" at its last start or clean stop",
+        f"etcd in {folder / ETCD} has lost the records of slices that were led: {told}. Nothing serves. Put etcd's"
+        f" folder back as it was; or, if it is gone for good, start once with `shoal up --data {folder} {REBUILD}`: the"
+        f" records are made anew from what {folder} remembers, and a slice is still refused whose data is missing, or"
+        f" older than at its last start or clean stop",
         subject=str(folder),
     )
 

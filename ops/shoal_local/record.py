@@ -30,7 +30,7 @@ ETCD_PEERS: Final = "etcd/peers"
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What etcd knew of a slice that was led: the epoch, the incarnation of its data, and the last LSN that was told."""
+    """Holds what etcd knew of a slice that was led: epoch, incarnation of its data, and the last LSN that was told."""
 
     epoch: int
     incarnation: str

@@ -50,7 +50,6 @@ def check_start(listen: str, token: Token, ways: str = f"--token-file FILE or {T
     """`ways`: how a token can be given. Raises Unauthenticated where there is no token and other machines can call."""
     if not token.required and not listens_on_loopback(listen):
         raise Unauthenticated(
-            f"{listen} is not loopback, so a token is needed: {ways}; "
-            "openssl rand -hex 32 makes one",
+            f"{listen} is not loopback, so a token is needed: {ways}; openssl rand -hex 32 makes one",
             subject=listen,
         )
