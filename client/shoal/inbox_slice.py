@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
 
 from shoal.ack_doubts import AckDoubts
 from shoal.ack_sender import AckSender
@@ -18,7 +17,7 @@ from shoal.core.acks import Acked
 from shoal.core.frames import Frame
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
-from shoal.limits import INBOX_BYTES_MAX
+from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
 from shoal.messages import Delivery
 from shoal.routing import Routing
 from shoal.slice_session import Consumer
@@ -28,8 +27,6 @@ from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 
 _log = logging.getLogger("shoal")
-_TOLD_MAX: Final = 10
-"""The dropped queues that are named in the log at a time; of the others it tells the number."""
 
 OnDelivery = Callable[[Delivery], Awaitable[None]]
 
@@ -192,13 +189,13 @@ class InboxSlice(Consumer):
         self.attachments.changed.set()
 
     def _lives_ended(self, handles: Sequence[int]) -> None:
-        for handle in handles[:_TOLD_MAX]:
+        for handle in handles[:QUEUES_TOLD_MAX]:
             _log.info(
                 "queue %s was dropped, and perhaps declared anew: what this inbox had of it at slice %s is over",
                 *(show(self._queues[handle]), self.session.slice_name),
             )
-        if len(handles) > _TOLD_MAX:
-            _log.info("%d more queues were dropped", len(handles) - _TOLD_MAX)
+        if len(handles) > QUEUES_TOLD_MAX:
+            _log.info("%d more queues were dropped", len(handles) - QUEUES_TOLD_MAX)
         self._era = Era(self, self._era.number + 1, self._era.stream)
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
         self.acks.forget(handles)

@@ -90,9 +90,9 @@ def test_what_is_missing_or_no_json_is_told_in_plain_words(http: httpx.Client) -
     assert problem_of(bad)["detail"].startswith("the body is not JSON: ")
     assert problem_of(bad)["detail"].endswith("(character 1)")
     assert problem_of(http.get("/v1/locate"))["detail"] == "the parameter key is missing"
-    ranges = {"ranges": [{"first": 3, "end": 4}]}
+    ranges = {"ranges": [{"key": "k", "first": 3}]}
     found = problem_of(http.post("/v1/queues/known/acks", json=ranges))
-    assert found["detail"] == "the field ranges.0.key is missing"
+    assert found["detail"] == "the field ranges.0.end is missing"
 
 
 def test_an_unknown_parameter_is_named_with_the_known_ones(http: httpx.Client) -> None:
