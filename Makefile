@@ -21,7 +21,8 @@ setup: .venv/.ready  ## .venv with the pinned dependencies; does nothing when it
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or later")'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing Shoal and what it needs into .venv: a minute or two"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) --constraint constraints.txt pip
 	$(INSTALL) --constraint constraints.txt --build-constraint constraints.txt --editable '.[dev]'
 	@touch $@

@@ -18,8 +18,9 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
+from io import StringIO
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -87,6 +88,7 @@ def bring_up_to_date(folder: Path) -> str:
         if stamp is not None and stamp.mypyc == mypyc and not why_unusable(folder):
             return "the compiled core is up to date"
         compiler = compiler_of_machine()
+        say("compiling the slice node's core, once until it changes: a minute on two quiet cores")
         started_s = monotonic()
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
             made = Path(place) / "made"
@@ -162,7 +164,9 @@ def extensions(work: Path) -> list[Any]:
         str(path.relative_to(slice_node)) for path in slice_node.joinpath(*COMPILED.split(".")).rglob("*.py")
     )
     # Relative names: they stand in tracebacks, and nothing of this machine may be in them.
-    with chdir(slice_node), redirect_stdout(sys.stderr):
+    # What mypyc warns of concerns who changes the core; it is shown only where it ends with an error.
+    words = StringIO()
+    with chdir(slice_node), redirect_stdout(words), redirect_stderr(words):
         try:
             return list(
                 mypycify(
@@ -172,7 +176,7 @@ def extensions(work: Path) -> list[Any]:
                 )
             )  # fmt: skip
         except SystemExit as error:
-            raise CannotCompile(f"mypyc ended with {error.code}") from None
+            raise CannotCompile(f"mypyc ended with {error.code}: {words.getvalue()[-500:].strip()}") from None
 
 
 def run_compiler(command: Sequence[str]) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from shoal.core.refusals import deadline_exceeded
 from shoal.limits import EXPIRE_EVERY_S
 from shoal_contract.errors import ShoalError
 
 _log = logging.getLogger("shoal")
+_LOOKS_PER_S: Final = round(1 / EXPIRE_EVERY_S)
 
 
 class Waiters(Protocol):
@@ -34,6 +36,8 @@ class Deadlines:
         self._watched: dict[Waiters, str] = {}
         """Waiters -> the name of the call, for their error."""
         self._timer: asyncio.TimerHandle | None = None
+        self._lookers: dict[Callable[[float], None], None] = {}
+        self._looks = 0
 
     def start(self) -> None:
         """Begins to check, in the running event loop."""
@@ -52,6 +56,14 @@ class Deadlines:
         """Stops watching waiters that are answered or given up. Does nothing for unknown ones."""
         self._watched.pop(waiters, None)
 
+    def each_second(self, look: Callable[[float], None]) -> None:
+        """Calls `look` about once a second, with the event loop time, until `no_more`."""
+        self._lookers[look] = None
+
+    def no_more(self, look: Callable[[float], None]) -> None:
+        """Calls `look` no more. Does nothing for an unknown one."""
+        self._lookers.pop(look, None)
+
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(EXPIRE_EVERY_S, self._look)
@@ -62,3 +74,7 @@ class Deadlines:
             except Exception:
                 _log.warning("deadlines of %s could not be kept; this is a defect of the library", what, exc_info=True)
                 self._watched.pop(waiters, None)
+        self._looks += 1
+        if self._looks % _LOOKS_PER_S == 0:
+            for look in list(self._lookers):
+                look(now)

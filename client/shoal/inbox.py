@@ -142,7 +142,7 @@ class Inbox:
         names = [encode_name(queue, "queue") for queue in queues]
         deadline = self._deadline(deadline_s)
         if self._closed or not self._slices:
-            raise Unavailable("the inbox is not open: use `async with broker.consume(...) as inbox`", subject="inbox")
+            raise self._not_open()
         await self._attach(names, deadline)
 
     async def detach(self, *queues: Name, deadline_s: float | None = None) -> None:
@@ -308,7 +308,13 @@ class Inbox:
         self._buffer_bytes += size_bytes
         self._arrived.set()
 
+    @staticmethod
+    def _not_open() -> Unavailable:
+        return Unavailable("the inbox is not open: use `async with broker.consume(...) as inbox`", subject="inbox")
+
     async def _next(self) -> Delivery | None:
+        if not self._slices and not self._closed:
+            raise self._not_open()
         while not self._buffer:
             if self._closed:
                 return None

@@ -7,6 +7,7 @@ Not here: which queues are attached (attachments.py), what was handed out (core/
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from shoal.ack_doubts import AckDoubts
@@ -16,13 +17,16 @@ from shoal.core.acks import Acked
 from shoal.core.frames import Frame
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
-from shoal.limits import INBOX_BYTES_MAX
+from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
 from shoal.messages import Delivery
 from shoal.routing import Routing
 from shoal.slice_session import Consumer
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
+from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
+
+_log = logging.getLogger("shoal")
 
 OnDelivery = Callable[[Delivery], Awaitable[None]]
 
@@ -185,6 +189,13 @@ class InboxSlice(Consumer):
         self.attachments.changed.set()
 
     def _lives_ended(self, handles: Sequence[int]) -> None:
+        for handle in handles[:QUEUES_TOLD_MAX]:
+            _log.info(
+                "queue %s was dropped, and perhaps declared anew: what this inbox had of it at slice %s is over",
+                *(show(self._queues[handle]), self.session.slice_name),
+            )
+        if len(handles) > QUEUES_TOLD_MAX:
+            _log.info("%d more queues were dropped", len(handles) - QUEUES_TOLD_MAX)
         self._era = Era(self, self._era.number + 1, self._era.stream)
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
         self.acks.forget(handles)

@@ -54,6 +54,13 @@ DEADLINE_S: Final = 30.0
 EXPIRE_EVERY_S: Final = 0.05
 """How often deadlines are checked, in seconds, and so how exact they are."""
 
+QUEUES_TOLD_MAX: Final = 10
+"""The dropped queues that are named in the log at a time: a line each. Of the others it tells the number."""
+
+SILENT_S: Final = 5.0
+"""How long a slice may leave a call without an answer, in seconds, before the log says so: far below the deadline of a
+call, so that its caller knows what it waits for, and long enough for a slice that starts anew."""
+
 CLOSE_S: Final = 5.0
 """How long leaving `async with` may wait for answers."""
 

@@ -16,7 +16,7 @@ from shoal.core.backoff import Backoff
 from shoal.core.cluster_map import ClusterMap, first_map, next_map
 from shoal.limits import MAP_SUSPECT_S
 from shoal.transport.base import Stream, Transport
-from shoal_contract.errors import ShoalError, Unavailable
+from shoal_contract.errors import BadCall, ShoalError, Unavailable
 from shoal_contract.names import printable
 from shoal_contract.wire.redirector_pb2 import WatchMapResponse
 from shoal_runtime.tasks import Tasks
@@ -38,6 +38,9 @@ class MapWatch:
         """Why the last stream was lost; "" once another one brings a map."""
         self._told = ""
         """The problem that was logged last."""
+        self._refusals: set[str] = set()
+        """The addresses that refused the question for the first map."""
+        self._refused: BadCall | None = None
         self._opened_s = 0.0
         self._stream: Stream[WatchMapResponse] | None = None
 
@@ -63,10 +66,13 @@ class MapWatch:
         return unlisten
 
     async def first(self, deadline_s: float) -> None:
-        """Waits for the first map. Raises Unavailable, with the last problem, after `deadline_s` seconds."""
+        """Waits for the first map. Raises Unavailable, with the last problem, after `deadline_s` seconds; BadCall, as
+        soon as no address that was given is a redirector's."""
         try:
             async with asyncio.timeout(deadline_s):
                 while self._current is None:
+                    if self._refused is not None:
+                        raise self._refused
                     await self._changed.wait()
         except TimeoutError:
             where = ", ".join(self.redirectors)
@@ -99,6 +105,8 @@ class MapWatch:
                 await self._follow(redirector, backoff)
             except ShoalError as error:
                 self._lost(f"{redirector}: {error}")
+                if isinstance(error, BadCall) and self._current is None:
+                    self._refuse(redirector, error)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -107,6 +115,13 @@ class MapWatch:
                 _log.warning("map from %s: failed unexpectedly, and is asked for anew", redirector, exc_info=error)
                 self._problem = f"{redirector}: {type(error).__name__}: {error}"
             await asyncio.sleep(backoff.pause_s())
+
+    def _refuse(self, redirector: str, error: BadCall) -> None:
+        """Ends the wait for the first map once each address has refused the question: asking again cannot help."""
+        self._refusals.add(redirector)
+        if self._refusals.issuperset(self.redirectors):
+            self._refused = type(error)(f"{redirector}: {error.message}", subject=redirector)
+            self._changed.set()
 
     def _lost(self, problem: str) -> None:
         """Logs each new problem: as a warning, so that it is seen, until there is a first map; later as information."""

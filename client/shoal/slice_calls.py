@@ -8,15 +8,19 @@ how a call travels (transport/).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from random import random
 
 from shoal.core.backoff import Backoff
+from shoal.limits import SILENT_S
 from shoal.map_watch import MapWatch
 from shoal.transport.base import Method, Request, Response, Transport
 from shoal.waiting import remaining_s
-from shoal_contract.errors import MapOrLeaderChanged, OutOfRange, ShoalError, Unavailable
+from shoal_contract.errors import DeadlineExceeded, MapOrLeaderChanged, OutOfRange, ShoalError, Unavailable
 from shoal_contract.names import printable
+
+_log = logging.getLogger("shoal")
 
 
 class SliceCalls:
@@ -37,18 +41,26 @@ class SliceCalls:
     ) -> Response:
         """Asks the slice's leader; `slice_of` names the slice anew for each attempt. `admin`: ask where its
         administration listens. Raises OutOfRange for a slice that the map does not have; after the deadline, the last
-        attempt's error."""
-        backoff = Backoff(random)
-        while True:
-            try:
-                return await self._ask(self._leader(slice_of(), admin), method, request, deadline)
-            except (MapOrLeaderChanged, Unavailable) as error:
-                pause_s = backoff.pause_s()
-                if asyncio.get_running_loop().time() + pause_s >= deadline:
-                    raise
-                if isinstance(error, MapOrLeaderChanged):
-                    self._map.suspect()
-                await self._map.change(pause_s)
+        attempt's error, with the slice's name."""
+        backoff, loop = Backoff(random), asyncio.get_running_loop()
+        name = slice_of()
+        silence = loop.call_later(SILENT_S, _tell_silence, name)
+        try:
+            while True:
+                name = slice_of()
+                try:
+                    return await self._ask(self._leader(name, admin), method, request, deadline)
+                except DeadlineExceeded as error:
+                    raise _named(name, error) from None
+                except (MapOrLeaderChanged, Unavailable) as error:
+                    pause_s = backoff.pause_s()
+                    if loop.time() + pause_s >= deadline:
+                        raise _named(name, error) from None
+                    if isinstance(error, MapOrLeaderChanged):
+                        self._map.suspect()
+                    await self._map.change(pause_s)
+        finally:
+            silence.cancel()
 
     async def ask_redirector(self, method: Method[Request, Response], request: Request, deadline: float) -> Response:
         """Asks one redirector after the other, and returns the first answer. Raises the error of the last one."""
@@ -78,3 +90,14 @@ class SliceCalls:
         self, address: str, method: Method[Request, Response], request: Request, deadline: float
     ) -> Response:
         return await self._transport.call(address, method, request, remaining_s(deadline, f"call to {address}"))
+
+
+def _tell_silence(slice_name: str) -> None:
+    _log.warning("slice %s has not answered for %g s: the call waits until its deadline", slice_name, SILENT_S)
+
+
+def _named(slice_name: str, error: ShoalError) -> ShoalError:
+    """Returns the error with the slice's name in it, if it has none yet."""
+    if f"slice {slice_name}" in error.message:
+        return error
+    return type(error)(f"slice {slice_name} does not answer: {error.message}", subject=slice_name)

@@ -26,7 +26,7 @@ from shoal.core.gather import Rerouted
 from shoal.core.ledger import Ledger
 from shoal.core.requests import Request
 from shoal.deadlines import Deadlines
-from shoal.limits import LINGER_FRAMES_MIN, LINGER_S, SESSION_END_S, UNANSWERED_BYTES_MAX
+from shoal.limits import LINGER_FRAMES_MIN, LINGER_S, SESSION_END_S, SILENT_S, UNANSWERED_BYTES_MAX
 from shoal.map_watch import MapWatch
 from shoal.transport.base import SessionStream, Transport
 from shoal.waiting import Room
@@ -110,10 +110,16 @@ class SliceSession:
         self._address = ""
         self._leader = ""
         """host:port that the last NotLeader named. It is tried once, before the map knows it."""
+        self._quiet_since_s = 0.0
+        """Event loop time since when something waits for an answer and nothing comes; 0: nothing waits, or the owner
+        does not read."""
+        self._silence_told = False
+        self._delivering = False
         self._closed = False
         self._tasks = Tasks(f"session {slice_name}")
         self._unlisten = map_watch.listen(lambda _: self._address_may_have_changed())
         self._tasks.start("stream", self._run())
+        deadlines.each_second(self._tell_silence)
 
     @property
     def streaming(self) -> bool:
@@ -166,6 +172,7 @@ class SliceSession:
         if self._closed:
             return
         self._closed = True
+        self._deadlines.no_more(self._tell_silence)
         self._unlisten()
         self.room.close(self._closed_error())
         self._tasks.cancel()
@@ -176,6 +183,26 @@ class SliceSession:
         first."""
         self.close_soon()
         await self._tasks.close(SESSION_END_S)
+
+    def _tell_silence(self, now: float) -> None:
+        """Logs once that the slice leaves something without an answer, so that the caller knows what it waits for."""
+        if not self._ledger or self._delivering:
+            self._quiet_since_s = 0.0
+        elif not self._quiet_since_s:
+            self._quiet_since_s = now
+        elif now - self._quiet_since_s >= SILENT_S and not self._silence_told:
+            self._silence_told = True
+            why = f" ({self.away})" if self.away else ""
+            _log.warning(
+                "slice %s has not answered for %.0f s%s: calls that need it wait until their deadlines",
+                *(self.slice_name, now - self._quiet_since_s, why),
+            )
+
+    def _heard(self) -> None:
+        self._quiet_since_s = 0.0
+        if self._silence_told:
+            self._silence_told = False
+            _log.warning("slice %s answers again", self.slice_name)
 
     def _watch(self, frame: Frame) -> None:
         self._deadlines.watch(frame, f"request to slice {self.slice_name}")
@@ -310,13 +337,18 @@ class SliceSession:
             if response is None:
                 raise Unavailable(f"slice {self.slice_name} ended the stream")
             backoff.reset()
+            self._heard()
             if self.away:
                 _log.info("%s: back, at %s", self._what, self._address)
                 self.away = ""
             for answer in response.answers:
                 self._answer(answer)
             if response.deliveries or response.resets or self._consumer.holding:
-                await self._consumer.delivered(response)
+                self._delivering = True
+                try:
+                    await self._consumer.delivered(response)
+                finally:
+                    self._delivering = False
 
     def _answer(self, answer: wire.Answer) -> None:
         frame = self._ledger.find(answer.sequence)

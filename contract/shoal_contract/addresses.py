@@ -22,6 +22,8 @@ def redirector_address(address: object) -> str:
     host, colon, port = address.strip().rpartition(":")
     if not colon or "]" in port:
         host, port = address.strip(), str(REDIRECTOR_PORT)
+    if not colon and host.isdecimal():
+        raise _malformed(address, "that is a port, and the host is missing")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not bare or (":" in bare and bare == host) or not bare.isprintable() or set(bare) & set(" /[]@,"):
         raise _malformed(address, "write an IPv6 address in brackets" if bare.count(":") > 1 else "the host is missing")

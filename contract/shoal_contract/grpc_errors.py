@@ -59,9 +59,16 @@ def status_of(error: ShoalError) -> grpc.StatusCode:
     return _STATUS.get(error.code, grpc.StatusCode.UNKNOWN)
 
 
-def from_rpc_error(error: grpc.RpcError) -> ShoalError:
+NO_REDIRECTOR: Final = (
+    "this is no redirector, perhaps a slice; clients connect to the redirector's gRPC port, 7400 unless it was told"
+    " otherwise"
+)
+"""What to say of a server that does not have a redirector's calls."""
+
+
+def from_rpc_error(error: grpc.RpcError, unknown: str = "") -> ShoalError:
     """Returns the typed error of a failed call, sync or aio. Without our metadata it goes by the status, and names the
-    status in the message."""
+    status in the message. `unknown`: what to say of a server that does not have the call."""
     for key, value in _trailing_metadata(error):
         if key == METADATA_KEY and isinstance(value, bytes):
             try:
@@ -69,6 +76,8 @@ def from_rpc_error(error: grpc.RpcError) -> ShoalError:
             except DecodeError:
                 break
     code = error.code() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else grpc.StatusCode.UNKNOWN
+    if unknown and code is grpc.StatusCode.UNIMPLEMENTED:
+        return errors.Malformed(unknown)
     cls = _FALLBACK.get(code, errors.Unavailable)
     return cls(f"{code.name}: {_details(error)}")
 

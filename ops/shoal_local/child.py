@@ -29,6 +29,8 @@ class LocalChild(ABC):
         self.name = name
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
+        self.ready = False
+        """True if its last start succeeded, and its end is not reported yet. The supervisor sets it."""
 
     @property
     def pid(self) -> int:
@@ -46,6 +48,15 @@ class LocalChild(ABC):
 
         Raises Unavailable with its last words if it ends or stays silent instead; then it does not run.
         """
+
+    async def answers(self) -> bool:
+        """Returns whether the process answers now; True for a kind that cannot be asked."""
+        return True
+
+    @property
+    def ended_well(self) -> bool:
+        """Returns whether the process that was started last has ended, with code 0."""
+        return self._process is not None and self._process.returncode == 0
 
     async def wait(self) -> int:
         """Waits for the end of the process, and returns its code; negative: the signal."""

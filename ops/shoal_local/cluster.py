@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from shoal_contract.errors import Conflict, ShoalError
 from shoal_coordination.client import EtcdClient
-from shoal_coordination.cluster import create_cluster
 from shoal_local.addresses import ClientAddresses
 from shoal_local.child import Facts
-from shoal_local.commands import CLUSTER, admin_command, node_command, redirector_command
+from shoal_local.commands import ACCEPT_EMPTY, admin_command, node_command, redirector_command
 from shoal_local.etcd import LocalEtcd, find_etcd, version_of
-from shoal_local.files import make_folder
+from shoal_local.files import check_archive, make_folder
 from shoal_local.folder import LocalFolder
+from shoal_local.lives import check_etcd_folder, open_records, read_lives
 from shoal_local.log import LogFile
 from shoal_local.ports import HOST
 from shoal_local.process import LocalProcess, OnLine
-from shoal_local.record import ETCD, ETCD_PEERS, LocalRecord
+from shoal_local.record import ETCD, ETCD_PEERS, RECORD, LocalRecord, http_of
 from shoal_local.supervisor import Supervisor
+from shoal_runtime.tasks import Tasks
 
 ANY_PORT = f"{HOST}:0"
 REDIRECTOR = "redirector"
@@ -44,6 +45,8 @@ class LocalCluster:
     (only if it is a local cluster's). `archive`: slice nodes put closed journal segments there. `etcd`: the program;
     None: the one on PATH, else the wheel's. `partly`: if at least one slice starts, those that do not are listed in
     `missing` and tried again. `first`: further arguments of slice nodes, by slice, until they were ready once.
+    `accept_empty`: slices that may begin, this once, without their missing data, or with an old copy of it.
+    `rebuild_etcd`: makes etcd's lost records anew from what the folder remembers.
     `on_line(name, line)`: gets every line of every process except etcd, and our own lines as "shoal".
     """
 
@@ -60,6 +63,8 @@ class LocalCluster:
         etcd: Path | None = None,
         partly: bool = False,
         first: Mapping[str, Sequence[str]] | None = None,
+        accept_empty: Collection[str] = (),
+        rebuild_etcd: bool = False,
         on_line: OnLine = _say_nothing,
     ) -> None:
         self._folder = LocalFolder(folder)
@@ -69,10 +74,13 @@ class LocalCluster:
         self._archive = archive
         self._program = etcd
         self._partly = partly
-        self._first = first or {}
+        self._first = {**(first or {}), **{name: (*(first or {}).get(name, ()), ACCEPT_EMPTY) for name in accept_empty}}
+        self._rebuild_etcd = rebuild_etcd
         self._on_line = on_line
         self._record = LocalRecord([])
+        self._etcd: LocalEtcd | None = None
         self._supervisor = Supervisor(self.say)
+        self._tasks = Tasks("local cluster")
         self.missing: dict[str, ShoalError] = {}
         """Slice that did not start -> the reason; empty again once all have started."""
 
@@ -118,25 +126,40 @@ class LocalCluster:
         Corrupt, OutOfRange, Unavailable.
         """
         self._folder.check(self._slices)
+        if self._archive is not None:
+            check_archive(self._archive)
         self._at.choose()
         program = self._program or find_etcd()
         version_of(program)
         self._record = self._folder.open(self._slices, self._fresh)
         try:
-            self._record.choose_ports(self._at.ports)
+            self._check_names()
+            if not self._rebuild_etcd:
+                check_etcd_folder(self._folder.path, self._record)
+            replaced = self._record.choose_ports(self._at.ports)
             self._record.save(self._folder.path)
             make_folder(self.log_folder)
             self._own_log.add(f"starting, by process {os.getpid()}")
+            for role, port in replaced.items():
+                self.say(f"{role}: port {port} is taken; from now on it is at port {self._record.ports[role]}")
             await self._start_etcd(program)
             await self._start_servers()
+            await self._remember()
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
         """Ends this cluster's gateway, then its redirector and nodes (nodes checkpoint), then its etcd."""
-        await self._supervisor.stop([ADMIN], [REDIRECTOR, *self._record.slices], [ETCD])
+        await self._supervisor.stop([ADMIN], [REDIRECTOR, *self._record.slices], sparing=[ETCD])
+        await self._tasks.close()
+        await self._remember()
+        await self._supervisor.stop([ETCD])
         self._folder.close()
+
+    def ended_well(self, name: str) -> bool:
+        """Returns whether a process has ended, with code 0. `name`: as for `kill`."""
+        return self._supervisor.ended_well(name)
 
     def say(self, line: str, name: str = "shoal") -> None:
         """Passes a line of our own, or of a process, to the listener, and with the time to log/up.log."""
@@ -168,26 +191,45 @@ class LocalCluster:
         ports, record = self._record.ports, self._record
         log = self.log_folder / "etcd.log"
         folder = self._folder.path / "etcd"
-        etcd = LocalEtcd(folder, program=program, port=ports[ETCD], peer_port=ports[ETCD_PEERS], log=log)
+        self._etcd = etcd = LocalEtcd(folder, program=program, port=ports[ETCD], peer_port=ports[ETCD_PEERS], log=log)
         self._supervisor.add(etcd, lambda facts: None)
         await self._supervisor.start(ETCD)
         self.say(f"ready at {etcd.endpoint}; its log is {log}", ETCD)
         async with EtcdClient(etcd.options()) as client:
-            config = await create_cluster(client, CLUSTER, record.slices, cluster_id=record.id)
+            cluster_id = await open_records(client, self._folder.path, record, self._rebuild_etcd)
         if not record.id:
-            record.id = config.id
+            record.id = cluster_id
             record.save(self._folder.path)
+
+    async def _remember(self) -> None:
+        """Copies what etcd knows of the slices into the folder's record, while etcd runs."""
+        if self._etcd is None or not self._supervisor.running(ETCD):
+            return
+        try:
+            async with EtcdClient(self._etcd.options()) as client:
+                lives = await read_lives(client)
+            if lives != self._record.lives:
+                self._record.lives |= lives
+                self._record.save(self._folder.path)
+        except ShoalError as problem:
+            self.say(f"what etcd knows of the slices could not be copied into {RECORD}: {problem}")
+
+    def _check_names(self) -> None:
+        """Raises Conflict if arguments name a slice that there is not."""
+        if unknown := sorted(set(self._first) - set(self._record.slices)):
+            known = ", ".join(self._record.slices)
+            raise Conflict(f"there is no slice {unknown[0]}; the cluster has {known}", subject=unknown[0])
 
     async def _start_servers(self) -> None:
         for name in self._record.slices:
             command = node_command(self._record, name, self._folder.path / name, self._archive)
-            self._add(name, command, self._first.get(name, ()))
-        self._add(REDIRECTOR, redirector_command(self._record, self._at))
+            self._add(name, command, self._record.address(http_of(name)), self._first.get(name, ()))
+        self._add(REDIRECTOR, redirector_command(self._record, self._at), self.http)
         servers = [REDIRECTOR, *self._record.slices]
         results = await asyncio.gather(*map(self._supervisor.start, servers), return_exceptions=True)
         self._bear({name: result for name, result in zip(servers, results, strict=True) if result is not None})
         if self.admin:
-            self._add(ADMIN, admin_command(self._at))
+            self._add(ADMIN, admin_command(self._at), self.admin)
             await self._start_admin()
 
     async def _start_admin(self) -> None:
@@ -210,9 +252,9 @@ class LocalCluster:
         for name, problem in self.missing.items():
             self._supervisor.try_on(name, problem)
 
-    def _add(self, name: str, command: list[str], first: Sequence[str] = ()) -> None:
+    def _add(self, name: str, command: list[str], health: str, first: Sequence[str] = ()) -> None:
         log = LogFile(self.log_folder / f"{name}.log")
-        process = LocalProcess(name, command, log, self._pass_on, first)
+        process = LocalProcess(name, command, log, self._pass_on, first, health)
         self._supervisor.add(process, lambda facts: self._ready(name, facts))
 
     def _pass_on(self, name: str, line: str) -> None:
@@ -227,3 +269,5 @@ class LocalCluster:
         metrics = f", metrics http://{facts['http']}/metrics" if where else ""
         where = where or f"http://{facts.get('http')}"
         self.say(f"ready at {where}{metrics}", name)
+        if name in self._record.slices:
+            self._tasks.start("remember", self._remember())

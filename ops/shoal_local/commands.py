@@ -11,6 +11,8 @@ from shoal_local.addresses import ClientAddresses
 from shoal_local.record import ETCD, LocalRecord, http_of
 
 CLUSTER = "local"
+ACCEPT_EMPTY = "--accept-empty"
+"""The slice node's argument that lets it begin without its missing data, or with an old copy of it."""
 
 
 def redirector_command(record: LocalRecord, addresses: ClientAddresses) -> list[str]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from shoal_contract.errors import NoRights, ShoalError, Unavailable
 from shoal_coordination.client import EtcdClient
@@ -26,6 +28,8 @@ from shoal_local.files import make_folder
 from shoal_local.log import LogFile
 from shoal_local.ports import HOST, free_port
 from shoal_runtime.tasks import Tasks
+
+_VERSION: Final = re.compile(r"etcd Version: (\d+(?:\.\d+)+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,22 @@ def find_etcd() -> Path:
 
 
 def version_of(program: Path) -> tuple[int, ...]:
-    """Returns the program's version, for example (3, 5, 1). Raises Unavailable if the program does not run."""
+    """Returns the program's version, for example (3, 5, 1). Raises Unavailable if the program does not run, or is no
+    etcd."""
     try:
-        told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
-        return tuple(int(part) for part in told.split()[2].split("."))
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        # It has a session of its own, so that Ctrl-C in a terminal reaches only the starter.
+        told = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=10, check=True, start_new_session=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise Unavailable(f"{program} --version failed: {error}", subject=str(program)) from None
+    found = _VERSION.match(told)
+    if found is None:
+        said = told.partition("\n")[0][:80]
+        raise Unavailable(
+            f"{program} is no etcd: `{program} --version` says {said!r}; give another --etcd", subject=str(program)
+        )
+    return tuple(map(int, found[1].split(".")))
 
 
 class LocalEtcd(LocalChild):
@@ -110,6 +124,16 @@ class LocalEtcd(LocalChild):
                 break
             self._peer_port = 0
         raise self._failed("did not start")
+
+    async def answers(self) -> bool:
+        try:
+            async with asyncio.timeout(limits.HEALTH_WITHIN_S), EtcdClient(self.options()) as client:
+                await client.get(b"shoal-health")
+        except NoRights:
+            return True
+        except (ShoalError, TimeoutError):
+            return False
+        return True
 
     async def _start_once(self) -> bool:
         # etcd writes straight to the file: a busy starter must never hold it up.

@@ -10,6 +10,7 @@ etcd/  log/  s01/ s02/ ...
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -18,11 +19,12 @@ from typing import Final
 
 from shoal_contract.errors import Conflict, OutOfRange
 from shoal_local import limits
-from shoal_local.files import check_folder, make_folder, open_file
-from shoal_local.record import RECORD, LocalRecord, read_record
+from shoal_local.files import check_folder, make_folder, named, open_file
+from shoal_local.record import FORM, RECORD, LocalRecord, read_record
 
 OWNER: Final = "owner"
 SLICES_DEFAULT: Final = 3
+_SLICE = re.compile(r"s\d\d")
 _OURS = re.compile(r"s\d\d|etcd|log|owner|local-cluster\.json(\.new)?")
 
 
@@ -54,16 +56,19 @@ class LocalFolder:
         cannot be read; OutOfRange.
         """
         self.check(slices)
-        make_folder(self.path)
-        self._lock = self._locked()
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        new = make_folder(self.path)
         try:
+            self._lock = self._locked()
+            with named("write", self.path / OWNER):
+                os.ftruncate(self._lock, 0)
+                os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
             if fresh:
                 self._wipe()
             return self._record(slices)
         except BaseException:
             self.close()
+            if new:
+                shutil.rmtree(self.path, ignore_errors=True)
             raise
 
     def close(self) -> None:
@@ -75,9 +80,19 @@ class LocalFolder:
     def _check_ours(self) -> None:
         if (self.path / RECORD).is_file():
             return
-        if foreign := sorted(entry.name for entry in self.path.iterdir() if entry.name != OWNER):
+        found = sorted(entry.name for entry in self.path.iterdir() if entry.name != OWNER)
+        slices = [name for name in found if _SLICE.fullmatch(name)]
+        if "etcd" in found and slices:
+            text = json.dumps({"form": FORM, "slices": slices, "ports": {}})
             raise Conflict(
-                f"{self.path} is not a Shoal data folder: it has {foreign[0]} and no {RECORD}. Nothing was touched;"
+                f"{self.path} has etcd and {', '.join(slices)}, but no {RECORD}: it was lost, or this is another"
+                f" program's folder. Nothing was touched. If it is a Shoal cluster's, write this into {RECORD}, with"
+                f" all its slices, and start again: {text}",
+                subject=str(self.path),
+            )
+        if found:
+            raise Conflict(
+                f"{self.path} is not a Shoal data folder: it has {found[0]} and no {RECORD}. Nothing was touched;"
                 " choose another --data",
                 subject=str(self.path),
             )

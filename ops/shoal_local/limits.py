@@ -39,6 +39,16 @@ PORTS: Final = range(17_000, 32_000)
 """The ports where slice nodes of local clusters listen: below the ports that Linux gives to outgoing connections, which
 could take a node's port while it is down."""
 
+HEALTH_EVERY_S: Final = 5.0
+"""The pause between two questions to a local server whether it answers, in seconds: they must cost next to nothing."""
+
+HEALTH_WITHIN_S: Final = 5.0
+"""How long a local server may take to answer that question, in seconds."""
+
+SILENT_S: Final = 10.0
+"""How long a local server may be silent before this is reported, in seconds. It is not ended: on a busy machine a sound
+one can be this slow, and a slice that hangs for longer than its lease loses its lead by itself."""
+
 PORT_ATTEMPTS_MAX: Final = 1_000
 """The number of ports tried until one is free."""
 
@@ -47,3 +57,4 @@ START_ATTEMPTS_MAX: Final = 3
 it."""
 
 assert START_S < READY_S
+assert HEALTH_WITHIN_S <= SILENT_S

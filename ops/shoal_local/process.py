@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from shoal_local import limits
 from shoal_local.child import Facts, LocalChild, how_it_ended
+from shoal_local.health import answers_http
 from shoal_local.log import LogFile
 from shoal_runtime.tasks import Tasks
 
@@ -25,13 +26,21 @@ class LocalProcess(LocalChild):
     """Runs `python -m MODULE ARGUMENTS`, which prints one JSON line when it is ready.
 
     Python does not search the current folder for modules: every server would run a file `queue.py` there.
-    `first`: further arguments, until it was ready once.
+    `first`: further arguments, until it was ready once. `health`: host:port of its HTTP; empty: it is not asked whether
+    it answers.
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], log: LogFile, on_line: OnLine, first: Sequence[str] = ()
+        self,
+        name: str,
+        command: Sequence[str],
+        log: LogFile,
+        on_line: OnLine,
+        first: Sequence[str] = (),
+        health: str = "",
     ) -> None:
         super().__init__(name, log)
+        self._health = health
         self._command = command
         self._on_line = on_line
         self._first = list(first)
@@ -54,6 +63,9 @@ class LocalProcess(LocalChild):
         self._first = []
         self._copies.append(self._reading.start("stdout", self._copy(process.stdout)))
         return facts
+
+    async def answers(self) -> bool:
+        return not self._health or await answers_http(self._health, limits.HEALTH_WITHIN_S)
 
     async def stop(self) -> None:
         await super().stop()

@@ -2,8 +2,10 @@
 
 ```
 local-cluster.json   {"form": "shoal local cluster 1", "id": "0123...", "slices": ["s01"],
-                      "ports": {"s01": 20123, "s01/http": 20124, "etcd": 20125, "etcd/peers": 20126}}
+                      "ports": {"s01": 20123, "s01/http": 20124, "etcd": 20125, "etcd/peers": 20126},
+                      "lives": {"s01": {"epoch": 3, "incarnation": "89ab...", "lsn": 120}}}
 ```
+`lives` is a copy of what etcd knows of each slice that was led, so that the loss of etcd's records is noticed.
 Every process that starts again listens at its address of before. Belongs here: the record and its file. Does not: the
 lock on the folder (folder.py).
 """
@@ -12,9 +14,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shoal_contract.errors import Corrupt
 from shoal_local.files import write_whole
@@ -26,14 +28,24 @@ ETCD: Final = "etcd"
 ETCD_PEERS: Final = "etcd/peers"
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Holds what etcd knew of a slice that was led: epoch, incarnation of its data, and the last LSN that was told."""
+
+    epoch: int
+    incarnation: str
+    lsn: int
+
+
 @dataclass(slots=True)
 class LocalRecord:
     """A local cluster's record. `ports`: role -> port; a slice's name is the role of its gRPC port. `id`: the
-    cluster's; empty: not made yet."""
+    cluster's; empty: not made yet. `lives`: slice -> its life, of the slices that were led."""
 
     slices: list[str]
     ports: dict[str, int] = field(default_factory=dict)
     id: str = ""
+    lives: dict[str, Life] = field(default_factory=dict)
 
     @property
     def roles(self) -> list[str]:
@@ -44,19 +56,24 @@ class LocalRecord:
         """Returns host:port of a role, once ports are chosen."""
         return f"{HOST}:{self.ports[role]}"
 
-    def choose_ports(self, taken: Collection[int] = ()) -> None:
-        """Gives each role a port: the remembered one unless it is in `taken` or another program has it.
+    def choose_ports(self, taken: Collection[int] = ()) -> dict[str, int]:
+        """Gives each role a port: the remembered one unless it is in `taken` or another program has it. Returns role ->
+        remembered port, of the roles that got another one.
 
         Raises Unavailable.
         """
+        replaced: dict[str, int] = {}
         for role in self.roles:
             port = self.ports.get(role, 0)
             if not port or port in taken or not is_free(port):
                 self.ports[role] = free_port({*self.ports.values(), *taken})
+                replaced |= {role: port} if port else {}
+        return replaced
 
     def save(self, folder: Path) -> None:
-        text = json.dumps({"form": FORM, "id": self.id, "slices": self.slices, "ports": self.ports}, indent=1)
-        write_whole(folder / RECORD, text + "\n")
+        lives = {name: asdict(life) for name, life in self.lives.items()}
+        told = {"form": FORM, "id": self.id, "slices": self.slices, "ports": self.ports, "lives": lives}
+        write_whole(folder / RECORD, json.dumps(told, indent=1) + "\n")
 
 
 def http_of(slice_name: str) -> str:
@@ -72,6 +89,11 @@ def read_record(folder: Path) -> LocalRecord:
         if found["form"] != FORM:
             raise ValueError(f"its form is {found['form']!r}")
         ports = {str(role): int(port) for role, port in found["ports"].items()}
-        return LocalRecord([str(name) for name in found["slices"]], ports, str(found.get("id", "")))
+        lives = {str(name): _life(life) for name, life in found.get("lives", {}).items()}
+        return LocalRecord([str(name) for name in found["slices"]], ports, str(found.get("id", "")), lives)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"{path} cannot be read ({error}); it must be a {FORM}", subject=str(path)) from None
+
+
+def _life(found: dict[str, Any]) -> Life:
+    return Life(int(found["epoch"]), str(found["incarnation"]), int(found["lsn"]))

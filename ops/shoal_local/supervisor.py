@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from shoal_contract.errors import ShoalError
 from shoal_local import limits
 from shoal_local.child import Facts, LocalChild, how_it_ended
+from shoal_local.health import Health
 from shoal_runtime.tasks import Tasks
 
 OnReady = Callable[[Facts], None]
@@ -28,11 +29,10 @@ class _Kept:
     """The pause before the next start, in seconds; it doubles with each end in a row."""
     complaint: str = ""
     """The last error reported for a failed start, so that it is reported once."""
-    up: bool = False
-    """True if its last start succeeded, and its end is not reported yet."""
     down: bool = False
     """True if it was ended on purpose: then it stays down until `restart`."""
     watch: asyncio.Task[None] | None = None
+    health: asyncio.Task[None] | None = None
 
 
 class Supervisor:
@@ -75,7 +75,7 @@ class Supervisor:
     async def restart(self, name: str) -> None:
         """Starts a child again, after a clean stop if it still runs. Returns when it is ready."""
         kept = self._kept[name]
-        kept.down = True
+        kept.down, kept.child.ready = True, False
         if kept.watch is not None:
             kept.watch.cancel()
             await asyncio.wait([kept.watch])
@@ -84,23 +84,33 @@ class Supervisor:
         kept.down = False
         self._keep(kept)
 
-    async def stop(self, *order: Collection[str]) -> None:
-        """Ends the children, one group after the other, and each group together. Children without a group end first."""
+    def ended_well(self, name: str) -> bool:
+        """Returns whether a child has ended, with code 0."""
+        return self._kept[name].child.ended_well
+
+    def running(self, name: str) -> bool:
+        return name in self._kept and self._kept[name].child.running
+
+    async def stop(self, *order: Collection[str], sparing: Collection[str] = ()) -> None:
+        """Ends the children, one group after the other, and each group together. Children without a group end first.
+        Those of `sparing` run on, without being started again."""
         await self._tasks.close()
-        named = {name for group in order for name in group}
+        named = {name for group in order for name in group} | set(sparing)
         for group in ([name for name in self._kept if name not in named], *order):
             await asyncio.gather(*(self._kept[name].child.stop() for name in group if name in self._kept))
 
     def _keep(self, kept: _Kept) -> None:
         kept.watch = self._tasks.start(kept.child.name, self._keep_running(kept))
+        if kept.health is None:
+            kept.health = self._tasks.start(f"{kept.child.name} health", Health(kept.child, self._say).run())
 
     async def _keep_running(self, kept: _Kept) -> None:
         child, loop = kept.child, asyncio.get_running_loop()
         while True:
-            if kept.up:
+            if child.ready:
                 since_s = loop.time()
                 code = await child.wait()
-                kept.up = False
+                child.ready = False
                 if kept.down:
                     return
                 if loop.time() - since_s > limits.STEADY_S:
@@ -126,5 +136,5 @@ class Supervisor:
 
     async def _start_child(self, kept: _Kept) -> None:
         facts = await kept.child.start()
-        kept.up = True
+        kept.child.ready = True
         kept.on_ready(facts)

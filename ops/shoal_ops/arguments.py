@@ -33,9 +33,9 @@ At = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object on each line.")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
-Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", show_default=False)]
+Queues = Annotated[list[str], typer.Argument(metavar="QUEUE", show_default=False)]
 Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False)]
-Keys = Annotated[list[str], typer.Argument(metavar="KEY...", show_default=False)]
+Keys = Annotated[list[str], typer.Argument(metavar="KEY", show_default=False)]
 Folder = Annotated[Path, typer.Argument(metavar="PATH", show_default=False)]
 Etcd = Annotated[
     Path | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -75,16 +76,34 @@ def up(
         ),
     ] = None,
     etcd: Etcd = None,
+    accept_empty: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept-empty",
+            metavar="SLICE",
+            help="Let this slice begin, this once, without its missing data, or with an old copy: what is missing is"
+            " then gone. Once for each slice.",
+            show_default=False,
+        ),
+    ] = None,
+    rebuild_etcd: Annotated[
+        bool, typer.Option("--rebuild-etcd", help="Make etcd's records anew, if etcd's folder is gone for good.")
+    ] = False,
 ) -> None:
     """Run a local cluster until Ctrl-C: etcd, a redirector, slice nodes."""
+    from shoal_local.cluster import LocalCluster
     from shoal_ops.commands.cluster import run_cluster
 
-    exits.run(run_cluster(slices, data, listen, http, fresh, archive, admin, etcd), exits.SERVING)
+    make = partial(
+        LocalCluster, data, slices=slices, listen=listen, http=http, admin=admin or "", fresh=fresh, archive=archive,
+        etcd=etcd, accept_empty=accept_empty or (), rebuild_etcd=rebuild_etcd, partly=True,
+    )  # fmt: skip
+    exits.run(run_cluster(make, data, archive, admin), exits.SERVING)
 
 
 @app.command()
 def replay(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", show_default=False)],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False)],
     at: Annotated[
         str,
         typer.Option(
@@ -196,8 +215,9 @@ def check(
 def repair(
     path: Folder,
     skip: Annotated[
-        int, typer.Option("--skip", metavar="LSN", min=0, help="Set this record of the journal aside.")
-    ] = 0,
+        int | None,
+        typer.Option("--skip", metavar="LSN", min=1, help="Set this record of the journal aside.", show_default=False),
+    ] = None,
     cut: Annotated[bool, typer.Option("--cut", help="Give up the journal from its first damaged record on.")] = False,
     confirmed: Annotated[bool, typer.Option("--yes", help="Do it. Without this, only say what would be lost.")] = False,
 ) -> None:
@@ -207,7 +227,7 @@ def repair(
     if cut == bool(skip):
         raise typer.BadParameter("say what to repair: --skip LSN, or --cut")
     with exits.told(exits.OFFLINE):
-        code = commands.cut(path, confirmed) if cut else commands.skip(path, skip, confirmed)
+        code = commands.skip(path, skip, confirmed) if skip else commands.cut(path, confirmed)
     raise typer.Exit(code)
 
 

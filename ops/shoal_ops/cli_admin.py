@@ -35,7 +35,8 @@ def keys(
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """List names of keys, in order, with how many queues are bound."""
+    """List names of keys, in order, with how many queues are bound. A queue's own key, @QUEUE, is listed from the first
+    message sent to it on."""
     from shoal_ops.commands import lists
 
     exits.run(lists.keys(at, prefix, after, limit, as_json))

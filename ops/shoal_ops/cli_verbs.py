@@ -91,7 +91,7 @@ def unbind(
 def publish(
     key: Key,
     body: Annotated[
-        str | None, typer.Argument(metavar="[BODY]", help="Text of the message; left out: read from standard input.")
+        str | None, typer.Argument(metavar="BODY", help="Text of the message; left out: read from standard input.")
     ] = None,
     mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail if no queue is bound to the key.")] = False,
     at: At = AT_DEFAULT,
@@ -124,11 +124,18 @@ def tail(
         int | None,
         typer.Option("--messages", "-n", min=1, help="Stop after this many messages; left out: run until Ctrl-C."),
     ] = None,
-    ack: Annotated[bool, typer.Option("--ack/--no-ack", help="Take the messages, or only watch.")] = True,
+    ack: Annotated[
+        bool,
+        typer.Option("--ack/--no-ack", help="Ack the messages that are printed, so that they leave the queue."),
+    ] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Print messages of queues as they come."""
+    """Print messages of queues as they come, and leave them there.
+
+    While it runs, no other consumer of the queues gets what it has printed; when it ends, they do. With --ack the
+    printed messages are gone.
+    """
     from shoal_ops.commands import verbs
 
     exits.run(verbs.tail(at, queues, messages, ack, as_json))

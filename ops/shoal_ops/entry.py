@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from shoal_ops.exits import BAD_CALL
+from shoal_ops.exits import BAD_CALL, INTERRUPTED
 from shoal_ops.extras import missing_library
 
 
@@ -22,3 +22,5 @@ def main() -> None:
             raise
         sys.stderr.write(f"shoal: {sentence}\n")
         sys.exit(BAD_CALL)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)  # Ctrl-C while modules were imported.

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,6 +44,10 @@ MAKE_ROOM: Final = "make room there, and try again; shoal status shows each slic
 
 _FULL_DISK: Final = ("disk bytes", "checkpoint")
 """Subjects of the errors of a slice that takes no changes until there is room for its journal, or its checkpoints."""
+
+SLICE_AWAY: Final = "shoal status tells which slices answer"
+"""The hint for a slice that did not answer, which the error names: the cluster is up."""
+_NAMES_SLICE: Final = re.compile(r"\bslice [A-Za-z0-9]")
 
 _HTTP_PORT: Final = "answers HTTP, not gRPC"
 """An error with these words says itself what to do. The hint for a cluster that is down would point to another
@@ -79,11 +84,19 @@ def code_of(error: BaseException) -> int:
 
 def sentence_of(error: BaseException, hints: Mapping[int, str]) -> str:
     """Returns the error and what to do next, as one printable line. `hints`: by exit code; "" for no hint."""
-    text = str(error)
+    text = _system_error(error) if isinstance(error, OSError) and not isinstance(error, ShoalError) else str(error)
     hint = "" if _HTTP_PORT in text else hints.get(code_of(error), "")
     if hint and isinstance(error, ResourceExhausted) and error.subject in _FULL_DISK:
         hint = MAKE_ROOM
+    if hint == CLUSTER_AWAY and _NAMES_SLICE.search(text):
+        hint = SLICE_AWAY
     return printable(f"{text} ({hint})" if hint else text)
+
+
+def _system_error(error: OSError) -> str:
+    """Returns an error of the system as a sentence: the file first, where it is known, then the reason."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 @contextmanager

@@ -115,3 +115,50 @@ async def test_acked_messages_fill_no_window(
         inbox._look_later = looked.set  # type: ignore[method-assign]
         await looked.wait()
     assert not said(log, logging.WARNING)
+
+
+async def test_a_slice_that_does_not_answer_is_named_while_it_is_waited_for(
+    cluster: FakeCluster, fake_broker: shoal.Broker, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the frame and is silent, as a process that hangs: for a stream that is lost there is a reason."""
+    monkeypatch.setattr("shoal.slice_session.SILENT_S", 0.5)
+    _, key = await bound(fake_broker, cluster)
+    cluster.slices["s01"].answering.clear()
+    publishing = asyncio.ensure_future(fake_broker.publish(key, b"x"))
+    await until(lambda: bool(said(log, logging.WARNING)))
+    (sentence,) = said(log, logging.WARNING)
+    assert sentence.startswith("slice s01 has not answered for ")
+    assert sentence.endswith(" s: calls that need it wait until their deadlines")
+    assert not publishing.done()
+    cluster.slices["s01"].answering.set()
+    await publishing
+    assert said(log, logging.WARNING)[1:] == ["slice s01 answers again"]
+
+
+async def test_an_administration_that_does_not_answer_is_named(
+    cluster: FakeCluster, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.slice_calls.SILENT_S", 0.2)
+    async with shoal.connect(cluster.redirectors[0].address, deadline_s=1) as broker:
+        await cluster.slices["s02"].stop()
+        port = int(cluster.slices["s02"].address.rpartition(":")[2])
+        silent = pytest.raises(shoal.OutcomeUnknown, match=r"^slice s02 does not answer: ")
+        with socket.create_server(("127.0.0.1", port)), silent:
+            await shoal.Admin(broker).queues()
+        await cluster.slices["s02"].start()
+    assert any(line.startswith("slice s02 has not answered for 0.2 s") for line in said(log, logging.WARNING))
+
+
+async def test_an_inbox_that_was_not_entered_says_so(fake_broker: shoal.Broker) -> None:
+    async with asyncio.timeout(5):
+        for wait in (anext(fake_broker.consume("z")), anext(fake_broker.consume("z").deliveries())):
+            with pytest.raises(shoal.Unavailable, match=r"not open: use `async with broker\.consume"):
+                await wait
+
+
+async def test_a_dropped_queue_is_told_to_its_consumer(real_redirector: str, log: pytest.LogCaptureFixture) -> None:
+    async with shoal.connect(real_redirector) as broker:
+        await broker.declare("told-of-drop")
+        async with broker.consume("told-of-drop"):
+            await broker.drop("told-of-drop")
+            await until(lambda: any("queue told-of-drop was dropped" in line for line in said(log, logging.INFO)))

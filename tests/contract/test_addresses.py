@@ -31,6 +31,11 @@ def test_what_is_no_address_says_what_to_write(written: str) -> None:
         redirector_address(written)
 
 
+def test_a_port_alone_is_told_to_be_one() -> None:
+    with pytest.raises(Malformed, match=r"'7400' is not host:port .that is a port, and the host is missing.: give the"):
+        redirector_address("7400")
+
+
 def test_several_stand_with_commas_between_them() -> None:
     assert redirector_addresses("a, b:1 ,c,") == ("a:7400", "b:1", "c:7400")
     for none in ("", ","):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from shoal_contract.errors import Conflict, ShoalError
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster_watch import first_view
 from shoal_coordination.options import EtcdOptions
+from shoal_local import limits
 from shoal_local.cluster import LocalCluster
 from shoal_local.record import RECORD, read_record
 from tests.local.node_http import node_http
@@ -27,6 +29,7 @@ WAIT_S = 30
 HOLDS_ONE = """
 import asyncio, json, sys
 from pathlib import Path
+from shoal_local import limits
 from shoal_local.cluster import LocalCluster
 
 async def main():
@@ -80,7 +83,7 @@ async def test_a_cluster_whose_etcd_was_lost_is_the_same_cluster(tmp_path: Path)
         await broker.publish("room", b"kept")
     cluster_id = read_record(tmp_path).id
     shutil.rmtree(tmp_path / "etcd")
-    async with LocalCluster(tmp_path) as cluster, shoal.connect(cluster.redirector) as broker:
+    async with LocalCluster(tmp_path, rebuild_etcd=True) as cluster, shoal.connect(cluster.redirector) as broker:
         assert [message.body for message in await broker.peek("inbox", 10)] == [b"kept"]
         async with EtcdClient(EtcdOptions((read_record(tmp_path).address("etcd"),))) as client:
             assert (await first_view(client, "local")).config.id == cluster_id
@@ -161,6 +164,45 @@ async def test_modules_in_the_folder_that_it_is_started_in_are_not_run(tmp_path:
         starter.terminate()
         await starter.wait()
     assert not (tmp_path / "ran").exists()
+
+
+async def test_processes_that_hang_are_named_and_left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEALTH_EVERY_S", 0.1)
+    monkeypatch.setattr(limits, "HEALTH_WITHIN_S", 1.0)
+    monkeypatch.setattr(limits, "SILENT_S", 1.0)
+    said = Said()
+    async with LocalCluster(tmp_path, slices=1, admin="127.0.0.1:0", on_line=said) as cluster:
+        pids = {name: cluster.pid(name) for name in ("s01", "redirector", "admin", "etcd")}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)
+        for name, pid in pids.items():
+            await said.until(f"{name} (process {pid}) has not answered for")
+        for pid in pids.values():
+            os.kill(pid, signal.SIGCONT)
+        await said.until("redirector answers again, after")
+        assert cluster.pid("redirector") == pids["redirector"]
+
+
+async def test_a_remembered_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, slices=1):
+        pass
+    port = read_record(tmp_path).ports["s01"]
+    said = Said()
+    with socket.create_server(("127.0.0.1", port)):
+        async with LocalCluster(tmp_path, on_line=said) as cluster:
+            now = cluster.addresses["s01"].rpartition(":")[2]
+            assert ("shoal", f"s01: port {port} is taken; from now on it is at port {now}") in said.lines
+
+
+async def test_a_lost_record_is_written_again_as_the_refusal_says(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, slices=2) as cluster, shoal.connect(cluster.redirector) as broker:
+        await broker.declare("inbox")
+    (tmp_path / RECORD).unlink()
+    with pytest.raises(Conflict, match=f"has etcd and s01, s02, but no {RECORD}") as caught:
+        await LocalCluster(tmp_path).start()
+    (tmp_path / RECORD).write_text("{" + str(caught.value).partition("{")[2])
+    async with LocalCluster(tmp_path) as cluster, shoal.connect(cluster.redirector) as broker:
+        assert (await broker.describe("inbox")).exists
 
 
 async def test_a_killed_node_stays_down_until_restarted(tmp_path: Path) -> None:

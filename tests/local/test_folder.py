@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -64,6 +65,21 @@ def test_the_record_is_read_as_it_was_saved_and_damage_is_named(tmp_path: Path) 
     (tmp_path / RECORD).write_text("{}")
     with pytest.raises(Corrupt, match=RECORD):
         read_record(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_named_and_a_new_one_that_fails_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Conflict, match=r"^cannot make the folder /proc/shoal: No such file or directory, or choose"):
+        LocalFolder(Path("/proc/shoal")).open(1, fresh=False)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(Conflict, match=f"^cannot write {tmp_path / 'new' / 'owner'}: no space left on that disk; make"):
+        LocalFolder(tmp_path / "new").open(1, fresh=False)
+    assert not (tmp_path / "new").exists()
 
 
 async def test_folders_and_files_are_their_users_own(tmp_path: Path) -> None:

@@ -29,23 +29,30 @@ class Family:
         self.folder = folder
         self.supervisor = Supervisor(lambda line: self.said("shoal", line))
         self.facts: dict[str, list[Facts]] = {}
+        self.children: dict[str, SmallServer] = {}
 
     def add(self, name: str, *arguments: str, first: Sequence[str] = ()) -> None:
         log = LogFile(self.folder / f"{name}.log")
         child = SmallServer(name, [PROGRAM, *arguments], log, self.said, first)
         self.facts[name] = []
+        self.children[name] = child
         self.supervisor.add(child, self.facts[name].append)
 
 
 class SmallServer(LocalProcess):
-    """A LocalProcess whose program lies in this repository, which -P would not find."""
+    """A LocalProcess whose program lies in this repository, which -P would not find. `silent`: it does not answer."""
+
+    silent = False
+
+    async def answers(self) -> bool:
+        return not self.silent
 
     async def start(self) -> Facts:
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
         try:
             return await super().start()
         finally:
-            del os.environ["PYTHONPATH"]
+            os.environ.pop("PYTHONPATH", None)  # Two may start at once.
 
 
 @pytest.fixture
@@ -77,6 +84,22 @@ async def test_an_exit_code_is_told_and_pauses_grow_for_each_child_alone(
         await family.said.until(f"short ended with code 3; starting it again in {pause} s")
     os.kill(family.supervisor.pid("other"), signal.SIGKILL)
     await family.said.until("other ended by signal 9; starting it again in 0.25 s")
+
+
+async def test_a_silent_child_is_told_and_left_running_and_told_again_when_it_answers(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEALTH_EVERY_S", 0.01)
+    monkeypatch.setattr(limits, "SILENT_S", 0.2)
+    family.add("one")
+    await family.supervisor.start("one")
+    pid, child = family.supervisor.pid("one"), family.children["one"]
+    child.silent = True
+    await family.said.until(f"one (process {pid}) has not answered for 0 s: it hangs, or the machine is very busy.")
+    child.silent = False
+    await family.said.until("one answers again, after ")
+    assert family.supervisor.pid("one") == pid
+    assert len([line for _, line in family.said.lines if "has not answered" in line]) == 1
 
 
 async def test_first_arguments_are_given_until_it_was_ready_once(family: Family) -> None:

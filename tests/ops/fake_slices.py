@@ -16,18 +16,23 @@ PARTITIONS = 8
 
 @dataclass(frozen=True)
 class FakeSlice:
-    """`figures` None: its administration is not to be reached. `leads` False: it has no leader."""
+    """`figures` None: its administration is not to be reached. `leads` False: it has no leader. `answers` False:
+    nothing listens where the map says."""
 
     name: str
     figures: admin_pb2.FiguresResponse | None = None
     leads: bool = True
+    answers: bool = True
 
 
 @asynccontextmanager
-async def served(*slices: FakeSlice) -> AsyncIterator[str]:
-    """The redirector's address."""
+async def served(*slices: FakeSlice, slice_only: bool = False) -> AsyncIterator[str]:
+    """The redirector's address; with `slice_only` the first slice's."""
     async with AsyncExitStack() as stack:
         known = [await _start(one, stack) for one in slices]
+        if slice_only:
+            yield known[0].address
+            return
         owners = [number % len(known) for number in range(PARTITIONS)]
         whole = redirector_pb2.WatchMapResponse(map_version=7, partitions=PARTITIONS, owners=owners, slices=known)
         yield await _serve(stack, {"RedirectorService/WatchMap": (redirector_pb2.WatchMapRequest, whole)})
@@ -37,6 +42,8 @@ async def _start(one: FakeSlice, stack: AsyncExitStack) -> redirector_pb2.SliceA
     """Where clients connect, and on another port its administration."""
     if not one.leads:
         return redirector_pb2.SliceAddress(slice=one.name)
+    if not one.answers:
+        return redirector_pb2.SliceAddress(slice=one.name, address="127.0.0.1:1", epoch=3)
     described = (slice_pb2.DescribeRequest, slice_pb2.DescribeResponse())
     address = await _serve(stack, {"SliceService/Describe": described})
     answered = {} if one.figures is None else {"AdminService/Figures": (admin_pb2.FiguresRequest, one.figures)}

@@ -79,6 +79,40 @@ async def test_numbers_that_mean_for_ever_are_left_out_not_zero() -> None:
         assert "left out: run until Ctrl-C" in " ".join((await shoal(command[0], "--help"))[1].split())
 
 
+async def test_usage_lines_name_each_argument_once() -> None:
+    for command, usage in (
+        ("drop", "drop [OPTIONS] {QUEUE}..."),
+        ("bind", "bind [OPTIONS] {QUEUE} {KEY}..."),
+        ("publish", "publish [OPTIONS] {KEY} [BODY]"),
+        ("replay", "replay [OPTIONS] {FILE}..."),
+    ):
+        assert (await shoal(command, "--help"))[1].splitlines()[0].endswith(f" {usage}")
+    assert "default: 0" not in (await shoal("repair", "--help"))[1]
+
+
+async def test_tail_says_what_becomes_of_the_messages() -> None:
+    told = " ".join((await shoal("tail", "--help"))[1].split())
+    assert "as they come, and leave them there" in told
+    assert "With --ack the printed messages are gone" in told
+
+
+async def test_ctrl_c_before_the_command_runs_is_no_traceback() -> None:
+    lines = (
+        "import sys, types",
+        "fake = types.ModuleType('shoal_ops.cli')",
+        "def main(): raise KeyboardInterrupt",
+        "fake.main = main",
+        "sys.modules['shoal_ops.cli'] = fake",
+        "from shoal_ops.entry import main",
+        "main()",
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "\n".join(lines), stderr=asyncio.subprocess.PIPE
+    )
+    _, error = await process.communicate()
+    assert (process.returncode, error) == (exits.INTERRUPTED, b"")
+
+
 async def test_an_option_that_is_not_acted_on_yet_says_so(tmp_path: Path) -> None:
     assert "has no effect yet" in " ".join((await shoal("declare", "--help"))[1].split())
 
@@ -114,7 +148,10 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert (await run("publish", "room", "hello"))["queues"] == 1
     assert (await run("describe", "anna"))["messages"] == 1
     assert (await run("pull", "anna", "--peek"))["body"] == "hello"
-    assert (await run("tail", "anna", "-n", "1"))["offset"] == 1
+    for _ in range(2):
+        assert (await run("tail", "anna", "-n", "1"))["offset"] == 1
+    assert (await run("describe", "anna"))["messages"] == 1, "tail only watches"
+    assert (await run("tail", "anna", "-n", "1", "--ack"))["offset"] == 1
     assert (await run("describe", "anna"))["messages"] == 0
     assert len((await run("status"))["slices"]) == 2  # type: ignore[arg-type]
     assert (await run("locate", "room"))["map_version"] == 1

@@ -211,4 +211,6 @@ async def test_a_sweep_of_a_sound_cluster_drops_nothing(cluster: LocalCluster) -
     assert isinstance(found["looked_at"], int) and found["looked_at"] > 0, "queues have parts on two slices"
     code, out, error = await shoal("sweep", "--dry-run", at=at)
     assert (code, error) == (0, "") and out.endswith("0 left behind by drops; nothing was dropped\n")
+    code, out, error = await shoal("sweep", "--pause-s", "0", at=at)
+    assert (code, error) == (0, "") and out.endswith("looked at, 0 left behind by drops\n")
     assert (await shoal_json("describe", QUEUES[0], at=at))["exists"]

@@ -33,7 +33,7 @@ def told(error: BaseException, capsys: pytest.CaptureFixture[str], hints: dict[i
     ("error", "code", "line"),
     [
         (NoSuchQueue("queue a does not exist"), exits.BAD_CALL, "queue a does not exist"),
-        (FileNotFoundError(2, "No such file", "x"), exits.BAD_CALL, "[Errno 2] No such file: 'x'"),
+        (FileNotFoundError(2, "No such file", "x"), exits.BAD_CALL, "x: No such file"),
         (DeadlineExceeded("too late"), exits.UNKNOWN, "too late"),
         (ResourceExhausted("full"), exits.SLOW_DOWN, "full (send less, or raise the limit, and try again)"),
         (
@@ -68,6 +68,17 @@ def test_a_command_names_the_hint_that_fits_it(capsys: pytest.CaptureFixture[str
         ResourceExhausted("full", subject="disk bytes"),
     ):
         assert told(error, capsys, exits.SERVING) == str(error)
+
+
+def test_a_slice_that_is_named_gets_the_hint_for_slices(capsys: pytest.CaptureFixture[str]) -> None:
+    hints = {exits.UNKNOWN: exits.CLUSTER_AWAY}
+    silent = DeadlineExceeded("slice s03 does not answer: DEADLINE_EXCEEDED")
+    assert told(silent, capsys, hints) == f"{silent} ({exits.SLICE_AWAY})"
+
+
+def test_an_error_of_the_system_is_a_sentence_without_its_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(OSError(30, "Read-only file system", "/x/owner"), capsys) == "/x/owner: Read-only file system"
+    assert told(OSError(28, "No space left on device"), capsys) == "No space left on device"
 
 
 def test_what_is_called_an_http_port_gets_no_hint_of_another_cause(capsys: pytest.CaptureFixture[str]) -> None:

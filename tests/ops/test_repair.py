@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal_local.record import RECORD
+from shoal_ops.commands.repair import _accepting
 from shoal_ops.exits import BAD_CALL, DAMAGED, DONE, FOUND
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from tests.ops.command_line import shoal
@@ -43,6 +45,12 @@ async def test_a_cut_says_what_it_gives_up_and_keeps_a_copy(tmp_path: Path) -> N
     assert code == DONE and "Nothing is damaged" in out
     assert 5 < max(queues(tmp_path)) < QUEUES + 1
     assert len(list((tmp_path / "repair").iterdir())) == 1
+
+
+def test_the_next_step_names_the_command_of_a_local_cluster(tmp_path: Path) -> None:
+    assert _accepting(tmp_path / "s01") == "--accept-empty"
+    (tmp_path / RECORD).touch()
+    assert _accepting(tmp_path / "s01") == f"`shoal up --data {tmp_path} --accept-empty s01`"
 
 
 async def test_a_repair_that_is_not_named_or_not_possible_changes_nothing(tmp_path: Path) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from io import StringIO
+
+from rich.console import Console
 
 from shoal_contract.version import version
 from shoal_contract.wire.admin_pb2 import FiguresResponse
 from shoal_ops import exits
+from shoal_ops.commands.top import Sample, _table
 
 from .command_line import shoal
 from .fake_slices import FakeSlice, served
@@ -39,6 +43,33 @@ async def test_a_slice_whose_administration_is_closed_to_us_still_counts_as_answ
     assert code == exits.DONE
     assert out.splitlines()[3].split()[-1] == "?"
     assert error == "?: the administration of s02 does not answer from here; clients are served\n"
+
+
+async def test_why_a_slice_does_not_answer_stands_below_the_table() -> None:
+    async with served(FakeSlice("s01", SOUND), FakeSlice("s02", SOUND, answers=False)) as at:
+        code, out, error = await shoal("status", at=at)
+    assert code == exits.UNKNOWN
+    state = out.splitlines()[3]
+    assert "does not answer" in state and len(state) < 120
+    assert error.startswith("slice s02 does not answer: UNAVAILABLE: ") and error.count("\n") == 1
+
+
+def test_the_live_table_says_below_it_why_a_slice_does_not_answer() -> None:
+    problem = "slice s02 does not answer: UNAVAILABLE: failed to connect to all addresses; last error: refused"
+    console = Console(width=150, file=StringIO())
+    console.print(_table([Sample("s02", None, {}, problem)], "title"))
+    _, columns, row, *below = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert row.split() == ["s02", "silent"]
+    assert "queues" in columns and "".join(below).startswith(f"s02: {problem}"[:60])
+
+
+async def test_a_slices_port_is_named_as_the_mistake() -> None:
+    async with served(FakeSlice("s01", SOUND), slice_only=True) as at:
+        told = "this is no redirector, perhaps a slice; clients connect to the redirector's gRPC port, 7400 unless"
+        for command in (("status",), ("publish", "room", "hello")):
+            code, _, error = await shoal(*command, at=at)
+            assert code == exits.BAD_CALL
+            assert f"shoal: redirector {at}: {told}" in error or f"shoal: {at}: {told}" in error
 
 
 async def test_a_slice_without_a_leader_is_an_unknown_outcome() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_local.etcd import version_of
 from shoal_local.ports import holder_of
 from shoal_local.record import ETCD, http_of, read_record
 from shoal_ops import exits
@@ -63,7 +65,7 @@ async def test_a_taken_port_is_told_before_anything_is_made(tmp_path: Path, opti
 async def test_a_gateway_that_needs_a_token_is_refused_before_anything_starts(tmp_path: Path) -> None:
     code, out, error = await shoal("up", "--data", str(tmp_path / "data"), *ANY, "--admin", "0.0.0.0:0")
     assert code == exits.NO_RIGHTS
-    assert "0.0.0.0:0 is not loopback, so a token is needed" in error
+    assert "0.0.0.0:0 is not loopback, so a token is needed: SHOAL_ADMIN_TOKEN in the environment, or `shoal" in error
     assert "ready" not in out
     assert not (tmp_path / "data").exists()
 
@@ -73,6 +75,76 @@ async def test_a_start_that_fails_is_one_line_without_the_advice_to_start_it(tmp
     assert code == exits.BAD_CALL
     assert error.startswith("shoal: /bin/false --version failed") and error.count("\n") == 1
     assert not (tmp_path / "data").exists()
+
+
+async def test_a_program_that_is_no_etcd_is_told_in_words(tmp_path: Path) -> None:
+    code, _, error = await shoal("up", "--data", str(tmp_path / "data"), *ANY, "--etcd", "/bin/true")
+    assert code == exits.BAD_CALL
+    assert "/bin/true is no etcd: `/bin/true --version` says " in error and error.count("\n") == 1
+
+
+def test_the_question_for_the_version_does_not_hear_ctrl_c(tmp_path: Path) -> None:
+    program = tmp_path / "etcd"
+    program.write_text("#!/bin/sh\necho etcd Version: 3.5.$(ps -o sid= -p $$ | tr -d ' ')\n")
+    program.chmod(0o700)
+    assert version_of(program)[2] != os.getsid(0)
+
+
+@pytest.mark.parametrize("archive", ["precious.txt", "precious.txt/below", "s3a://bucket/x"])
+async def test_an_archive_that_is_no_folder_is_refused_before_anything_starts(tmp_path: Path, archive: str) -> None:
+    (tmp_path / "precious.txt").write_text("precious")
+    where = archive if ":" in archive else str(tmp_path / archive)
+    code, out, error = await shoal("up", "--data", str(tmp_path / "data"), *ANY, "--archive", where)
+    assert code == exits.BAD_CALL
+    assert f"--archive {Path(where)}" in error and ("is a URL" in error or "is not a folder" in error)
+    assert "archived" not in out
+    assert not (tmp_path / "data").exists()
+
+
+async def test_an_archive_that_failed_is_not_called_complete(tmp_path: Path) -> None:
+    data, archive = tmp_path / "data", tmp_path / "archive"
+    async with up(data, "--slices", "1", "--archive", str(archive)) as running:
+        at = (await running.until("clients connect to")).split()[-1]
+        assert (await shoal("declare", "anna", at=at))[0] == 0
+        shutil.rmtree(archive, ignore_errors=True)
+        archive.write_text("no folder any more")
+        assert await running.end() == 0
+    assert any("NOT all that happened is archived" in line and "of s01 are only" in line for line in running.lines)
+    archive.unlink()
+    async with up(data, "--archive", str(archive)) as running:
+        await running.until("clients connect to")
+        assert await running.end() == 0
+    assert any(f"all that happened is archived in {archive}: shoal pipeline" in line for line in running.lines)
+
+
+async def test_missing_data_names_the_command_that_works_here(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with up(data, "--slices", "2") as running:
+        await running.until("clients connect to")
+        assert await running.end() == 0
+    shutil.rmtree(data / "s02")
+    async with up(data) as running:
+        missing = await running.until("s02 is MISSING")
+        assert f"then `shoal up --data {data} --accept-empty s02`" in missing
+        assert f"shoal check {data / 's02'}" not in missing, "there is nothing to check"
+        assert await running.end() == 0
+    async with up(data, "--accept-empty", "s02") as running:
+        await running.until("ready, slices s01, s02; ")
+        assert await running.end() == 0
+
+
+async def test_a_lost_etcd_names_the_slices_and_the_command_that_works_here(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with up(data, "--slices", "1") as running:
+        await running.until("clients connect to")
+        assert await running.end() == 0
+    shutil.rmtree(data / "etcd")
+    code, out, error = await shoal("up", "--data", str(data), *ANY)
+    assert code == exits.BAD_CALL and "ready" not in out
+    assert "s01 (its data is there)" in error and f"`shoal up --data {data} --rebuild-etcd`" in error
+    async with up(data, "--rebuild-etcd") as running:
+        await running.until("ready, slice s01; ")
+        assert await running.end() == 0
 
 
 class Up:

@@ -60,6 +60,29 @@ def test_a_machine_without_a_c_compiler_is_told_that_it_runs_plain_python(tmp_pa
         )
 
 
+def test_what_mypyc_warns_of_is_shown_only_where_it_fails(tmp_path: Path) -> None:
+    noisy = """
+import sys
+sys.path.insert(0, "slice_node")
+import mypyc.build
+def mypycify(*_, **__):
+    print("x.py:1: warning: noise")
+    sys.stderr.write("more noise\\n")
+    if FAILS: sys.exit(2)
+    return []
+mypyc.build.mypycify = mypycify
+import compile_core
+from pathlib import Path
+try:
+    compile_core.extensions(Path(sys.argv[1]))
+except compile_core.CannotCompile as error:
+    print(error)
+"""
+    quiet, failed = (run(["-c", noisy.replace("FAILS", fails), str(tmp_path)]) for fails in ("False", "True"))
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    assert failed.stdout == "mypyc ended with 2: x.py:1: warning: noise\nmore noise\n"
+
+
 def core_tests() -> list[str]:
     """The tests of the core alone: of the slice node neither they nor what they import takes anything else."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py")}

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from shoal.limits import BACKOFF_MAX_S, KEEPALIVE_S, KEEPALIVE_TIMEOUT_S
 from shoal.transport.base import Method, Request, Response
 from shoal_contract.errors import Unavailable
-from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.grpc_errors import NO_REDIRECTOR, from_rpc_error
 from shoal_contract.limits import FRAME_BYTES_MAX, REQUEST_BYTES_MAX
 from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
@@ -64,7 +64,7 @@ class GrpcTransport:
         """Opens a stream of maps, on a channel of its own."""
         channel = _open_channel(address)
         stub: RedirectorServiceAsyncStub = RedirectorServiceStub(channel)
-        return GrpcStream(channel, stub.WatchMap(WatchMapRequest()))
+        return GrpcStream(channel, stub.WatchMap(WatchMapRequest()), NO_REDIRECTOR)
 
     async def call(
         self, address: str, method: Method[Request, Response], request: Request, timeout_s: float
@@ -90,7 +90,9 @@ class GrpcTransport:
 class GrpcStream(Generic[Received]):
     """Reads a stream, and owns its channel."""
 
-    def __init__(self, channel: grpc.aio.Channel, call: Call[Received]) -> None:
+    def __init__(self, channel: grpc.aio.Channel, call: Call[Received], unknown: str = "") -> None:
+        """`unknown`: what to say of a server that does not have the call."""
+        self._unknown = unknown
         self._channel = channel
         self._call = call
 
@@ -99,7 +101,7 @@ class GrpcStream(Generic[Received]):
         try:
             received = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, self._unknown) from None
         return cast("Received", received) if isinstance(received, Message) else None
 
     def cancel(self) -> None:

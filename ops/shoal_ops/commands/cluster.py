@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,8 +14,14 @@ from rich.text import Text
 
 from shoal_contract.errors import OutcomeUnknown, ShoalError
 from shoal_local.cluster import LocalCluster
+from shoal_local.commands import ACCEPT_EMPTY
+from shoal_local.lives import has_data
+from shoal_local.process import OnLine
 from shoal_runtime.tasks import run_until
 
+_NOT_ARCHIVED = ("the archive takes no segments", "stops before its last checkpoint or archive", "without a last check")
+"""What a slice node logs where something is not archived (shoal_slice_node.adapters.archiving, .broker)."""
+_ARCHIVED_AGAIN = re.compile(r"the archive .* takes segments again")
 _COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_cyan", "bright_magenta", "bright_green")
 
 
@@ -32,30 +40,35 @@ class MergedLog:
         self._console.print(text, soft_wrap=True)
 
 
+class Archived:
+    """Passes lines on, and notes which slices say that they could not archive everything."""
+
+    def __init__(self, on_line: OnLine) -> None:
+        self._on_line = on_line
+        self.failing: set[str] = set()
+
+    def __call__(self, name: str, line: str) -> None:
+        if any(said in line for said in _NOT_ARCHIVED):
+            self.failing.add(name)
+        elif _ARCHIVED_AGAIN.search(line):
+            self.failing.discard(name)
+        self._on_line(name, line)
+
+
 async def run_cluster(
-    slices: int | None,
-    data: Path,
-    listen: str,
-    http: str,
-    fresh: bool,
-    archive: Path | None = None,
-    admin: str | None = None,
-    etcd: Path | None = None,
+    make: Callable[..., LocalCluster], data: Path, archive: Path | None = None, admin: str | None = None
 ) -> None:
-    """Runs a local cluster until Ctrl-C or SIGTERM. `admin`: host:port of the HTTP gateway, which is started too.
-    `etcd`: its program."""
+    """Runs a local cluster until Ctrl-C or SIGTERM. `make`: makes the cluster, given `on_line`. `admin`: host:port of
+    the HTTP gateway, which is started too."""
     if admin is not None:
         _check_admin(admin)
-    log = MergedLog(Console(highlight=False))
+    log = Archived(MergedLog(Console(highlight=False)))
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    cluster = LocalCluster(
-        data, slices=slices, listen=listen, http=http, admin=admin or "", fresh=fresh, archive=archive, etcd=etcd,
-        partly=True, on_line=log,
-    )  # fmt: skip
+    cluster = make(on_line=log)
     log("shoal", f"starting a cluster in {data}")
-    if not await run_until(stop, _started(cluster)):
+    if not await run_until(stop, _started(cluster, data)):
         log("shoal", "stopped before it was ready")
         return
     try:
@@ -65,7 +78,7 @@ async def run_cluster(
     finally:
         await cluster.stop()
     if archive is not None:
-        log("shoal", f"all that happened is archived in {archive}: shoal pipeline census {archive}")
+        log("shoal", _told_archive(archive, [one for one in cluster.slices if not _archived(cluster, log, one)]))
     log("shoal", f"stopped; the data is kept in {data}")
 
 
@@ -74,16 +87,37 @@ def _check_admin(address: str) -> None:
     # Imported here, so that a cluster without a gateway does not load the gateway's modules.
     from shoal_ops.http.token import TOKEN_VARIABLE, check_start, token_from
 
-    check_start(address, token_from(None, os.environ.get(TOKEN_VARIABLE)))
+    ways = f"{TOKEN_VARIABLE} in the environment, or `shoal admin --token-file FILE` beside a cluster without --admin"
+    check_start(address, token_from(None, os.environ.get(TOKEN_VARIABLE)), ways)
 
 
-async def _started(cluster: LocalCluster) -> bool:
+async def _started(cluster: LocalCluster, data: Path) -> bool:
     try:
         await cluster.start()
     except OutcomeUnknown as error:
         # From a call to a cluster, this error means that the call may have taken effect. A start that failed has not.
-        raise ShoalError(error.message) from error
+        raise ShoalError(f"{error.message}{_way_on(data, error)}") from error
     return True
+
+
+def _way_on(data: Path, problem: ShoalError) -> str:
+    """Returns the command for what a slice node's error advises, where its argument is given to `shoal up`."""
+    if ACCEPT_EMPTY not in problem.message:
+        return ""
+    return f". In this cluster that is: stop it, then `shoal up --data {data} {ACCEPT_EMPTY} {problem.subject}`"
+
+
+def _archived(cluster: LocalCluster, log: Archived, name: str) -> bool:
+    return cluster.ended_well(name) and name not in log.failing
+
+
+def _told_archive(archive: Path, lacking: Sequence[str]) -> str:
+    if not lacking:
+        return f"all that happened is archived in {archive}: shoal pipeline census {archive}"
+    return (
+        f"NOT all that happened is archived in {archive}: the last changes of {', '.join(lacking)} are only in the"
+        " journal. They are archived at the next clean stop with this --archive"
+    )
 
 
 def _say_ready(cluster: LocalCluster, data: Path) -> None:
@@ -91,10 +125,11 @@ def _say_ready(cluster: LocalCluster, data: Path) -> None:
     noun = "slice" if len(serving) == 1 else "slices"
     cluster.say(f"ready, {noun} {', '.join(serving)}; clients connect to {cluster.redirector}")
     for name, problem in cluster.missing.items():
+        # A slice without data has nothing to check.
+        checked = f" `shoal check {data / name}` says whether its files are sound;" if has_data(data / name) else ""
         cluster.say(
-            f"{name} is MISSING: {problem}. What it holds cannot be reached until it starts; it is tried again and"
-            f" again. `shoal check {data / name}` says whether its files are sound; its log is"
-            f" {cluster.log_folder / name}.log"
+            f"{name} is MISSING: {problem}{_way_on(data, problem)}. What it holds cannot be reached until it starts; it"
+            f" is tried again and again.{checked} its log is {cluster.log_folder / name}.log"
         )
     cluster.say(f"try: shoal status --at {cluster.redirector}; HTTP at http://{cluster.http}/v1/locate?key=room")
     if cluster.admin:

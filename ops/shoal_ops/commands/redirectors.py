@@ -8,7 +8,7 @@ from typing import TypeVar
 import grpc
 
 from shoal_contract.errors import ShoalError, Unavailable
-from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.grpc_errors import NO_REDIRECTOR, from_rpc_error
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_ops.limits import VERB_DEADLINE_S
@@ -26,7 +26,7 @@ async def ask_redirector(at: str, ask: Callable[[grpc.aio.Channel, float], Await
             try:
                 return address, await ask(channel, VERB_DEADLINE_S / len(addresses))
             except grpc.RpcError as error:
-                problem = from_rpc_error(error)
+                problem = from_rpc_error(error, NO_REDIRECTOR)
             except Unavailable as error:
                 problem = error
     raise type(problem)(f"redirector {addresses[-1]}: {problem.message}", subject=addresses[-1])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shoal_local.commands import ACCEPT_EMPTY
+from shoal_local.record import RECORD
 from shoal_ops import output
 from shoal_ops.commands.node_folders import one_node
 from shoal_ops.exits import DONE, FOUND
@@ -45,9 +47,16 @@ def cut(path: Path, confirmed: bool) -> int:
     output.say(f"The journal ends at record {loss.first_lsn - 1} now. The segments as they were are kept in {kept}")
     output.say(
         f"Next: shoal check {path}, then start the node. If it is refused as an old copy, etcd knows that it had more:"
-        " start it once with --accept-empty."
+        f" start it once with {_accepting(path)}."
     )
     return DONE
+
+
+def _accepting(path: Path) -> str:
+    cluster, name = path.absolute().parent, path.absolute().name
+    if (cluster / RECORD).is_file():
+        return f"`shoal up --data {cluster} {ACCEPT_EMPTY} {name}`"
+    return ACCEPT_EMPTY
 
 
 def _told(loss: Loss) -> list[str]:

@@ -65,6 +65,9 @@ def _tell(redirector: str, first: wire.WatchMapResponse, found: list[SliceStatus
         f" this is shoal {version()}"
     )
     output.table(COLUMNS, [_row(one) for one in found])
+    for one in found:
+        if ":" in one.problem:
+            output.remark(f"slice {one.slice} {one.problem}")
     silent = [one for one in found if one.trouble is None and not one.problem]
     if silent:
         output.remark(
@@ -74,7 +77,7 @@ def _tell(redirector: str, first: wire.WatchMapResponse, found: list[SliceStatus
 
 
 def _row(one: SliceStatus) -> tuple[object, ...]:
-    state = one.problem or f"answers in {one.answers_ms:.1f} ms"
+    state = (one.problem and one.problem.partition(":")[0]) or f"answers in {one.answers_ms:.1f} ms"
     trouble = "" if one.problem else NOT_KNOWN if one.trouble is None else one.trouble or "none"
     return (
         *(one.slice, one.address or "(no leader)", one.admin_address, one.epoch, one.partitions),

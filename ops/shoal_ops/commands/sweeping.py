@@ -35,10 +35,8 @@ def _tell(sweeper: Sweeper, found: list[shoal.Part], dry_run: bool, unknown_too:
         output.say(
             f"slice {part.slice}: queue {output.shown(part.queue)} {'is left' if dry_run else 'was left: dropped'}"
         )
-    output.say(
-        f"{output.count(figures.looked, 'part')} looked at, {len(found):,} left behind by drops"
-        f"{'; nothing was dropped' if dry_run else ', and dropped'}"
-    )
+    done = "; nothing was dropped" if dry_run else ", and dropped" if found else ""
+    output.say(f"{output.count(figures.looked, 'part')} looked at, {len(found):,} left behind by drops{done}")
     if figures.doubtful:
         doubtful = output.count(figures.doubtful, "part")
         output.say(

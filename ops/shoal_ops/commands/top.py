@@ -127,12 +127,17 @@ def _row(one: Sample) -> Sequence[object]:
 
 
 def _table(samples: Sequence[Sample], title: str) -> Table:
-    shown = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    # What a slice says that does not answer is too long for a column.
+    problems = "\n".join(f"{one.slice}: {printable(one.problem)}" for one in samples if one.problem)
+    shown = Table(
+        title=title, title_justify="left", caption=problems and Text(problems, style="red"), caption_justify="left",
+        header_style="bold", box=None, pad_edge=False,
+    )  # fmt: skip
     for column in COLUMNS:
         shown.add_column(column, justify="left" if column == "slice" else "right")
     for one in samples:
         if one.figures is None:
-            shown.add_row(one.slice, Text(printable(one.problem), style="red"))
+            shown.add_row(one.slice, Text("silent", style="red"))
         else:
             *figures, trouble = (printable(output.text(cell)) for cell in _row(one))
             shown.add_row(*figures, Text(trouble, style="red"))

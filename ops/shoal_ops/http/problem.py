@@ -6,6 +6,7 @@ Not here: the form of a problem, and which status each error has (shoal_runtime.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi.exceptions import RequestValidationError
@@ -52,10 +53,25 @@ async def answer_validation(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
-    problem = f"{place}: {first['msg']}"[:1000]
+    problem = _sentence(first, place)[:1000]
     if place == "body" and "json" not in request.headers.get("content-type", ""):
         problem = "the body is not taken as JSON without the header Content-Type: application/json"
     return answer(errors.Malformed(problem, subject=place[:300]))
+
+
+def _sentence(found: Mapping[str, Any], place: str) -> str:
+    """Returns what is wrong. For the two commonest faults, in place of pydantic's words, it says what to do."""
+    if found["type"] == "json_invalid":
+        return f"the body is not JSON: {found.get('ctx', {}).get('error', 'it cannot be read')} (character {place[5:]})"
+    if found["type"] == "missing" and len(found["loc"]) > 1:
+        where, *names = map(str, found["loc"])
+        return f"the {_PLACES.get(where, where)} {'.'.join(names)} is missing"
+    if found["type"] == "missing":
+        return "the body is missing: send JSON"
+    return f"{place}: {found['msg']}"
+
+
+_PLACES: Final = {"query": "parameter", "body": "field", "header": "header", "path": "part of the path"}
 
 
 async def answer_bug(request: Request, error: Exception) -> JSONResponse:

@@ -46,11 +46,11 @@ def token_from(file: Path | None, variable: str | None) -> Token:
     return Token(lambda: valid)
 
 
-def check_start(listen: str, token: Token) -> None:
-    """Raises Unauthenticated where there is no token and other machines can call."""
+def check_start(listen: str, token: Token, ways: str = f"--token-file FILE or {TOKEN_VARIABLE}") -> None:
+    """Checks that the server may be called as it is about to be. `ways`: how a token can be given. Raises
+    Unauthenticated where there is no token and other machines can call."""
     if not token.required and not listens_on_loopback(listen):
         raise Unauthenticated(
-            f"{listen} is not loopback, so a token is needed: --token-file FILE or {TOKEN_VARIABLE}; "
-            "openssl rand -hex 32 makes one",
+            f"{listen} is not loopback, so a token is needed: {ways}; openssl rand -hex 32 makes one",
             subject=listen,
         )

@@ -87,6 +87,16 @@ def test_a_limit_is_named_with_the_value_that_broke_it(http: httpx.Client) -> No
     assert "queue name is 256 bytes; the limit is 255" in found["detail"]
 
 
+def test_what_is_missing_or_no_json_is_told_in_plain_words(http: httpx.Client) -> None:
+    bad = http.post("/v1/keys/k/messages", content=b"{x", headers={"Content-Type": "application/json"})
+    assert problem_of(bad)["detail"].startswith("the body is not JSON: ")
+    assert problem_of(bad)["detail"].endswith("(character 1)")
+    assert problem_of(http.get("/v1/locate"))["detail"] == "the parameter key is missing"
+    ranges = {"ranges": [{"key": "k", "first": 3}]}
+    found = problem_of(http.post("/v1/queues/known/acks", json=ranges))
+    assert found["detail"] == "the field ranges.0.end is missing"
+
+
 def test_an_unknown_parameter_is_named_with_the_known_ones(http: httpx.Client) -> None:
     found = problem_of(http.put("/v1/queues/q?expires_after_s=9"))
     assert found["detail"] == "query parameter 'expires_after_s' is not known here: it takes none"

@@ -1,0 +1,81 @@
+"""Compares etcd's records with what a local cluster remembers of its slices, and makes lost records anew if told to.
+
+A slice whose data is gone, too, would otherwise begin anew in silence, and so would one with an old copy of its data.
+Belongs here: what was lost, what is said, making records anew. Does not: whether a slice may go on with its data: the
+slice node decides that by the records (shoal_coordination.slice_data).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from shoal_contract.errors import Conflict
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.cluster import create_cluster
+from shoal_coordination.entries import Put, absent
+from shoal_coordination.keys import ClusterKeys
+from shoal_coordination.records import SliceRecord, decode_record, encode_record
+from shoal_local.commands import CLUSTER
+from shoal_local.record import ETCD, Life, LocalRecord
+
+REBUILD: Final = "--rebuild-etcd"
+_KEYS: Final = ClusterKeys(CLUSTER)
+_DATA: Final = ("store", "journal")
+"""The folders in a slice node's folder that hold its data (slice_node/STORAGE.md)."""
+
+
+def check_etcd_folder(folder: Path, record: LocalRecord) -> None:
+    """Raises Conflict if slices were led and etcd's folder is gone: known before etcd is started and makes it anew."""
+    if not (folder / ETCD / "data").exists():
+        _refuse(folder, record, _lost(folder, record, known=False, held={}))
+
+
+async def open_records(client: EtcdClient, folder: Path, record: LocalRecord, rebuild: bool) -> str:
+    """Makes the cluster's records, unless etcd has them. Returns the cluster's id. `rebuild`: lost records are made
+    anew from what `record` remembers; else they raise Conflict, which names each slice. Raises what EtcdClient raises.
+    """
+    known = await client.get(_KEYS.config) is not None
+    lost = _lost(folder, record, known, await read_lives(client))
+    if not rebuild:
+        _refuse(folder, record, lost)
+    config = await create_cluster(client, CLUSTER, record.slices, cluster_id=record.id)
+    for name in lost:
+        # An epoch above 0 says that the slice was led: if its data is missing, the node refuses to begin anew.
+        life = record.lives.get(name, Life(1, "", 0))
+        made = SliceRecord(name, life.epoch, incarnation=life.incarnation, lsn=life.lsn)
+        await client.transact([absent(_KEYS.slice(name))], [Put(_KEYS.slice(name), encode_record(made))], [])
+    return config.id
+
+
+async def read_lives(client: EtcdClient) -> dict[str, Life]:
+    """Returns what etcd knows of each slice that was led."""
+    records = [decode_record(entry, SliceRecord) for entry in (await client.range_prefix(_KEYS.slices)).entries]
+    return {one.name: Life(one.epoch, one.incarnation, one.lsn) for one in records if one.epoch}
+
+
+def _lost(folder: Path, record: LocalRecord, known: bool, held: dict[str, Life]) -> list[str]:
+    """Returns the slices whose records etcd should have, and has not. `known`: whether etcd has the cluster's own."""
+    if known:
+        return [name for name in record.lives if name not in held]
+    if record.id or any(has_data(folder / name) for name in record.slices):
+        return list(record.slices)
+    return []
+
+
+def _refuse(folder: Path, record: LocalRecord, lost: list[str]) -> None:
+    if not lost:
+        return
+    told = ", ".join(f"{name} (its data is {'there' if has_data(folder / name) else 'MISSING'})" for name in lost)
+    raise Conflict(
+        f"etcd in {folder / ETCD} has lost the records of slices that were led: {told}. Nothing serves. Put etcd's"
+        f" folder back as it was; or, if it is gone for good, start once with `shoal up --data {folder} {REBUILD}`: the"
+        f" records are made anew from what {folder} remembers, and a slice is still refused whose data is missing, or"
+        f" older than at its last start or clean stop",
+        subject=str(folder),
+    )
+
+
+def has_data(folder: Path) -> bool:
+    """Returns whether a slice node's folder has data of one."""
+    return any((folder / name).exists() for name in _DATA)
