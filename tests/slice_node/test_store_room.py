@@ -84,6 +84,24 @@ def test_without_more_room_a_full_disk_is_not_filled_again(tmp_path: Path, monke
         kept.close()
 
 
+def test_nothing_is_cut_off_a_file_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk may have a newer meta page than the one that is seen, which needs the pages above."""
+
+    def failing(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    CheckpointWriter(tmp_path).close()
+    size = (tmp_path / DATA_FILE).stat().st_size
+    with (tmp_path / DATA_FILE).open("ab") as file:
+        file.write(bytes(MIB))
+    monkeypatch.setattr("os.fsync", failing)
+    assert StoreRoom(tmp_path).failed(errno.ENOSPC, size) is not None
+    assert (tmp_path / DATA_FILE).stat().st_size == size + MIB
+    monkeypatch.undo()
+    assert StoreRoom(tmp_path).failed(errno.ENOSPC, size) is not None
+    assert (tmp_path / DATA_FILE).stat().st_size == size
+
+
 def test_a_store_that_has_no_room_to_be_made_is_no_damage(tmp_path: Path) -> None:
     with file_bytes_at_most(10 << 10), pytest.raises(ResourceExhausted, match="may not grow"):
         CheckpointWriter(tmp_path)

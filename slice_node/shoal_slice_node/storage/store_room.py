@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -81,8 +82,17 @@ class StoreRoom:
         return 0
 
     def _cut(self, used_bytes: int) -> None:
-        if self._path.stat().st_size > used_bytes:
-            os.truncate(self._path, used_bytes)
+        """Cuts the file off at `used_bytes`. If it was the meta page that could not be written, LMDB has put the old
+        one back, and the disk may still have the new one, with the pages above: so what is seen is synced first. If
+        that fails, nothing is cut."""
+        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if os.fstat(file).st_size > used_bytes:
+                with suppress(OSError):
+                    os.fsync(file)
+                    os.ftruncate(file, used_bytes)
+        finally:
+            os.close(file)
 
     def _error(self, code: int, free_bytes: int) -> ResourceExhausted:
         if code == _FILE_LIMIT:
