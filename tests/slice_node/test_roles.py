@@ -81,6 +81,20 @@ def test_the_table_of_roles_leads_from_opening_to_closing() -> None:
     assert [role for role in Role if Role.LEADING in NEXT[role]] == [Role.FOLLOWING]
 
 
+async def test_a_process_that_never_led_refuses_calls_at_once(tmp_path: Path) -> None:
+    """Its port was taken and nothing answered there: callers waited for their whole deadline."""
+    async with process(tmp_path) as node:
+        node.place.may_lead.clear()
+        await node.until(Role.FOLLOWING)
+        async with grpc.aio.insecure_channel(node.servers.address) as channel:
+            stub = SliceServiceStub(channel)
+            refused = await refusal(stub)
+            assert isinstance(refused, Unavailable) and "does not lead its slice yet" in refused.message
+            node.place.may_lead.set()
+            await node.until(Role.LEADING)
+            assert await refusal(stub) is None
+
+
 async def test_a_process_that_loses_its_lead_follows_refuses_and_leads_again(tmp_path: Path) -> None:
     producer = uuid.uuid4().bytes
     async with process(tmp_path) as node:
@@ -108,8 +122,6 @@ async def test_a_process_that_loses_its_lead_follows_refuses_and_leads_again(tmp
 
             node.place.may_lead.set()
             await node.until(Role.LEADING, 2)
-            while await refusal(stub) is not None:
-                pass
             again = await RawSession.open(stub, producer=producer)
             again._sequence = 1
             assert await again.change(publish("k", b"one")) == first, "its number is known: it is not stored again"
@@ -145,8 +157,6 @@ async def test_what_is_being_written_at_the_step_down_is_applied_once(tmp_path: 
             assert node.place.claims == 1
             disk.go_on.set()
             await node.until(Role.LEADING, 2)
-            while await refusal(stub) is not None:
-                pass
             again = await RawSession.open(stub, producer=producer)
             again._sequence = sequence - 1
             outcome = await again.change(publish("k", b"one"), publish("k", b"two"))
@@ -219,8 +229,6 @@ async def test_a_follower_makes_checkpoints(tmp_path: Path, monkeypatch: pytest.
         await node.until(Role.LEADING)
         async with grpc.aio.insecure_channel(node.servers.address) as channel:
             stub = SliceServiceStub(channel)
-            while await refusal(stub) is not None:
-                pass
             await stub.Declare(wire.DeclareRequest(queue=b"q"))
         (broker,) = node.place.brokers
         data = broker.data

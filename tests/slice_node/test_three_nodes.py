@@ -16,11 +16,13 @@ from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Source, Work
 
 from .core_driver import PARTITIONS, CoreDriver, bind, bodies_of, declare, publish, raises
+from .memory_base import MemoryBase
 from .test_determinism import QUEUES, contents, step
 
 BATCH = 3
@@ -154,8 +156,9 @@ def test_leaders_take_turns_and_all_three_have_the_same_tables() -> None:
 
 
 def test_what_a_leader_would_have_trimmed_it_trims_when_it_leads_again() -> None:
-    """A log that everything had passed, and that no checkpoint had, stayed."""
-    core = CoreDriver()
+    """A log that everything had passed, and that no checkpoint had, stayed: a walk over the checkpoint finds only what
+    is in it."""
+    core = CoreDriver(Delta(MemoryBase()))
     core.change(declare("q"), bind("q", "k"), publish("k", b"one", b"two"))
     session = core.session()
     core.attach(session, "q")
@@ -172,6 +175,18 @@ def test_what_a_leader_would_have_trimmed_it_trims_when_it_leads_again() -> None
     core.dispatcher, core.puller, core.trimmer = core.node.dispatcher, core.node.puller, core.node.trimmer
     core.settle()
     assert core.state.kept.messages == 0
+
+
+def test_a_replica_that_was_a_leader_watches_nothing() -> None:
+    """Sessions and what they consume went with the lead: nothing is to be collected for them."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    core.attach(core.session(), "q")
+    core.pump()
+    replica = Replica.after(core.node, Unavailable("it leads no longer"))
+    payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), wire.Change(steps=[publish("k", b"a")]).SerializeToString())
+    record = Record(Kind.CHANGE, 0, replica.state.lsn + 1, 2, core.now_ms, payload)
+    assert replica.apply(record).events == []
 
 
 def iter_forever() -> Work[object]:

@@ -287,7 +287,7 @@ Global___CheckpointFigures: _TypeAlias = CheckpointFigures  # noqa: Y015
 
 @_typing.final
 class Counters(_message.Message):
-    """Since this process began to serve; replay does not count."""
+    """Since this node began to lead; replay does not count."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

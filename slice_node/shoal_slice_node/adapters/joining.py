@@ -21,7 +21,7 @@ from shoal_coordination.nodes import Registration
 from shoal_coordination.records import ClusterConfig, NodeRecord, SliceRecord
 from shoal_coordination.slice_data import ClaimedData, admit, check_life
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.cluster_role import follow, lead_slice
+from shoal_slice_node.adapters.claiming import keep_partitions, lead_slice
 from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, standalone_identity
 from shoal_slice_node.core.apply.state import State
@@ -120,7 +120,7 @@ class Member:
 
     async def assign(self, broker: Broker, known: asyncio.Event) -> None:
         """See Place."""
-        await follow(self._client, self._cluster, self._record.slice, broker, known)
+        await keep_partitions(self._client, self._cluster, self._record.slice, broker, known)
 
     async def leave(self, noted_lsn: int | None) -> None:
         """See Place."""

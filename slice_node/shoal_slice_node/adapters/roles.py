@@ -6,15 +6,16 @@ opening ----> following ----> leading
                   +--------------+      the lease is lost, or etcd names another leader or epoch
 (each) ----> closing                    a stop was asked for, or something failed for good
 ```
-- *opening*: the data is opened and replayed. Nothing is answered.
+What fails or stops before the data is open ends the process at once: there is nothing to close.
+- *opening*: the data is opened and replayed. Ports are taken, and nothing is answered.
 - *following*: what the journal has is applied, checkpoints go on, and the node tries to lead. Calls are refused.
 - *leading*: clients are served, in one epoch. A Broker is made for it, and dropped after it.
 - *closing*: what is applied is checkpointed, and the data is closed.
 
-A leader that may lead no longer answers nothing from that moment on (Lead). Then, in this order: the calls of clients
-end, and their outcomes are unknown to them; the write to the journal under way ends; the tables go to a replica, which
-applies what was journaled and not applied, as a start would; the registration ends. No record is lost or applied twice:
-the next leader begins where the journal ends. Store and journal stay open all the time.
+Once its lead is over, the node answers nothing (Lead). Then, in this order: the calls of clients end, and their
+outcomes are unknown to them; the write to the journal under way ends; the tables go to a replica; the registration
+ends; the replica applies what was journaled and not applied, as a start would. No record is lost or applied twice: the
+next leader begins where the journal ends. Store and journal stay open all the time.
 
 Belongs here: the order of these steps. Not here: how each is done (joining, following, broker, node_data, doors).
 """
@@ -89,6 +90,7 @@ class Roles:
             data = NodeData(recovered, self._data_options, self.failed)
             try:
                 data.start()
+                await self._doors.servers.start()
                 await self._take_turns(data)
             except Exception as error:
                 self._failures.insert(0, error)
@@ -128,7 +130,7 @@ class Roles:
                 tasks.start("partitions", self._assign(lead, broker, known))
                 if await self._while_leading(lead, known.wait()) and lead.left_s:
                     _be_fast()
-                    await self._doors.open(broker, self.role)
+                    self._doors.open(broker, self.role)
                     _log.info("this node leads its slice in epoch %d, from LSN %d on", lead.epoch, data.state.lsn + 1)
                     await self._while_leading(lead, asyncio.Event().wait())
                 await self._part_with_clients(broker, lead)
@@ -139,7 +141,7 @@ class Roles:
         await self._place.leave(broker.node.commit.applied_lsn if self._sound(lead) else None)
 
     def _sound(self, lead: Lead) -> bool:
-        """Returns whether the node stops, and does so cleanly."""
+        """Returns whether nothing failed and the lead is not over."""
         return not self._failures and not lead.over.is_set()
 
     async def _while_leading(self, lead: Lead, work: Coroutine[Any, Any, Result]) -> Result | None:
