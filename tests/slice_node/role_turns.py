@@ -30,7 +30,7 @@ from .brokers import OPTIONS
 WAIT_S = 30
 
 
-class TestPlace:
+class TestSeat:
     """Gives the lead whenever it `may_lead`. `brokers`: those that live."""
 
     __test__ = False
@@ -74,7 +74,7 @@ class Process:
     """`roles` runs as the task `running`. `opened`: the epochs in which it served first. `serves`: calls reach it."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = TestPlace(folder)
+        self.seat = TestSeat(folder)
         self.stop = asyncio.Event()
         self.servers = Servers("127.0.0.1:0", "", "", "")
         self.opened: list[int] = []
@@ -87,7 +87,7 @@ class Process:
             folder / STORE_FOLDER,
             lambda broker: self.opened.append(broker.lead.epoch),
         )
-        self.roles = Roles(self.place, doors, DataOptions(1 << 30), OPTIONS, self.stop, stop_s=WAIT_S)
+        self.roles = Roles(self.seat, doors, DataOptions(1 << 30), OPTIONS, self.stop, stop_s=WAIT_S)
         self.running: asyncio.Task[None]
 
     def show(self, shown: ShownRole, figures: Figures | None) -> None:
@@ -97,7 +97,7 @@ class Process:
         """Returns once it has this role, in this epoch or a later one; a leader also serves then."""
         leads = role is Role.LEADING
         async with asyncio.timeout(WAIT_S):
-            while self.roles.role is not role or self.place.epoch < epoch or self.serves is not leads:
+            while self.roles.role is not role or self.seat.epoch < epoch or self.serves is not leads:
                 assert not self.running.done(), self.running.exception()
                 await asyncio.sleep(0.002)
 

@@ -60,7 +60,7 @@ class Slice:
     def change(self, *steps: wire.Step, failed: Callable[[ShoalError], None] = raises) -> None:
         data = wire.Change(steps=steps).SerializeToString()
         payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
-        self.leader.submit(Item(Kind.CHANGE, payload, lambda _: None, failed, operations=len(steps)))
+        self.leader.commit.submit(Item(Kind.CHANGE, payload, lambda _: None, failed, operations=len(steps)))
 
     def work(self) -> None:
         """The leader writes and applies all that is asked, a little of it at a time, and serves."""
@@ -107,7 +107,9 @@ def test_a_leader_that_loses_its_role_in_the_middle_of_its_work_follows(monkeypa
     monkeypatch.setattr("shoal_slice_node.core.node.commit.APPLIED_WHOLE_MAX", 1)
     random = Random(11)
     of_three = Slice()
-    of_three.leader.submit(Item(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS), lambda _: None, raises))
+    of_three.leader.commit.submit(
+        Item(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS), lambda _: None, raises)
+    )
     of_three.work()
     failed: list[ShoalError] = []
     for turn in range(30):
@@ -129,7 +131,7 @@ def test_a_leader_that_loses_its_role_in_the_middle_of_its_work_follows(monkeypa
         of_three.work()
         of_three.follow()
         assert contents(of_three.tables[0]) == contents(of_three.tables[1]) == contents(of_three.tables[2])
-        before.submit(Item(Kind.CHANGE, b"", lambda _: None, failed.append))
+        before.commit.submit(Item(Kind.CHANGE, b"", lambda _: None, failed.append))
         assert len(failed) == asked + 1, "a request that comes too late fails, too"
 
 
@@ -137,7 +139,7 @@ def test_leaders_take_turns_and_all_three_have_the_same_tables() -> None:
     random = Random(7)
     of_three = Slice()
     payload = encode_ownership(1, b"\x01" * PARTITIONS)
-    of_three.leader.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, raises))
+    of_three.leader.commit.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, raises))
     for turn in range(9):
         for _ in range(40):
             of_three.change(*(step(random) for _ in range(random.randint(1, 4))))

@@ -82,7 +82,7 @@ class FiguresResponse(_message.Message):
     partitions: _builtins.int
     """Owned by this slice."""
     time_ms: _builtins.int
-    """The leader's time, and how long this process has served."""
+    """The leader's time, and how long this node has led."""
     uptime_ms: _builtins.int
     queues: _builtins.int
     keys: _builtins.int

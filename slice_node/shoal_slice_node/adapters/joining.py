@@ -27,8 +27,8 @@ from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, 
 from shoal_slice_node.core.apply.state import State
 
 
-class Place(Protocol):
-    """Where a node has its role from. The same place gives it the lead again after it lost it."""
+class Seat(Protocol):
+    """Where a node has its role from. The same seat gives it the lead again after it lost it."""
 
     async def open(self) -> Recovered:
         """Opens and recovers the node's data. Raises Conflict if the data is missing, foreign, of another life or an
@@ -56,21 +56,21 @@ class Alone:
         self._delta_rows = delta_rows
 
     async def open(self) -> Recovered:
-        """See Place."""
+        """See Seat."""
         identity = standalone_identity(look(self._folder), self._slice, self._node)
         return await recover(self._folder, identity, self._delta_rows)
 
     async def claim(self, state: State) -> Lead:
-        """See Place."""
+        """See Seat."""
         return Lead(1)
 
     async def assign(self, broker: Broker, known: asyncio.Event) -> None:
-        """See Place."""
+        """See Seat."""
         await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
         known.set()
 
     async def leave(self, noted_lsn: int | None) -> None:
-        """See Place."""
+        """See Seat."""
 
 
 class Member:
@@ -93,7 +93,7 @@ class Member:
         """The slice's record as this process claimed it last."""
 
     async def open(self) -> Recovered:
-        """See Place."""
+        """See Seat."""
         view = await first_view(self._client, self._cluster)
         known = view.slices.get(self._record.slice, SliceRecord(self._record.slice))
         folder = self._folder
@@ -108,7 +108,7 @@ class Member:
         return recovered
 
     async def claim(self, state: State) -> Lead:
-        """See Place."""
+        """See Seat."""
         view = await first_view(self._client, self._cluster)
         data = self._data(state)
         self._check(view.slices.get(self._record.slice, SliceRecord(self._record.slice)), data)
@@ -119,11 +119,11 @@ class Member:
         return self._lead
 
     async def assign(self, broker: Broker, known: asyncio.Event) -> None:
-        """See Place."""
+        """See Seat."""
         await keep_partitions(self._client, self._cluster, self._record.slice, broker, known)
 
     async def leave(self, noted_lsn: int | None) -> None:
-        """See Place."""
+        """See Seat."""
         if noted_lsn is not None and self.claimed is not None:
             await note_lsn(self._client, self._cluster, self.claimed, noted_lsn)
         if self._registration is not None:

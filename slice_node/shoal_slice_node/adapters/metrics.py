@@ -29,7 +29,7 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("epoch", "Epoch by which this node leads its slice.", lambda f: f.epoch),
     ("map_version", "Version of the partition map that it serves by.", lambda f: f.map_version),
     ("partitions", "Partitions owned.", lambda f: f.partitions),
-    ("uptime_seconds", "Since it began to serve.", lambda f: f.uptime_ms / 1000),
+    ("uptime_seconds", "Since it began to lead.", lambda f: f.uptime_ms / 1000),
     ("queues", "Queues with a part here.", lambda f: f.queues),
     ("keys", "Keys.", lambda f: f.keys),
     ("bindings", "Live bindings.", lambda f: f.bindings),

@@ -35,7 +35,7 @@ from shoal_runtime.tasks import Tasks, run_until
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
 from shoal_slice_node.adapters.doors import Doors
 from shoal_slice_node.adapters.following import catch_up, checkpoint_when_due
-from shoal_slice_node.adapters.joining import Place
+from shoal_slice_node.adapters.joining import Seat
 from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.limits import GC_THRESHOLDS, STOP_S, SWITCH_S
 from shoal_slice_node.adapters.node_data import DataOptions, NodeData
@@ -65,10 +65,10 @@ class Roles:
     """Takes one process through its roles. `stop` ends it at any moment; `failed` ends it with an error."""
 
     def __init__(
-        self, place: Place, doors: Doors, data: DataOptions, broker: BrokerOptions, stop: asyncio.Event, stop_s: float
+        self, seat: Seat, doors: Doors, data: DataOptions, broker: BrokerOptions, stop: asyncio.Event, stop_s: float
     ) -> None:
         self.role = Role.OPENING
-        self._place = place
+        self._seat = seat
         self._doors = doors
         self._data_options = data
         self._broker_options = broker
@@ -85,7 +85,7 @@ class Roles:
 
     async def run(self) -> None:
         """Runs until `stop` is set, or until something fails for good; then raises that error."""
-        recovered = await run_until(self._stop, self._place.open())
+        recovered = await run_until(self._stop, self._seat.open())
         if recovered is not None:
             data = NodeData(recovered, self._data_options, self.failed)
             try:
@@ -113,12 +113,12 @@ class Roles:
             _drop_garbage()
 
     async def _follow(self, data: NodeData) -> Lead | None:
-        """Follows until the node may lead. Returns None if it is to stop. Raises what `Place.claim` raises, Corrupt."""
+        """Follows until the node may lead. Returns None if it is to stop. Raises what `Seat.claim` raises, Corrupt."""
         if await run_until(self._stop, catch_up(data)) is None:
             return None
         async with Tasks("following", self.failed) as tasks:
             tasks.start("checkpoint", checkpoint_when_due(data))
-            return await run_until(self._stop, self._place.claim(data.state))
+            return await run_until(self._stop, self._seat.claim(data.state))
 
     async def _lead(self, data: NodeData, lead: Lead) -> None:
         """Leads until the lead is over or the node is to stop. Then the tables are the data's again."""
@@ -138,7 +138,7 @@ class Roles:
             await broker.stop(self._left_s if self._sound(lead) else 0)
         if not self._failures:
             broker.give_back(lead.why or Unavailable("the slice is stopping; the outcome is unknown", subject="slice"))
-        await self._place.leave(broker.node.commit.applied_lsn if self._sound(lead) else None)
+        await self._seat.leave(broker.node.commit.applied_lsn if self._sound(lead) else None)
 
     def _sound(self, lead: Lead) -> bool:
         """Returns whether nothing failed and the lead is not over."""
@@ -150,7 +150,7 @@ class Roles:
 
     async def _assign(self, lead: Lead, broker: Broker, known: asyncio.Event) -> None:
         try:
-            await self._place.assign(broker, known)
+            await self._seat.assign(broker, known)
         except Fenced as error:
             lead.end(error)
 
