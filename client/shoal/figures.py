@@ -97,7 +97,7 @@ class MemoryFigures:
     """The memory of a slice node's processes."""
 
     resident_bytes: int
-    """The memory of the broker process, in bytes."""
+    """The memory of the main process, in bytes."""
     checkpointer_resident_bytes: int
     """The memory of the checkpointer process, in bytes."""
     shares: tuple[MemoryShare, ...] = ()

@@ -154,4 +154,4 @@ def bulk(world: World, random: Random) -> None:
             world.chunks[run] = max(world.chunks[run], chunk)
 
     payload = encode_change(ChangeHead(run, chunk, max(0, chunk - 2)), data)
-    world.node.commit.submit(Item(Kind.CHANGE, payload, applied, lambda _: None, checked))
+    world.node.submit(Item(Kind.CHANGE, payload, applied, lambda _: None, checked))

@@ -71,7 +71,7 @@ class World:
 
     def own(self, owned: bytes) -> None:
         payload = encode_ownership(self.node.state.map_version + 1, owned)
-        self.node.commit.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, lambda _: None))
+        self.node.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, lambda _: None))
 
     def change(self, random: Random, *steps: wire.Step, purging: bool = False) -> None:
         """Asks for a change, by a session's numbered frame, or unnumbered."""

@@ -95,7 +95,7 @@ class FiguresResponse(_message.Message):
     """Client connections, and queues that they consume or pull from now."""
     attached_queues: _builtins.int
     resident_bytes: _builtins.int
-    """The broker process, and the checkpointer beside it."""
+    """The main process, and the checkpointer beside it."""
     checkpointer_resident_bytes: _builtins.int
     disk_bytes: _builtins.int
     """The store and the journal's segments."""

@@ -17,7 +17,7 @@ from shoal_slice_node.adapters.servers import Servers
 
 
 class Watched(Protocol):
-    """The node's HTTP (adapters/http), which a node may not have."""
+    """Shows the node on HTTP (adapters/http), which a node may not have."""
 
     def show(self, shown: ShownRole, figures: Figures | None) -> None: ...
 

@@ -28,7 +28,7 @@ from shoal_slice_node.core.apply.state import State
 
 
 class Seat(Protocol):
-    """Where a node has its role from. The same seat gives it the lead again after it lost it."""
+    """Says when a node may lead, and for how long. The same seat gives it the lead again after it lost it."""
 
     async def open(self) -> Recovered:
         """Opens and recovers the node's data. Raises Conflict if the data is missing, foreign, of another life or an
@@ -47,7 +47,7 @@ class Seat(Protocol):
 
 
 class Alone:
-    """A node without a cluster: it always leads, in epoch 1, and owns every partition."""
+    """Seats a node without a cluster: it always leads, in epoch 1, and owns every partition."""
 
     def __init__(self, slice_name: str, node: str, folder: Path, delta_rows: int) -> None:
         self._slice = slice_name
@@ -74,7 +74,8 @@ class Alone:
 
 
 class Member:
-    """A node of a cluster. `accept_empty`: the first claim may replace missing data, or go on with an old copy."""
+    """Seats a node of a cluster. `accept_empty`: the first claim may replace missing data, or go on with an old
+    copy."""
 
     def __init__(
         self, client: EtcdClient, cluster: str, record: NodeRecord, folder: Path, accept_empty: bool, delta_rows: int

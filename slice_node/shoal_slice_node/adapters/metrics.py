@@ -46,7 +46,7 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("checkpoint_lag_records", "Records applied since.", lambda f: f.checkpoint.lag_records),
     ("delta_rows", "Rows changed since the last freeze.", lambda f: f.checkpoint.delta_rows),
     ("delta_bytes", "Memory that they take, about.", lambda f: f.checkpoint.delta_bytes),
-    ("resident_bytes", "Memory of the broker process.", lambda f: f.resident_bytes),
+    ("resident_bytes", "Memory of the main process.", lambda f: f.resident_bytes),
     ("checkpointer_resident_bytes", "Memory of the checkpointer.", lambda f: f.checkpointer_resident_bytes),
     ("disk_bytes", "Store and journal.", lambda f: f.disk_bytes),
     ("disk_free_bytes", "Free on their file system.", lambda f: f.disk_free_bytes),

@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 
 class Role(StrEnum):
-    """What the process is to its slice now."""
+    """Says what the process is to its slice now."""
 
     OPENING = "opening"
     FOLLOWING = "following"

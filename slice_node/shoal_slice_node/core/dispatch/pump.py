@@ -22,7 +22,7 @@ from shoal_slice_node.core.limits import (
 
 
 class _Kind(NamedTuple):
-    """A kind of work: what waits for it, and a bounded step of it."""
+    """Describes a kind of work: what waits for it, and a bounded step of it."""
 
     waiting: Sized
     step: Callable[[], None]

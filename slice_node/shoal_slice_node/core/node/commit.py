@@ -39,8 +39,8 @@ _NOTHING = Effects()
 
 @dataclass(slots=True)
 class Item:
-    """One request. `payload` None: it is not journaled. Exactly one of `applied` and `failed` is called. `large_bytes`:
-    what it takes of the room for large frames."""
+    """Describes one request. `payload` None: it is not journaled. Exactly one of `applied` and `failed` is called.
+    `large_bytes`: what it takes of the room for large frames."""
 
     kind: int
     payload: bytes | None
@@ -58,8 +58,8 @@ Entry = tuple[Item, Record | None]
 
 
 class Batch(NamedTuple):
-    """One group commit. `data`: what the journal must append, records `first_lsn` to `last_lsn`; b"": nothing.
-    `sources`: the sources of its items."""
+    """Describes one group commit. `data`: what the journal must append, records `first_lsn` to `last_lsn`; b"":
+    nothing. `sources`: the sources of its items."""
 
     entries: list[Entry]
     data: bytes

@@ -13,7 +13,7 @@ from shoal_slice_node.core.apply.state import State
 
 
 class Freezable(Protocol):
-    """What the decision looks at, and what freezes: the delta over a checkpoint."""
+    """Describes what the decision looks at, and what freezes: the delta over a checkpoint."""
 
     checkpoint_lsn: int
     delta_rows_max: int
