@@ -54,7 +54,7 @@ FLAGS = ("-fPIC", "-fwrapv", "-DNDEBUG", "-w")
 
 
 class CannotCompile(Exception):
-    """Raised where this machine cannot compile the core; the message says what is missing or what failed."""
+    """Is raised where this machine cannot compile the core; the message says what is missing or what failed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

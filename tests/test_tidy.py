@@ -41,6 +41,8 @@ twice as long (figures in its docstring)."""
 CHANGES = {"append", "appendleft", "add", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove"}
 CHANGES |= {"reverse", "rotate", "setdefault", "sort", "update", "move_to_end"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+CLASSES_TOLD = ("runtime", "redirector", "slice_node")
+"""Components where docstrings of classes begin with a verb, too. The others follow as they are mended."""
 VERB = re.compile(r"[A-Z][a-z]*s\b|See ")
 UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b")
 HIDDEN_IMPORT = re.compile(r"^\s*(from shoal\w*[\w.]* import|import shoal\w*)", re.MULTILINE)
@@ -165,12 +167,17 @@ def no_import_hides_in_a_string(source: Source) -> Iterator[str]:
 
 
 def docstrings_begin_with_a_verb(source: Source) -> Iterator[str]:
-    """A function's docstring says what it does: `Returns whether ...`. Those of commands are what `--help` shows."""
+    """A function's docstring says what it does: `Returns whether ...`, and a class's, too: `Keeps ...`. Those of
+    commands are what `--help` shows."""
     if "tests" in source.path.parts or source.path.stem.startswith("cli"):
         return
     for node in ast.walk(source.tree):
         if isinstance(node, FUNCTIONS) and node.name != "__init__":
             text = ast.get_docstring(node) or "Does it."
+            if not VERB.match(text):
+                yield f"line {node.lineno}: {node.name}: begins with '{text.split()[0]}', which is no verb"
+        elif isinstance(node, ast.ClassDef) and source.path.parts[0] in CLASSES_TOLD:
+            text = ast.get_docstring(node) or "Is it."
             if not VERB.match(text):
                 yield f"line {node.lineno}: {node.name}: begins with '{text.split()[0]}', which is no verb"
         elif isinstance(node, ast.Expr) and ast.unparse(node).lstrip("'\"").startswith("Whether "):
@@ -304,6 +311,15 @@ def test_house_rule_bites(rule: Rule) -> None:
     (bad_path, bad), (good_path, good) = SAMPLES[rule]
     assert list(rule(Source(Path(bad_path), bad)))
     assert not list(rule(Source(Path(good_path), good)))
+
+
+@pytest.mark.parametrize("component", CLASSES_TOLD)
+def test_a_class_that_does_not_say_what_it_does_is_found(component: str) -> None:
+    def complaints(docstring: str) -> list[str]:
+        text = f"class A:\n {docstring!r}"
+        return list(docstrings_begin_with_a_verb(Source(Path(component, "a.py"), text)))
+
+    assert complaints("The parts of one generator.") and not complaints("Keeps the parts of one generator.")
 
 
 @pytest.mark.parametrize("write", ["a.feed.lagging.pop()", "del a.waiting[1]", "a.streams[1] = a", "a.end, b = 1, 2"])

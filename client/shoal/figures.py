@@ -97,7 +97,7 @@ class MemoryFigures:
     """The memory of a slice node's processes."""
 
     resident_bytes: int
-    """The memory of the broker process, in bytes."""
+    """The memory of the main process, in bytes."""
     checkpointer_resident_bytes: int
     """The memory of the checkpointer process, in bytes."""
     shares: tuple[MemoryShare, ...] = ()
@@ -106,7 +106,7 @@ class MemoryFigures:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Counts since the node began to serve, without replay."""
+    """Counts since the node began to lead, without replay."""
 
     declares: int
     """Queues declared, repeats included."""
@@ -147,7 +147,7 @@ class SliceFigures:
     time_ms: int
     """The node's clock, milliseconds since 1970."""
     uptime_s: float
-    """How long the node has served, in seconds."""
+    """How long the node has led, in seconds."""
     queues: int
     """Queues with a part here; a queue bound on several slices counts on each."""
     keys: int
@@ -171,7 +171,7 @@ class SliceFigures:
     disk_bytes: int
     """The size of the store and of the journal's segments as allocated."""
     counters: Counters
-    """Counts since the node began to serve."""
+    """Counts since the node began to lead."""
     trouble: str = ""
     """What is wrong now, as a sentence: the node takes no changes, or its checkpoints fail; "" if nothing is."""
     version: str = ""

@@ -1,4 +1,5 @@
-"""Encodes and decodes the record of the journal and of the outbox: one framed, checksummed, length-prefixed entry.
+"""Encodes and decodes the record of the journal, and of the outbox (planned): one framed, checksummed entry with its
+length before it.
 
     offset  size  field
     0       1     STX 0x02: where to re-synchronise

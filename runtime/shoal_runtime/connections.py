@@ -54,9 +54,9 @@ SYN."""
 
 
 class Connection(NamedTuple):
-    """A client's connection. `cookie`: that of its socket, which no other socket ever has. `taken_bytes`: the received
-    bytes that this process took. `acked_bytes`: the sent bytes that the client acknowledged. `kernel_bytes`: the memory
-    that the kernel holds for both directions; 0 where it does not tell."""
+    """Describes a client's connection. `cookie`: that of its socket, which no other socket ever has. `taken_bytes`: the
+    received bytes that this process took. `acked_bytes`: the sent bytes that the client acknowledged. `kernel_bytes`:
+    the memory that the kernel holds for both directions; 0 where it does not tell."""
 
     file: int
     cookie: int

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class _Undecodable(Exception):
-    """The bytes that arrived are not a message of the type that the call takes. It is no ShoalError, because only
-    `DecodingChecked` may catch it."""
+    """Says that the bytes that arrived are not a message of the type that the call takes. It is no ShoalError, because
+    only `DecodingChecked` may catch it."""
 
 
 def decode(decoder: Callable[[bytes], Request], data: bytes) -> Request:

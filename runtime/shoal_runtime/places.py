@@ -23,9 +23,9 @@ from shoal_runtime.patience import Patience, patience_until
 
 @dataclass(frozen=True, slots=True)
 class PlacesLimits:
-    """The limits of places. `each`: for one connection. `line_s`: the seconds within which a waiting connection should
-    have its turn; with many in line each place has less time. `served_times`: a connection that was served has so many
-    times as long as others."""
+    """Holds the limits of places. `each`: for one connection. `line_s`: the seconds within which a waiting connection
+    should have its turn; with many in line each place has less time. `served_times`: a connection that was served has
+    so many times as long as others."""
 
     places_max: int
     places_each_max: int
@@ -70,7 +70,7 @@ _Lines = OrderedDict[str, _Line]
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """A call that has a place, and when the patience with it ends. Times are in seconds of the loop's clock."""
+    """Holds a call that has a place, and when the patience with it ends. Times are in seconds of the loop's clock."""
 
     blamed: bool
     served: bool

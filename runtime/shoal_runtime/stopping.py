@@ -11,7 +11,7 @@ import signal
 
 
 class Stopping(asyncio.Event):
-    """An event that is set once the process is to close. `asked`: the process is to close, now or in up to `drain_s`
+    """Is an event that is set once the process is to close. `asked`: the process is to close, now or in up to `drain_s`
     seconds, so it is not ready."""
 
     def __init__(self, drain_s: float = 0.0) -> None:

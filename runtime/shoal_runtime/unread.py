@@ -49,7 +49,7 @@ frame more where a window of so many bytes ends (RFC 9113, 4.1, 5.2.1 and 6.5.2)
 
 @dataclass(slots=True)
 class _Burst:
-    """What handlers read of a client since a time in seconds of time.monotonic, and the most at once so far."""
+    """Says what handlers read of a client since a time in seconds of time.monotonic, and the most at once so far."""
 
     since_s: float = 0.0
     now_bytes: int = 0

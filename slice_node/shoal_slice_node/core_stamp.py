@@ -28,7 +28,8 @@ _SOURCES: Final = (("shoal_slice_node", "core"), ("shoal_contract", ""))
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """`python`: the ending of extension modules, which names version and machine. `sources`: one digest of all."""
+    """Names what a compiled core was made from. `python`: the ending of extension modules, which names version and
+    machine. `sources`: one digest of all."""
 
     python: str
     mypyc: str

@@ -1,4 +1,4 @@
-"""Wires the slice node: etcd, its place in the cluster, its roles, gRPC and HTTP.
+"""Wires the slice node: etcd, its seat in the cluster, its roles, gRPC and HTTP.
 
 `python -m shoal_slice_node --slice s01 --node n01 --listen HOST:PORT --data DIR --etcd HOST:PORT[,...] --cluster NAME`
 A node that runs alone and owns every partition takes `--standalone` in place of the last two options.
@@ -21,7 +21,7 @@ from shoal_coordination.records import NodeRecord
 from shoal_runtime import server_process
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
 from shoal_slice_node.adapters.doors import Doors
-from shoal_slice_node.adapters.joining import Alone, Member, Place
+from shoal_slice_node.adapters.joining import Alone, Member, Seat
 from shoal_slice_node.adapters.node_data import DataOptions
 from shoal_slice_node.adapters.roles import Roles
 from shoal_slice_node.adapters.servers import Servers
@@ -78,11 +78,11 @@ def _roles(
 
     doors = Doors(servers, watched, settings.slice, settings.node, settings.data / STORE_FOLDER, say_ready)
     data = DataOptions(settings.memory.delta_bytes, settings.archive, settings.archive_every_s)
-    place = _place(settings, servers, client)
-    return Roles(place, doors, data, BrokerOptions(settings.memory), stop, settings.stop_s)
+    seat = _seat(settings, servers, client)
+    return Roles(seat, doors, data, BrokerOptions(settings.memory), stop, settings.stop_s)
 
 
-def _place(settings: Settings, servers: Servers, client: EtcdClient | None) -> Place:
+def _seat(settings: Settings, servers: Servers, client: EtcdClient | None) -> Seat:
     if client is None:
         return Alone(settings.slice, settings.node, settings.data, settings.delta_rows)
     record = NodeRecord(settings.node, servers.address, settings.slice, servers.admin_address)

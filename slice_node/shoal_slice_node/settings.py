@@ -1,4 +1,5 @@
-"""Reads the slice node's arguments and environment, and makes its settings of them. No other module reads either."""
+"""Reads the slice node's arguments and environment, and makes its settings of them. No other module
+reads either, except core_choice, which reads SHOAL_CORE before this one is loaded."""
 
 from __future__ import annotations
 

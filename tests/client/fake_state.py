@@ -100,6 +100,7 @@ class FakeState:
             for key, chunk in zip(published.keys, published.chunks, strict=True):
                 yield 1, partial(self._publish, key, chunk, published.mandatory)
         else:
+            assert step.HasField("binds") or step.HasField("unbinds"), f"no {step.WhichOneof('step')} in this fake"
             binds = step.binds if step.HasField("binds") else step.unbinds
             position = 0
             for queue, count in zip(binds.queues, binds.key_counts or [1] * len(binds.keys), strict=True):

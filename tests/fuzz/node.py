@@ -205,7 +205,7 @@ class Node:
         return self
 
     def submit(self, item: Item, source: Hashable = None) -> None:
-        self.node.submit(item, source)
+        self.node.commit.submit(item, source)
 
     def add_work(self, source: Source, work: Work[object], done: Done) -> None:
         self.node.add_work(source, work, done)

@@ -32,7 +32,8 @@ async def running(
     archive: Path | None = None,
     archive_every_s: float = 0,
 ) -> AsyncIterator[Broker]:
-    """A broker that owns every partition. `checkpoint`: it makes one when it stops. What failed inside is raised."""
+    """A broker that owns every partition. `checkpoint`: it makes one when it stops. What failed inside is raised. No
+    binding may have been silent: the watchman serves those that it finds, and so hides the fault."""
     failures: list[BaseException] = []
 
     def failed(_: str, error: BaseException) -> None:
@@ -46,6 +47,7 @@ async def running(
     try:
         await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
         yield broker
+        assert broker.watchman.silent == 0, "the watchman found silent bindings"
     finally:
         clean = checkpoint and not failures
         await broker.stop(WAIT_S if clean else 0)

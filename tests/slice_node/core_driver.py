@@ -76,7 +76,7 @@ class CoreDriver:
 
     def record(self, kind: Kind, payload: bytes) -> Effects:
         found: list[Effects] = []
-        self.node.submit(Item(kind, payload, found.append, raises))
+        self.node.commit.submit(Item(kind, payload, found.append, raises))
         self.commit()
         return found[0]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.partition_map import PartitionMap
-from shoal_slice_node.adapters import cluster_role
+from shoal_slice_node.adapters import claiming
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.main import main
 from shoal_slice_node.storage.files import DiskFile
@@ -29,7 +29,7 @@ LEASE = "LEASE_S"
 _write_at = DiskFile.write_at
 _checkpoint = Store.checkpoint
 _time_ns = time.time_ns
-_owned_bytes = cluster_role.owned_bytes
+_owned_bytes = claiming.owned_bytes
 
 
 def _has(fault: str) -> bool:
@@ -68,7 +68,7 @@ if __name__ == "__main__":
     DiskFile.write_at = _write_or_full  # type: ignore[method-assign,assignment]
     Store.checkpoint = _checkpoint_or_fail  # type: ignore[method-assign,assignment]
     time.time_ns = _jumped_time_ns
-    cluster_role.owned_bytes = _owned_bytes_slowly
+    claiming.owned_bytes = _owned_bytes_slowly
     if LEASE in os.environ:
-        setattr(cluster_role, LEASE, int(os.environ[LEASE]))
+        setattr(claiming, LEASE, int(os.environ[LEASE]))
     sys.exit(main())

@@ -15,7 +15,9 @@ from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.doors import Doors
+from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.lead import Lead
+from shoal_slice_node.adapters.metrics import ShownRole
 from shoal_slice_node.adapters.node_data import DataOptions
 from shoal_slice_node.adapters.recovery import Recovered, recover
 from shoal_slice_node.adapters.roles import Role, Roles
@@ -28,7 +30,7 @@ from .brokers import OPTIONS
 WAIT_S = 30
 
 
-class TestPlace:
+class TestSeat:
     """Gives the lead whenever it `may_lead`. `brokers`: those that live."""
 
     __test__ = False
@@ -69,28 +71,33 @@ class TestPlace:
 
 
 class Process:
-    """`roles` runs as the task `running`. `opened`: the epochs in which it served first."""
+    """`roles` runs as the task `running`. `opened`: the epochs in which it served first. `serves`: calls reach it."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = TestPlace(folder)
+        self.seat = TestSeat(folder)
         self.stop = asyncio.Event()
         self.servers = Servers("127.0.0.1:0", "", "", "")
         self.opened: list[int] = []
+        self.serves = False
         doors = Doors(
             self.servers,
-            None,
+            self,
             "s01",
             "n01",
             folder / STORE_FOLDER,
             lambda broker: self.opened.append(broker.lead.epoch),
         )
-        self.roles = Roles(self.place, doors, DataOptions(1 << 30), OPTIONS, self.stop, stop_s=WAIT_S)
+        self.roles = Roles(self.seat, doors, DataOptions(1 << 30), OPTIONS, self.stop, stop_s=WAIT_S)
         self.running: asyncio.Task[None]
 
+    def show(self, shown: ShownRole, figures: Figures | None) -> None:
+        self.serves = figures is not None
+
     async def until(self, role: Role, epoch: int = 0) -> None:
-        """Returns once it has this role, in this epoch or a later one."""
+        """Returns once it has this role, in this epoch or a later one; a leader also serves then."""
+        leads = role is Role.LEADING
         async with asyncio.timeout(WAIT_S):
-            while self.roles.role is not role or self.place.epoch < epoch:
+            while self.roles.role is not role or self.seat.epoch < epoch or self.serves is not leads:
                 assert not self.running.done(), self.running.exception()
                 await asyncio.sleep(0.002)
 

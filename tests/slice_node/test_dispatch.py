@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal_contract.wire import slice_pb2 as wire
+from tests.fuzz.small_limits import patched
 
 from .core_driver import CoreDriver, bind, declare, drop, publish, unbind
 
@@ -216,6 +217,30 @@ def test_an_ack_of_an_empty_range_changes_nothing() -> None:
     again = core.session()
     core.attach(again, "q")
     assert [offset for _, offset, _ in core.take(again)] == [1, 2, 3, 4]
+
+
+def test_sessions_that_compete_for_a_queue_take_turns() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    sessions = [core.session() for _ in range(3)]
+    for session in sessions:
+        core.attach(session, "q")
+    for number in range(6):
+        core.change(publish("k", b"%d" % number))
+    assert [[message[1] for message in core.take(session)] for session in sessions] == [[1, 4], [2, 5], [3, 6]]
+
+
+def test_chunks_that_are_let_go_as_too_much_waits_are_read_from_the_log() -> None:
+    with patched({"GIVEN_AT_ONCE_MAX": 0, "GROWTHS_WAITING_BYTES_MAX": 0}):
+        core = CoreDriver()
+        core.change(declare("q", "r"), bind("q", "k"), bind("r", "k"))
+        session = core.session()
+        core.attach(session, "q", handle=1)
+        core.attach(session, "r", handle=2)
+        core.pump()
+        core.change(publish("k", b"a"), publish("k", b"b"))
+        given = [(delivery.low, sorted(delivery.handles)) for delivery in core.deliveries(session)]
+        assert given == [(1, [1, 2]), (2, [1, 2])]
 
 
 def test_keys_of_one_queue_take_turns_when_they_lag() -> None:

@@ -23,6 +23,7 @@ from shoal_slice_node.adapters.metrics import (
     PREFIX,
     REFUSALS,
     ROLE,
+    ShownRole,
 )
 
 from .node_process import NodeProcess
@@ -78,6 +79,10 @@ async def test_a_node_that_does_not_serve_yet_is_healthy_and_not_ready() -> None
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.get("/readyz")).status_code == 503
         assert PREFIX not in (await client.get("/metrics")).text
+        for role, told in (("leading", "it leads, and waits for its partitions"), ("following", "it is following")):
+            watched.show(ShownRole("s01", "n01", role), None)
+            ready = await client.get("/readyz")
+            assert ready.status_code == 503 and told in ready.text
 
 
 def test_every_metric_is_explained_to_users_and_none_that_is_not_there() -> None:

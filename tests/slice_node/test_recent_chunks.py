@@ -80,6 +80,24 @@ def test_what_is_given_again_says_so_although_it_was_read_before() -> None:
     assert [(delivery.low, delivery.to, delivery.redelivered) for delivery in found] == [(1, 3, 1), (3, 5, 1)]
 
 
+def test_what_was_acked_out_of_order_does_not_come_again_with_a_chunk_that_was_read_before() -> None:
+    core = CoreDriver()
+    core.change(declare("other", "q"), bind("other", "k"), bind("q", "k"))
+    core.change(publish("k", b"a", b"b"), publish("k", b"c", b"d"))
+    first = core.session()
+    core.attach(first, "q", 1)
+    core.take(first)
+    core.ack(first, "k", 3, 4)
+    core.flush()
+    core.dispatcher.close(first)
+    core.restart()  # The next leader does not know what was given, only what was acked.
+    other, again = core.session(), core.session()
+    core.attach(other, "other", 1)
+    assert [message[1] for message in core.take(other)] == [1, 2, 3, 4]
+    core.attach(again, "q", 1)
+    assert [message[1] for message in core.take(again)] == [1, 2, 4]
+
+
 def test_a_pull_for_few_messages_takes_no_whole_chunk() -> None:
     core = CoreDriver()
     core.take(lagging(core))

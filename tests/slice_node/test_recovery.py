@@ -132,7 +132,7 @@ class Producer:
                 response = await call.read()
                 assert isinstance(response, wire.SessionResponse), "the node ended the session"
                 for answer in response.answers:
-                    assert answer.sequence == expected, "answers come in the order of their frames"
+                    assert answer.sequence == expected, "changes are answered in their order"
                     assert not answer.HasField("error"), answer.error
                     self._answered(answer)
                     expected += 1

@@ -81,6 +81,20 @@ def test_the_table_of_roles_leads_from_opening_to_closing() -> None:
     assert [role for role in Role if Role.LEADING in NEXT[role]] == [Role.FOLLOWING]
 
 
+async def test_a_process_that_never_led_refuses_calls_at_once(tmp_path: Path) -> None:
+    """Its port was taken and nothing answered there: callers waited for their whole deadline."""
+    async with process(tmp_path) as node:
+        node.seat.may_lead.clear()
+        await node.until(Role.FOLLOWING)
+        async with grpc.aio.insecure_channel(node.servers.address) as channel:
+            stub = SliceServiceStub(channel)
+            refused = await refusal(stub)
+            assert isinstance(refused, Unavailable) and "does not lead its slice yet" in refused.message
+            node.seat.may_lead.set()
+            await node.until(Role.LEADING)
+            assert await refusal(stub) is None
+
+
 async def test_a_process_that_loses_its_lead_follows_refuses_and_leads_again(tmp_path: Path) -> None:
     producer = uuid.uuid4().bytes
     async with process(tmp_path) as node:
@@ -94,8 +108,8 @@ async def test_a_process_that_loses_its_lead_follows_refuses_and_leads_again(tmp
             await consumer.attach([b"q"])
             await consumer.read_until(lambda: consumer.offsets(1) == [1])
 
-            node.place.may_lead.clear()
-            node.place.depose()
+            node.seat.may_lead.clear()
+            node.seat.depose()
             for ended in (session, consumer):
                 with pytest.raises(grpc.aio.AioRpcError) as cut_off:
                     await ended.read_until(lambda: False)
@@ -106,10 +120,8 @@ async def test_a_process_that_loses_its_lead_follows_refuses_and_leads_again(tmp
             assert isinstance(refused, Unavailable) and "does not lead slice s01 now" in refused.message
             assert "Nothing was done" in refused.message
 
-            node.place.may_lead.set()
+            node.seat.may_lead.set()
             await node.until(Role.LEADING, 2)
-            while await refusal(stub) is not None:
-                pass
             again = await RawSession.open(stub, producer=producer)
             again._sequence = 1
             assert await again.change(publish("k", b"one")) == first, "its number is known: it is not stored again"
@@ -121,7 +133,7 @@ async def test_a_process_that_loses_its_lead_follows_refuses_and_leads_again(tmp
             again.call.cancel()
         await node.stopped()
     assert node.opened == [1], "it says once that it is ready"
-    assert node.place.noted[:-1] == [None] and node.place.noted[-1], "the clean stop tells how far the data goes"
+    assert node.seat.noted[:-1] == [None] and node.seat.noted[-1], "the clean stop tells how far the data goes"
     assert not check_path(tmp_path).problems
 
 
@@ -138,15 +150,13 @@ async def test_what_is_being_written_at_the_step_down_is_applied_once(tmp_path: 
             change = wire.Change(steps=[publish("k", b"one"), publish("k", b"two")]).SerializeToString()
             sequence = await session.write(wire.SessionRequest(change=change))
             await asyncio.to_thread(disk.waiting.wait, WAIT_S)
-            node.place.depose()
+            node.seat.depose()
             with pytest.raises(grpc.aio.AioRpcError):
                 await session.read_until(lambda: False)
             assert node.roles.role is Role.LEADING, "a write is under way: the tables are not given back yet"
-            assert node.place.claims == 1
+            assert node.seat.claims == 1
             disk.go_on.set()
             await node.until(Role.LEADING, 2)
-            while await refusal(stub) is not None:
-                pass
             again = await RawSession.open(stub, producer=producer)
             again._sequence = sequence - 1
             outcome = await again.change(publish("k", b"one"), publish("k", b"two"))
@@ -169,7 +179,7 @@ async def test_a_disk_that_fails_during_the_step_down_ends_the_process(tmp_path:
             change = wire.Change(steps=[publish("k", b"one")]).SerializeToString()
             await session.write(wire.SessionRequest(change=change))
             await asyncio.to_thread(disk.waiting.wait, WAIT_S)
-            node.place.depose()
+            node.seat.depose()
             with pytest.raises(grpc.aio.AioRpcError):
                 await session.read_until(lambda: False)
             disk.go_on.set()
@@ -177,7 +187,7 @@ async def test_a_disk_that_fails_during_the_step_down_ends_the_process(tmp_path:
                 async with asyncio.timeout(WAIT_S):
                     await node.running
             disk.error = None
-    assert node.place.claims == 1, "it did not try to lead"
+    assert node.seat.claims == 1, "it did not try to lead"
     async with process(tmp_path) as node:
         await node.until(Role.LEADING)
         await node.stopped()
@@ -186,13 +196,13 @@ async def test_a_disk_that_fails_during_the_step_down_ends_the_process(tmp_path:
 
 async def test_a_process_stops_cleanly_whatever_its_role(tmp_path: Path, disk: SlowDisk) -> None:
     async with process(tmp_path) as node:
-        node.place.may_lead.clear()
+        node.seat.may_lead.clear()
         await node.until(Role.FOLLOWING)
         await node.stopped()
     async with process(tmp_path) as node:
         await node.until(Role.LEADING)
-        node.place.may_lead.clear()
-        node.place.depose()
+        node.seat.may_lead.clear()
+        node.seat.depose()
         await node.until(Role.FOLLOWING)
         await node.stopped()
     async with process(tmp_path) as node:
@@ -203,7 +213,7 @@ async def test_a_process_stops_cleanly_whatever_its_role(tmp_path: Path, disk: S
             disk.hold()
             await session.write(wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString()))
             await asyncio.to_thread(disk.waiting.wait, WAIT_S)
-            node.place.depose()
+            node.seat.depose()
             node.stop.set()
             disk.go_on.set()
             await node.stopped()
@@ -219,15 +229,13 @@ async def test_a_follower_makes_checkpoints(tmp_path: Path, monkeypatch: pytest.
         await node.until(Role.LEADING)
         async with grpc.aio.insecure_channel(node.servers.address) as channel:
             stub = SliceServiceStub(channel)
-            while await refusal(stub) is not None:
-                pass
             await stub.Declare(wire.DeclareRequest(queue=b"q"))
-        (broker,) = node.place.brokers
+        (broker,) = node.seat.brokers
         data = broker.data
         lsn = broker.node.commit.applied_lsn
         del broker
-        node.place.may_lead.clear()
-        node.place.depose()
+        node.seat.may_lead.clear()
+        node.seat.depose()
         await node.until(Role.FOLLOWING)
         async with asyncio.timeout(WAIT_S):
             while data.store.checkpoint_lsn < lsn:  # noqa: ASYNC110 - another task's doing
@@ -240,7 +248,7 @@ async def change_role(node: Process, stub: SliceServiceAsyncStub, epoch: int) ->
     session = await RawSession.open(stub)
     await session.change(declare("q"), bind("q", "k"), publish("k", *(b"x" * 1000 for _ in range(100))))
     await session.attach([b"q"], window_messages=1)
-    node.place.depose()
+    node.seat.depose()
     with pytest.raises(grpc.aio.AioRpcError):
         await session.read_until(lambda: False)
     await node.until(Role.LEADING, epoch)
@@ -262,7 +270,7 @@ async def test_nothing_grows_with_the_number_of_role_changes(tmp_path: Path) -> 
                 await change_role(node, stub, number + 2)
                 gc.collect()
                 threads = own.num_threads()
-                found.append((len(asyncio.all_tasks()), own.num_fds(), threads, len(node.place.brokers)))
+                found.append((len(asyncio.all_tasks()), own.num_fds(), threads, len(node.seat.brokers)))
                 if number == 4:
                     held_bytes = own.memory_info().rss
             grown_bytes = own.memory_info().rss - held_bytes

@@ -12,6 +12,7 @@ import pytest_asyncio
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters.broker import Broker
 
 from .brokers import running, served
 from .core_driver import bind, declare
@@ -30,11 +31,15 @@ WAIT_S = 20
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SliceServiceAsyncStub]:
-    folder = tmp_path_factory.mktemp("node")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    async with running(tmp_path_factory.mktemp("node")) as broker:
+        yield broker
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stub(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SliceServiceAsyncStub]:
     async with (
-        running(folder) as broker,
-        served(broker, folder) as address,
+        served(broker, tmp_path_factory.mktemp("served")) as address,
         grpc.aio.insecure_channel(address, options=NARROW) as channel,
     ):
         yield SliceServiceStub(channel)
@@ -85,12 +90,16 @@ Event = Callable[["SliceServiceAsyncStub", RawSession, str], Awaitable[None]]
 
 
 @pytest.mark.parametrize("event", [detach, drop, unbind, purge, reuse])
-async def test_what_frees_a_full_session_wakes_its_other_queues(stub: SliceServiceAsyncStub, event: Event) -> None:
+async def test_what_frees_a_full_session_wakes_its_other_queues(
+    broker: Broker, stub: SliceServiceAsyncStub, event: Event
+) -> None:
     """A queue fell silent for good when the queue that had filled its session was detached or dropped."""
     name = event.__name__
+    silent = broker.watchman.silent
     session = await full_session(stub, name)
     await event(stub, session, name)
     await session.read_until(lambda: session.offsets(2) == [1, 2], WAIT_S)
     await publish(stub, f"{name}-kb".encode(), Chunk(bodies=[b"later"]))
     await session.read_until(lambda: session.offsets(2) == [1, 2, 3], WAIT_S)
     session.call.cancel()
+    assert broker.watchman.silent == silent, "it was served only because the watchman looks every second"

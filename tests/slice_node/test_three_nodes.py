@@ -16,11 +16,13 @@ from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Source, Work
 
 from .core_driver import PARTITIONS, CoreDriver, bind, bodies_of, declare, publish, raises
+from .memory_base import MemoryBase
 from .test_determinism import QUEUES, contents, step
 
 BATCH = 3
@@ -58,7 +60,7 @@ class Slice:
     def change(self, *steps: wire.Step, failed: Callable[[ShoalError], None] = raises) -> None:
         data = wire.Change(steps=steps).SerializeToString()
         payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
-        self.leader.submit(Item(Kind.CHANGE, payload, lambda _: None, failed, operations=len(steps)))
+        self.leader.commit.submit(Item(Kind.CHANGE, payload, lambda _: None, failed, operations=len(steps)))
 
     def work(self) -> None:
         """The leader writes and applies all that is asked, a little of it at a time, and serves."""
@@ -105,7 +107,9 @@ def test_a_leader_that_loses_its_role_in_the_middle_of_its_work_follows(monkeypa
     monkeypatch.setattr("shoal_slice_node.core.node.commit.APPLIED_WHOLE_MAX", 1)
     random = Random(11)
     of_three = Slice()
-    of_three.leader.submit(Item(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS), lambda _: None, raises))
+    of_three.leader.commit.submit(
+        Item(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS), lambda _: None, raises)
+    )
     of_three.work()
     failed: list[ShoalError] = []
     for turn in range(30):
@@ -127,7 +131,7 @@ def test_a_leader_that_loses_its_role_in_the_middle_of_its_work_follows(monkeypa
         of_three.work()
         of_three.follow()
         assert contents(of_three.tables[0]) == contents(of_three.tables[1]) == contents(of_three.tables[2])
-        before.submit(Item(Kind.CHANGE, b"", lambda _: None, failed.append))
+        before.commit.submit(Item(Kind.CHANGE, b"", lambda _: None, failed.append))
         assert len(failed) == asked + 1, "a request that comes too late fails, too"
 
 
@@ -135,7 +139,7 @@ def test_leaders_take_turns_and_all_three_have_the_same_tables() -> None:
     random = Random(7)
     of_three = Slice()
     payload = encode_ownership(1, b"\x01" * PARTITIONS)
-    of_three.leader.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, raises))
+    of_three.leader.commit.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, raises))
     for turn in range(9):
         for _ in range(40):
             of_three.change(*(step(random) for _ in range(random.randint(1, 4))))
@@ -154,8 +158,9 @@ def test_leaders_take_turns_and_all_three_have_the_same_tables() -> None:
 
 
 def test_what_a_leader_would_have_trimmed_it_trims_when_it_leads_again() -> None:
-    """A log that everything had passed, and that no checkpoint had, stayed."""
-    core = CoreDriver()
+    """A log that everything had passed, and that no checkpoint had, stayed: a walk over the checkpoint finds only what
+    is in it."""
+    core = CoreDriver(Delta(MemoryBase()))
     core.change(declare("q"), bind("q", "k"), publish("k", b"one", b"two"))
     session = core.session()
     core.attach(session, "q")
@@ -172,6 +177,18 @@ def test_what_a_leader_would_have_trimmed_it_trims_when_it_leads_again() -> None
     core.dispatcher, core.puller, core.trimmer = core.node.dispatcher, core.node.puller, core.node.trimmer
     core.settle()
     assert core.state.kept.messages == 0
+
+
+def test_a_replica_that_was_a_leader_watches_nothing() -> None:
+    """Sessions and what they consume went with the lead: nothing is to be collected for them."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    core.attach(core.session(), "q")
+    core.pump()
+    replica = Replica.after(core.node, Unavailable("it leads no longer"))
+    payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), wire.Change(steps=[publish("k", b"a")]).SerializeToString())
+    record = Record(Kind.CHANGE, 0, replica.state.lsn + 1, 2, core.now_ms, payload)
+    assert replica.apply(record).events == []
 
 
 def iter_forever() -> Work[object]:

@@ -82,7 +82,7 @@ class FiguresResponse(_message.Message):
     partitions: _builtins.int
     """Owned by this slice."""
     time_ms: _builtins.int
-    """The leader's time, and how long this process has served."""
+    """The leader's time, and how long this node has led."""
     uptime_ms: _builtins.int
     queues: _builtins.int
     keys: _builtins.int
@@ -95,7 +95,7 @@ class FiguresResponse(_message.Message):
     """Client connections, and queues that they consume or pull from now."""
     attached_queues: _builtins.int
     resident_bytes: _builtins.int
-    """The broker process, and the checkpointer beside it."""
+    """The main process, and the checkpointer beside it."""
     checkpointer_resident_bytes: _builtins.int
     disk_bytes: _builtins.int
     """The store and the journal's segments."""
@@ -287,7 +287,7 @@ Global___CheckpointFigures: _TypeAlias = CheckpointFigures  # noqa: Y015
 
 @_typing.final
 class Counters(_message.Message):
-    """Since this process began to serve; replay does not count."""
+    """Since this node began to lead; replay does not count."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

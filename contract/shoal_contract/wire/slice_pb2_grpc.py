@@ -91,7 +91,9 @@ class SliceServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Session(self, request_iterator, context):
-        """One client connection: thousands of queues, many frames in flight, answers in the order of their frames.
+        """One client connection: thousands of queues, many frames in flight. Answers may come in any order; `sequence` says
+        which frame each answers. Changes are answered in their order; one that is refused as a whole may be answered
+        earlier.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,10 @@ class SliceServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SliceServiceAsyncStub: ...
     Session: _grpc.StreamStreamMultiCallable[_slice_pb2.SessionRequest, _slice_pb2.SessionResponse]
-    """One client connection: thousands of queues, many frames in flight, answers in the order of their frames."""
+    """One client connection: thousands of queues, many frames in flight. Answers may come in any order; `sequence` says
+    which frame each answers. Changes are answered in their order; one that is refused as a whole may be answered
+    earlier.
+    """
     Declare: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DeclareRequest, _slice_pb2.DeclareResponse]
     Bind: _grpc.UnaryUnaryMultiCallable[_slice_pb2.BindRequest, _slice_pb2.BindResponse]
     Unbind: _grpc.UnaryUnaryMultiCallable[_slice_pb2.UnbindRequest, _slice_pb2.UnbindResponse]
@@ -51,7 +54,10 @@ class SliceServiceStub:
 class SliceServiceAsyncStub(SliceServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Session: _aio.StreamStreamMultiCallable[_slice_pb2.SessionRequest, _slice_pb2.SessionResponse]  # type: ignore[assignment]
-    """One client connection: thousands of queues, many frames in flight, answers in the order of their frames."""
+    """One client connection: thousands of queues, many frames in flight. Answers may come in any order; `sequence` says
+    which frame each answers. Changes are answered in their order; one that is refused as a whole may be answered
+    earlier.
+    """
     Declare: _aio.UnaryUnaryMultiCallable[_slice_pb2.DeclareRequest, _slice_pb2.DeclareResponse]  # type: ignore[assignment]
     Bind: _aio.UnaryUnaryMultiCallable[_slice_pb2.BindRequest, _slice_pb2.BindResponse]  # type: ignore[assignment]
     Unbind: _aio.UnaryUnaryMultiCallable[_slice_pb2.UnbindRequest, _slice_pb2.UnbindResponse]  # type: ignore[assignment]
@@ -70,7 +76,10 @@ class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_slice_pb2.SessionRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_slice_pb2.SessionResponse], _abc.AsyncIterator[_slice_pb2.SessionResponse]]:
-        """One client connection: thousands of queues, many frames in flight, answers in the order of their frames."""
+        """One client connection: thousands of queues, many frames in flight. Answers may come in any order; `sequence` says
+        which frame each answers. Changes are answered in their order; one that is refused as a whole may be answered
+        earlier.
+        """
 
     @_abc_1.abstractmethod
     def Declare(

@@ -57,7 +57,7 @@ async def slice_figures(
     gateway: TheGateway,
     slice_name: Annotated[str, Path(alias="slice", min_length=1, max_length=255, examples=["s01"])],
 ) -> Any:
-    """Shows all figures of a slice: what it holds, journal, checkpoint, memory, counters since it started."""
+    """Shows all figures of a slice: what it holds, journal, checkpoint, memory, counters since its node leads."""
     name = names.decoded(slice_name, "slice").decode("utf-8", "replace")
     try:
         return JSONResponse(asdict(await gateway.admin.figures(name)))

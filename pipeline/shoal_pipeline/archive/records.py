@@ -2,7 +2,7 @@
 
 An archived segment is whole and holds at least one record. So three things are damage: anything but zeros after its
 last sound record, an end before the next segment begins, and a last segment without records (a copy that broke off).
-After damage, reading goes on at the next sound record, as the client's outbox does.
+After damage, reading goes on at the next sound record.
 """
 
 from __future__ import annotations

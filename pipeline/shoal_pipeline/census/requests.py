@@ -20,13 +20,15 @@ from pyspark.sql.types import (
 )
 
 from shoal_pipeline.archive.folder import NothingYet
-from shoal_pipeline.archive.schema import SCHEMA
+from shoal_pipeline.archive.schema import KINDS, SCHEMA
 from shoal_pipeline.census.memberships import Change, Request, changes_of
 from shoal_pipeline.census.outcome import SliceSpan
 from shoal_pipeline.census.ownership import Owned, with_owned
 from shoal_pipeline.limits import ARROW_ROWS
 
 MEMBERSHIP_KINDS = ("declare", "bind", "unbind", "import", "drop")
+_LEFT_OUT = ("ack", "trim", "reclaim")
+"""Kinds that say nothing of memberships, and are most of an archive's rows."""
 CHANGES = StructType(
     [
         StructField("at_ms", LongType()),
@@ -53,7 +55,7 @@ def read_rows(session: SparkSession, path: str, options: dict[str, str]) -> Data
     fields = [SCHEMA[name] for name in _COLUMNS]
     schema = StructType([StructField(field.name, BinaryType()) if field.name in _NAMES else field for field in fields])
     rows = session.read.format("shoal").options(**options).schema(schema).load(path)
-    rows = rows.where(f.col("kind").isin(*MEMBERSHIP_KINDS, "publish", "purge", "other", "own", "damaged"))
+    rows = rows.where(f.col("kind").isin(*(kind for kind in KINDS if kind not in _LEFT_OUT)))
     return rows.withColumn("at_ms", f.unix_millis("time")).drop("time")
 
 

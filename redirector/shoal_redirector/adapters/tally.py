@@ -15,7 +15,8 @@ from shoal_runtime.http.kept_text import KeptText
 
 
 class Tally:
-    """Plain counters, added to by the services. `watchers`: streams open now; `watchers_max`: how many may be open."""
+    """Keeps plain counters, added to by the services. `watchers`: streams open now; `watchers_max`: how many may be
+    open."""
 
     def __init__(self, watchers_max: int = 0) -> None:
         self.watchers_max = watchers_max

@@ -16,8 +16,8 @@ from shoal_contract.partition_map import PartitionMap
 
 @dataclass(frozen=True, slots=True)
 class SliceAddress:
-    """A slice with its addresses. `address`: host:port of its leader, "" while it has none. `admin_address`: where its
-    administration listens, "" if that is not known."""
+    """Describes a slice with its addresses. `address`: host:port of its leader, "" while it has none. `admin_address`:
+    where its administration listens, "" if that is not known."""
 
     slice: str
     address: str = ""
@@ -27,8 +27,8 @@ class SliceAddress:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The map and the slices' addresses. `slices[i]` has those of `map.slices[i]`; further slices own no partition
-    yet."""
+    """Holds the map and the slices' addresses. `slices[i]` has those of `map.slices[i]`; further slices own no
+    partition yet."""
 
     map: PartitionMap
     slices: tuple[SliceAddress, ...]

@@ -21,8 +21,8 @@ _FOLDED = re.compile(rb"\r\n[ \t]")
 
 
 class StrictConnection(h11.Connection):
-    """The server's side of one connection. `begun`: a part of a head has come. `refusal`: why nothing more is read.
-    `more`: the received data may hold more than was read in this turn."""
+    """Keeps the server's side of one connection. `begun`: a part of a head has come. `refusal`: why nothing more is
+    read. `more`: the received data may hold more than was read in this turn."""
 
     def __init__(self, head_bytes_max: int) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=head_bytes_max)

@@ -2,7 +2,7 @@
 drive it. It is made when the node leads, and dropped when it leads no longer; the data stays (node_data).
 
 Belongs here: starting, stopping, which part calls which. Not here: gRPC (session_stream, slice_service), etcd
-(cluster_role).
+(claiming).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from shoal_slice_node.adapters.servers import Servers
 
 
 class Watched(Protocol):
-    """The node's HTTP (adapters/http), which a node may not have."""
+    """Shows the node on HTTP (adapters/http), which a node may not have."""
 
     def show(self, shown: ShownRole, figures: Figures | None) -> None: ...
 
@@ -48,11 +48,10 @@ class Doors:
         if self._watched is not None:
             self._watched.show(ShownRole(self._slice, self._node, role), figures)
 
-    async def open(self, broker: Broker, role: str) -> None:
+    def open(self, broker: Broker, role: str) -> None:
         """Lets clients and operators in."""
         figures = Figures(broker, self._slice, self._node)
         self.servers.serve(broker, figures, self._store_folder)
-        await self.servers.start()
         self.show(role, figures)
         if not self._opened:
             self._opened = True

@@ -32,6 +32,8 @@ _LIMITS = HttpLimits(
     limits.STOP_S,
     BESIDE_GRPC_PAUSE_S,
 )
+_TOLD = {"leading": "it leads, and waits for its partitions"}
+"""What is said of a role in which a node is not ready, where its name alone would mislead."""
 
 
 class Watched:
@@ -74,7 +76,7 @@ def new_application(watched: Watched) -> Starlette:
         figures = watched.metrics.figures
         if figures is None:
             role = watched.metrics.role
-            told = "not yet" if role is None else f"it is {role.role}"
+            told = "not yet" if role is None else _TOLD.get(role.role, f"it is {role.role}")
             raise Unavailable(f"this node does not serve its slice now: {told}", subject="slice")
         found = figures.now()
         if figures.refuses:

@@ -21,14 +21,14 @@ from shoal_coordination.nodes import Registration
 from shoal_coordination.records import ClusterConfig, NodeRecord, SliceRecord
 from shoal_coordination.slice_data import ClaimedData, admit, check_life
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.cluster_role import follow, lead_slice
+from shoal_slice_node.adapters.claiming import keep_partitions, lead_slice
 from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, standalone_identity
 from shoal_slice_node.core.apply.state import State
 
 
-class Place(Protocol):
-    """Where a node has its role from. The same place gives it the lead again after it lost it."""
+class Seat(Protocol):
+    """Says when a node may lead, and for how long. The same seat gives it the lead again after it lost it."""
 
     async def open(self) -> Recovered:
         """Opens and recovers the node's data. Raises Conflict if the data is missing, foreign, of another life or an
@@ -47,7 +47,7 @@ class Place(Protocol):
 
 
 class Alone:
-    """A node without a cluster: it always leads, in epoch 1, and owns every partition."""
+    """Seats a node without a cluster: it always leads, in epoch 1, and owns every partition."""
 
     def __init__(self, slice_name: str, node: str, folder: Path, delta_rows: int) -> None:
         self._slice = slice_name
@@ -56,25 +56,26 @@ class Alone:
         self._delta_rows = delta_rows
 
     async def open(self) -> Recovered:
-        """See Place."""
+        """See Seat."""
         identity = standalone_identity(look(self._folder), self._slice, self._node)
         return await recover(self._folder, identity, self._delta_rows)
 
     async def claim(self, state: State) -> Lead:
-        """See Place."""
+        """See Seat."""
         return Lead(1)
 
     async def assign(self, broker: Broker, known: asyncio.Event) -> None:
-        """See Place."""
+        """See Seat."""
         await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
         known.set()
 
     async def leave(self, noted_lsn: int | None) -> None:
-        """See Place."""
+        """See Seat."""
 
 
 class Member:
-    """A node of a cluster. `accept_empty`: the first claim may replace missing data, or go on with an old copy."""
+    """Seats a node of a cluster. `accept_empty`: the first claim may replace missing data, or go on with an old
+    copy."""
 
     def __init__(
         self, client: EtcdClient, cluster: str, record: NodeRecord, folder: Path, accept_empty: bool, delta_rows: int
@@ -93,7 +94,7 @@ class Member:
         """The slice's record as this process claimed it last."""
 
     async def open(self) -> Recovered:
-        """See Place."""
+        """See Seat."""
         view = await first_view(self._client, self._cluster)
         known = view.slices.get(self._record.slice, SliceRecord(self._record.slice))
         folder = self._folder
@@ -108,7 +109,7 @@ class Member:
         return recovered
 
     async def claim(self, state: State) -> Lead:
-        """See Place."""
+        """See Seat."""
         view = await first_view(self._client, self._cluster)
         data = self._data(state)
         self._check(view.slices.get(self._record.slice, SliceRecord(self._record.slice)), data)
@@ -119,11 +120,11 @@ class Member:
         return self._lead
 
     async def assign(self, broker: Broker, known: asyncio.Event) -> None:
-        """See Place."""
-        await follow(self._client, self._cluster, self._record.slice, broker, known)
+        """See Seat."""
+        await keep_partitions(self._client, self._cluster, self._record.slice, broker, known)
 
     async def leave(self, noted_lsn: int | None) -> None:
-        """See Place."""
+        """See Seat."""
         if noted_lsn is not None and self.claimed is not None:
             await note_lsn(self._client, self._cluster, self.claimed, noted_lsn)
         if self._registration is not None:

@@ -134,7 +134,7 @@ async def recover(
 
 async def _replay(replica: Replica, store: Store, journal: Journal, freezing: Freezing) -> int:
     """Applies the records that the checkpoint does not have, LOOP_SLICE_MS at a time. Returns their number. Only an
-    oversized tail is checkpointed during replay; otherwise the first checkpoint waits until the node serves."""
+    oversized tail is checkpointed during replay; otherwise the first checkpoint waits until the node follows."""
     began = turn_began = time.perf_counter()
     state, replayed = replica.state, 0
     for record in journal.records(store.checkpoint_lsn + 1):

@@ -6,15 +6,16 @@ opening ----> following ----> leading
                   +--------------+      the lease is lost, or etcd names another leader or epoch
 (each) ----> closing                    a stop was asked for, or something failed for good
 ```
-- *opening*: the data is opened and replayed. Nothing is answered.
+What fails or stops before the data is open ends the process at once: there is nothing to close.
+- *opening*: the data is opened and replayed. Ports are taken, and nothing is answered.
 - *following*: what the journal has is applied, checkpoints go on, and the node tries to lead. Calls are refused.
 - *leading*: clients are served, in one epoch. A Broker is made for it, and dropped after it.
 - *closing*: what is applied is checkpointed, and the data is closed.
 
-A leader that may lead no longer answers nothing from that moment on (Lead). Then, in this order: the calls of clients
-end, and their outcomes are unknown to them; the write to the journal under way ends; the tables go to a replica, which
-applies what was journaled and not applied, as a start would; the registration ends. No record is lost or applied twice:
-the next leader begins where the journal ends. Store and journal stay open all the time.
+Once its lead is over, the node answers nothing (Lead). Then, in this order: the calls of clients end, and their
+outcomes are unknown to them; the write to the journal under way ends; the tables go to a replica; the registration
+ends; the replica applies what was journaled and not applied, as a start would. No record is lost or applied twice: the
+next leader begins where the journal ends. Store and journal stay open all the time.
 
 Belongs here: the order of these steps. Not here: how each is done (joining, following, broker, node_data, doors).
 """
@@ -34,7 +35,7 @@ from shoal_runtime.tasks import Tasks, run_until
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
 from shoal_slice_node.adapters.doors import Doors
 from shoal_slice_node.adapters.following import catch_up, checkpoint_when_due
-from shoal_slice_node.adapters.joining import Place
+from shoal_slice_node.adapters.joining import Seat
 from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.limits import GC_THRESHOLDS, STOP_S, SWITCH_S
 from shoal_slice_node.adapters.node_data import DataOptions, NodeData
@@ -44,7 +45,7 @@ Result = TypeVar("Result")
 
 
 class Role(StrEnum):
-    """What the process is to its slice now."""
+    """Says what the process is to its slice now."""
 
     OPENING = "opening"
     FOLLOWING = "following"
@@ -64,10 +65,10 @@ class Roles:
     """Takes one process through its roles. `stop` ends it at any moment; `failed` ends it with an error."""
 
     def __init__(
-        self, place: Place, doors: Doors, data: DataOptions, broker: BrokerOptions, stop: asyncio.Event, stop_s: float
+        self, seat: Seat, doors: Doors, data: DataOptions, broker: BrokerOptions, stop: asyncio.Event, stop_s: float
     ) -> None:
         self.role = Role.OPENING
-        self._place = place
+        self._seat = seat
         self._doors = doors
         self._data_options = data
         self._broker_options = broker
@@ -84,11 +85,12 @@ class Roles:
 
     async def run(self) -> None:
         """Runs until `stop` is set, or until something fails for good; then raises that error."""
-        recovered = await run_until(self._stop, self._place.open())
+        recovered = await run_until(self._stop, self._seat.open())
         if recovered is not None:
             data = NodeData(recovered, self._data_options, self.failed)
             try:
                 data.start()
+                await self._doors.servers.start()
                 await self._take_turns(data)
             except Exception as error:
                 self._failures.insert(0, error)
@@ -111,12 +113,12 @@ class Roles:
             _drop_garbage()
 
     async def _follow(self, data: NodeData) -> Lead | None:
-        """Follows until the node may lead. Returns None if it is to stop. Raises what `Place.claim` raises, Corrupt."""
+        """Follows until the node may lead. Returns None if it is to stop. Raises what `Seat.claim` raises, Corrupt."""
         if await run_until(self._stop, catch_up(data)) is None:
             return None
         async with Tasks("following", self.failed) as tasks:
             tasks.start("checkpoint", checkpoint_when_due(data))
-            return await run_until(self._stop, self._place.claim(data.state))
+            return await run_until(self._stop, self._seat.claim(data.state))
 
     async def _lead(self, data: NodeData, lead: Lead) -> None:
         """Leads until the lead is over or the node is to stop. Then the tables are the data's again."""
@@ -128,7 +130,7 @@ class Roles:
                 tasks.start("partitions", self._assign(lead, broker, known))
                 if await self._while_leading(lead, known.wait()) and lead.left_s:
                     _be_fast()
-                    await self._doors.open(broker, self.role)
+                    self._doors.open(broker, self.role)
                     _log.info("this node leads its slice in epoch %d, from LSN %d on", lead.epoch, data.state.lsn + 1)
                     await self._while_leading(lead, asyncio.Event().wait())
                 await self._part_with_clients(broker, lead)
@@ -136,10 +138,10 @@ class Roles:
             await broker.stop(self._left_s if self._sound(lead) else 0)
         if not self._failures:
             broker.give_back(lead.why or Unavailable("the slice is stopping; the outcome is unknown", subject="slice"))
-        await self._place.leave(broker.node.commit.applied_lsn if self._sound(lead) else None)
+        await self._seat.leave(broker.node.commit.applied_lsn if self._sound(lead) else None)
 
     def _sound(self, lead: Lead) -> bool:
-        """Returns whether the node stops, and does so cleanly."""
+        """Returns whether nothing failed and the lead is not over."""
         return not self._failures and not lead.over.is_set()
 
     async def _while_leading(self, lead: Lead, work: Coroutine[Any, Any, Result]) -> Result | None:
@@ -148,7 +150,7 @@ class Roles:
 
     async def _assign(self, lead: Lead, broker: Broker, known: asyncio.Event) -> None:
         try:
-            await self._place.assign(broker, known)
+            await self._seat.assign(broker, known)
         except Fenced as error:
             lead.end(error)
 

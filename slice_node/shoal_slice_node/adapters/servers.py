@@ -1,7 +1,7 @@
 """Runs the node's gRPC servers: one for clients and, if it has an address of its own, one for administration and bulk.
 
 They live as long as the process, whichever role it has: so its ports stay its own, and clients' connections stay open.
-While the node does not lead, every call is refused.
+They start before the node leads for the first time. While it does not lead, every call is refused.
 
 Every program that can reach the second server may do everything. It is for operators' programs, behind a network
 policy of its own.

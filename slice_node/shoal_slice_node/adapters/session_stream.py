@@ -1,7 +1,7 @@
 """Serves one session: a bidirectional stream that brings frames in, and answers and deliveries out.
 
-The reader pauses while too much of this session is pending, or the client does not take its answers. The writer merges
-what is ready. A client that sends no more and still reads gets all answers that are still owed.
+The reader pauses while too much of its connection is pending, or the client does not take its answers. The writer
+merges what is ready. A client that sends no more and still reads gets all answers that are still owed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The store: one folder with a checkpoint, the delta over it, and the process that writes the delta to the checkpoint.
 
-Belongs here: their common life. Not here: the journal (journal_files), when to freeze (its owner knows the LSN).
+Belongs here: their common life. Not here: the journal (journal_files), when to freeze
+(core/node/freezing).
 The store is right after a crash at any moment: its LSN and its rows are written in one LMDB transaction, and the
 journal above that LSN restores the delta.
 """

@@ -21,7 +21,7 @@ assert sum(_PARTS.values()) == 100
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """The parts of the budget, in bytes. `attached`: consumed queues. `delta`: changes that no checkpoint has.
+    """Holds the parts of the budget, in bytes. `attached`: consumed queues. `delta`: changes that no checkpoint has.
     `deliveries`: under way to sessions. `owed`: given and not acked. `pending`: requests read and not applied.
     `answers`: not taken by clients."""
 

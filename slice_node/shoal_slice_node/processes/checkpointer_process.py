@@ -31,7 +31,7 @@ from shoal_slice_node.storage.store_room import StoreRoom
 
 
 class Gone(Exception):
-    """Raised when the broker has closed its end of the socket."""
+    """Is raised when the broker has closed its end of the socket."""
 
 
 def main(arguments: list[str]) -> None:

@@ -12,7 +12,7 @@ from shoal_contract.journal_record import Record
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Kind, decode_change
-from shoal_slice_node.core.verbs.table import columns_of
+from shoal_slice_node.core.verbs.table import columns_of, verb_of
 
 _NAMES_SHOWN = 5
 
@@ -39,8 +39,8 @@ def _change_text(payload: bytes) -> str:
     kinds: Counter[str] = Counter()
     names: dict[str, None] = {}
     for step in change.steps:
-        columns = columns_of(step)
-        kinds[step.WhichOneof("step") or "unknown"] += max(1, len(columns.keys), len(columns.queues))
+        columns, verb = columns_of(step), verb_of(step)
+        kinds["unknown" if verb is None else verb.name] += max(1, len(columns.keys), len(columns.queues))
         names |= dict.fromkeys(show(name) for name in chain(columns.queues, columns.keys))
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     return f"{counted}; names: {_few(names)}" if names else counted

@@ -1,4 +1,4 @@
-"""Counts what a slice did since it began to serve. Figures only: they decide nothing, and replicas may differ."""
+"""Counts what a node did since it began to lead. Figures only: they decide nothing, and replicas may differ."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from shoal_slice_node.core.apply.counters import Counters
 
 
 class Grown(NamedTuple):
-    """A chunk was appended to a watched key."""
+    """Says that a chunk was appended to a watched key."""
 
     key_id: bytes
     key: bytes
@@ -21,7 +21,7 @@ class Grown(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A watched queue got a binding: it sees offsets from `start`. `head`: the key's head at that moment."""
+    """Says that a watched queue got a binding: it sees offsets from `start`. `head`: the key's head at that moment."""
 
     queue_id: bytes
     key_id: bytes
@@ -31,7 +31,7 @@ class Bound(NamedTuple):
 
 
 class Unbound(NamedTuple):
-    """A watched queue lost a binding. Its backlog below `end` can still be consumed, unless `end` is 0."""
+    """Says that a watched queue lost a binding. Its backlog below `end` can still be consumed, unless `end` is 0."""
 
     queue_id: bytes
     key_id: bytes
@@ -39,7 +39,7 @@ class Unbound(NamedTuple):
 
 
 class Purged(NamedTuple):
-    """A watched queue's backlog of a key was dropped below `to`."""
+    """Says that a watched queue's backlog of a key was dropped below `to`."""
 
     queue_id: bytes
     key_id: bytes

@@ -57,7 +57,7 @@ class StoredChunk:
 
 
 class Part(NamedTuple):
-    """A chunk in which some messages are sent, and the offset of its first message."""
+    """Describes a chunk in which some messages are sent, and the offset of its first message."""
 
     first: int
     chunk: bytes

@@ -18,7 +18,8 @@ from shoal_contract.limits import PRODUCER_BYTES
 
 
 class Kind(IntEnum):
-    """The kinds of records. 0 is the journal's own. Never renumber: the journal and the archive hold the numbers."""
+    """Lists the kinds of records. 0 is the journal's own. Never renumber: the journal and the archive hold the
+    numbers."""
 
     CHANGE = 1
     ACKS = 2
@@ -28,7 +29,8 @@ class Kind(IntEnum):
 
 
 class ChangeHead(NamedTuple):
-    """The head of a CHANGE record. If `producer` is all zeros, the change is unnumbered and never repeated."""
+    """Describes the head of a CHANGE record. If `producer` is all zeros, the change is unnumbered and never
+    repeated."""
 
     producer: bytes
     sequence: int

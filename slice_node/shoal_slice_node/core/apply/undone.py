@@ -10,7 +10,7 @@ from shoal_slice_node.core.ranges import Ranges
 
 
 class Undone(NamedTuple):
-    """The offsets low <= o < to of a stored chunk."""
+    """Names the offsets low <= o < to of a stored chunk."""
 
     low: int
     to: int

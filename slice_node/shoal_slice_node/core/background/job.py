@@ -18,7 +18,7 @@ from shoal_slice_node.core.limits import RECLAIM_COST_PER_TURN
 
 
 class Proposal(NamedTuple):
-    """A record to be journaled. `operations`: what it costs."""
+    """Describes a record to be journaled. `operations`: what it costs."""
 
     kind: Kind
     payload: bytes
@@ -26,7 +26,7 @@ class Proposal(NamedTuple):
 
 
 class Job(Protocol):
-    """One kind of background work. At most one of its records is under way."""
+    """Describes one kind of background work. At most one of its records is under way."""
 
     name: str
 

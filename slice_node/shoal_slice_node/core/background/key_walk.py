@@ -1,7 +1,8 @@
 """Walks slowly over the keys after a start, to find those that keep messages which every binding may have passed.
 
-Trims are found when cursors move. If a key's cursors moved before a crash, and it was not trimmed yet, they may not
-move again. So every key of the checkpoint that keeps messages is looked at once. Later changes are noted as they come.
+Trims are found when cursors advance. If a key's cursors advanced before a crash, and it was not trimmed yet, they may
+not advance again. So every key of the checkpoint that keeps messages is looked at once. Later changes are noted as they
+come.
 """
 
 from __future__ import annotations

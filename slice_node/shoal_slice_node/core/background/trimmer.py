@@ -43,19 +43,20 @@ class _CursorScan:
 
 
 class Trimmer:
-    """Is told which keys' bindings moved; says in bounded turns what may be trimmed."""
+    """Is told which keys' cursors advanced; says in bounded turns what may be trimmed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        # Keys with cursors that advanced since their last scan began: (how often, time of the first in ms).
         self._advances: dict[bytes, tuple[int, int]] = {}
-        self._waiting: deque[tuple[bytes, int]] = (
-            deque()
-        )  # (key, since), ascending; stale where _advances says otherwise
-        self._touched: dict[bytes, None] = {}  # keys with advances not yet compared with their number of bindings
+        """Keys with cursors that advanced since their last scan began: (how often, time of the first in ms)."""
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        """(key, since), ascending; stale where `_advances` says otherwise."""
+        self._touched: dict[bytes, None] = {}
+        """Keys with advances that were not yet compared with their number of bindings."""
         self._scans: OrderedDict[bytes, _CursorScan] = OrderedDict()
-        # The binding that was lowest at a key's last scan: (queue id, whether it had ended). In the order of the scans.
         self._lowest: OrderedDict[bytes, tuple[bytes, bool]] = OrderedDict()
+        """The binding that was lowest at a key's last scan: (queue id, whether it had ended). In the order of the
+        scans."""
 
     def advanced(self, key_ids: Iterable[bytes], now_ms: int) -> None:
         advances, touched = self._advances, self._touched

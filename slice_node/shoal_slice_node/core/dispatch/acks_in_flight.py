@@ -17,7 +17,8 @@ from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 
 @dataclass(slots=True)
 class AckBatch:
-    """The acks of one record, and the streams they came from. Each batch must come back, by `applied` or `failed`."""
+    """Holds the acks of one record, and the streams they came from. Each batch must come back, by `applied` or
+    `failed`."""
 
     acks: list[Acked] = field(default_factory=list)
     sources: list[tuple[Stream, list[tuple[int, int]]]] = field(default_factory=list)

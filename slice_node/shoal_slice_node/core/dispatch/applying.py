@@ -35,6 +35,7 @@ class Applying:
             elif isinstance(event, Unbound):
                 self._unbound(event)
             else:
+                assert isinstance(event, Purged), f"an event that dispatch does not know: {type(event).__name__}"
                 self._purged(event)
         for queue_id in effects.dropped:
             feed = self._registry.feeds.get(queue_id)

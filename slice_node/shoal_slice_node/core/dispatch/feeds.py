@@ -259,9 +259,9 @@ class Feed:
             self._line.rotate(-1)
         return attachment
 
-    @property
-    def has_room(self) -> bool:
-        """Returns whether `pick` would find an attachment. Sessions without room note this feed, as with `pick`."""
+    def find_room(self) -> bool:
+        """Returns whether `pick` would find an attachment. Those without room leave the line, and sessions without room
+        note this feed, as with `pick`."""
         return self._first_with_room() is not None
 
     def _first_with_room(self) -> Attachment | None:

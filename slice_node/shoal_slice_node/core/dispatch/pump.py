@@ -21,8 +21,8 @@ from shoal_slice_node.core.limits import (
 )
 
 
-class _Work(NamedTuple):
-    """A kind of work: what waits for it, and a bounded step of it."""
+class _Kind(NamedTuple):
+    """Describes a kind of work: what waits for it, and a bounded step of it."""
 
     waiting: Sized
     step: Callable[[], None]
@@ -33,31 +33,31 @@ class Pump:
 
     def __init__(self, registry: Registry, growing: Growing, attaching: Attaching) -> None:
         self._registry = registry
-        self._jobs = (
-            _Work(registry.ready, self._fill_turn),
-            _Work(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
-            _Work(attaching.returning, partial(attaching.return_turn, PUMP_TURN_HANDLES)),
-            _Work(registry.roomy, self._room_turn),
-            _Work(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
-            _Work(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
-            _Work(attaching.dissolving, partial(attaching.dissolve_turn, PUMP_TURN_BINDINGS)),
-            _Work(attaching.arriving, partial(attaching.arrive_turn, PUMP_TURN_BINDINGS)),
-            _Work(registry.forgetting, self._forget_turn),
+        self._kinds = (
+            _Kind(registry.ready, self._fill_turn),
+            _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
+            _Kind(attaching.returning, partial(attaching.return_turn, PUMP_TURN_HANDLES)),
+            _Kind(registry.roomy, self._room_turn),
+            _Kind(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
+            _Kind(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
+            _Kind(attaching.dissolving, partial(attaching.dissolve_turn, PUMP_TURN_BINDINGS)),
+            _Kind(attaching.arriving, partial(attaching.arrive_turn, PUMP_TURN_BINDINGS)),
+            _Kind(registry.forgetting, self._forget_turn),
         )
-        self._next_job = 0
+        self._next_kind = 0
 
     @property
     def has_work(self) -> bool:
-        return any(waiting for waiting, _ in self._jobs)
+        return any(waiting for waiting, _ in self._kinds)
 
     def turn(self) -> bool:
         """Takes one bounded step of the next kind of work in turn. Returns False if there is none."""
-        jobs = self._jobs
-        for step in range(len(jobs)):
-            index = (self._next_job + step) % len(jobs)
-            if jobs[index].waiting:
-                self._next_job = index + 1
-                jobs[index].step()
+        kinds = self._kinds
+        for step in range(len(kinds)):
+            index = (self._next_kind + step) % len(kinds)
+            if kinds[index].waiting:
+                self._next_kind = index + 1
+                kinds[index].step()
                 return True
         return False
 
@@ -70,7 +70,7 @@ class Pump:
         budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
         passed_over = feed.passed_over
         for _ in range(len(feed.lagging)):
-            if budget.spent or not feed.has_room:
+            if budget.spent or not feed.find_room():
                 break
             stream = next(iter(feed.lagging.values()))
             feed.clear_lagging(stream)

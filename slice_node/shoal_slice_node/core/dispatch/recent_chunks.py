@@ -15,7 +15,8 @@ from shoal_slice_node.core.limits import RECENT_CHUNKS_BYTES_MAX
 
 
 class ChunkPart(NamedTuple):
-    """The offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to them."""
+    """Holds the offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to
+    them."""
 
     key: bytes
     first: int

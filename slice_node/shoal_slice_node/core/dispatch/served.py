@@ -16,7 +16,7 @@ from shoal_slice_node.core.dispatch.streams import Stream
 
 
 class Silent(NamedTuple):
-    """A stream that would wait for ever, and why."""
+    """Describes a stream that would wait for ever, and why."""
 
     feed: Feed
     stream: Stream | None

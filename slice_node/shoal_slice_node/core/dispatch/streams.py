@@ -17,8 +17,8 @@ _FIRST = attrgetter("first")
 
 
 class Out:
-    """The offsets first <= o < to that an attachment has and has not acked. The next offsets, if it is given them, join
-    these. `lease` None: they are out until the session ends."""
+    """Notes the offsets first <= o < to that an attachment has and has not acked. The next offsets, if it is given
+    them, join these. `lease` None: they are out until the session ends."""
 
     __slots__ = ("attachment", "body_bytes", "first", "lease", "times", "to")
 
@@ -46,7 +46,7 @@ class Out:
 
 
 class Returned(NamedTuple):
-    """The offsets first <= o < to, to be given again; they were delivered `times` times before."""
+    """Notes the offsets first <= o < to, to be given again; they were delivered `times` times before."""
 
     first: int
     to: int

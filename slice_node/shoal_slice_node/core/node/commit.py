@@ -1,6 +1,6 @@
 """Commits in groups: requests gather into batches of journal records; a batch that is durable is applied, in order.
 
-Sources (sessions, connections with unary calls, the node itself) are served in turn. Items without a payload (attach,
+Sources (connections, and the node itself) are served in turn. Items without a payload (attach,
 pull, describe) take their place among the others, so that a session sees its own changes.
 
 One batch is written at a time: `gather` returns it, `written` or `refused` says what became of it, and `step` applies
@@ -34,12 +34,13 @@ _log = logging.getLogger(__name__)
 
 NODE: Hashable = "node"
 """The source of the node's own items."""
+_NOTHING = Effects()
 
 
 @dataclass(slots=True)
 class Item:
-    """One request. `payload` None: it is not journaled. Exactly one of `applied` and `failed` is called. `large_bytes`:
-    what it takes of the room for large frames."""
+    """Describes one request. `payload` None: it is not journaled. Exactly one of `applied` and `failed` is called.
+    `large_bytes`: what it takes of the room for large frames."""
 
     kind: int
     payload: bytes | None
@@ -57,8 +58,8 @@ Entry = tuple[Item, Record | None]
 
 
 class Batch(NamedTuple):
-    """One group commit. `data`: what the journal must append, records `first_lsn` to `last_lsn`; b"": nothing.
-    `sources`: the sources of its items."""
+    """Describes one group commit. `data`: what the journal must append, records `first_lsn` to `last_lsn`; b"":
+    nothing. `sources`: the sources of its items."""
 
     entries: list[Entry]
     data: bytes
@@ -117,6 +118,7 @@ class Commit:
         return self._pending.bytes_of(source)
 
     def submit(self, item: Item, source: Hashable = NODE) -> None:
+        """Takes an item to be journaled and applied. An item without a payload only has its turn among the others."""
         if self._failure is not None:
             self._fail((item,), self._failure)
             return
@@ -269,6 +271,3 @@ class Commit:
                 self._let_go(item.large_bytes)
                 item.large_bytes = 0
             item.failed(error)
-
-
-_NOTHING = Effects()

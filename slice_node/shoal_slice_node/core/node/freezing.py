@@ -1,7 +1,8 @@
-"""Decides when the changes since the last checkpoint are frozen, and freezes them: nothing else does.
+"""Decides when the changes since the last checkpoint are frozen, and freezes them: nothing else freezes.
 
-Belongs here: the decision, for a leader and a follower alike. Not here: writing what is frozen (the driver), its form
-(core/tables/delta). The limits come from the driver.
+Belongs here: the decision, for a leader and a follower alike. Replay (adapters/recovery) and the last checkpoint of a
+stop (adapters/checkpoints) decide themselves, and freeze through this. Not here: writing what is frozen (the driver),
+its form (core/tables/delta). The limits come from the driver.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from shoal_slice_node.core.apply.state import State
 
 
 class Freezable(Protocol):
-    """What the decision looks at, and what freezes: the delta over a checkpoint."""
+    """Describes what the decision looks at, and what freezes: the delta over a checkpoint."""
 
     checkpoint_lsn: int
     delta_rows_max: int
@@ -39,8 +40,8 @@ class FreezeLimits(NamedTuple):
 
 
 class Freezing:
-    """Decides for one store, for as long as it is open: roles come and go meanwhile. All methods are to be called
-    between two records."""
+    """Decides for one store, for as long as it is open: roles come and go meanwhile. `due` and `freeze` are to be
+    called between two records."""
 
     def __init__(self, state: State, store: Freezable, limits: FreezeLimits) -> None:
         self._state = state

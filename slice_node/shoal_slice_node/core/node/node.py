@@ -1,14 +1,14 @@
 """Keeps all rules of a slice's node: requests become records, durable records are applied, and consumers are served.
 
-A driver offers work (`submit`, `add_work`, and what dispatch takes) and tells the time (`tick`). It writes the batches
-that `commit.gather` returns and says what became of them. It lets the node work in bounded steps (`commit.step`
+A driver offers work (`commit.submit`, `add_work`, and what dispatch takes) and tells the time (`tick`). It writes the
+batches that `commit.gather` returns and says what became of them. It lets the node work in bounded steps (`commit.step`
 applies, `turn` serves and reads). Sessions with something to send are in `dispatcher.dirty`. No loop, no clock, no
 files, no randomness: the server, the tests' models and the fuzzer drive this same class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
@@ -23,7 +23,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import PRODUCER_IDLE_MS
 from shoal_slice_node.core.node.ack_flush import AckFlush
-from shoal_slice_node.core.node.commit import NODE, Commit, Item
+from shoal_slice_node.core.node.commit import Commit
 from shoal_slice_node.core.node.maintenance import Maintenance
 from shoal_slice_node.core.turns import Done, Source, Turns, Work
 from shoal_slice_node.core.verbs.engine import Engine
@@ -80,10 +80,6 @@ class Node:
         """Ends a session. Must not be called while a record is applied in part."""
         self.turns.drop(source)
         self.dispatcher.close(session)
-
-    def submit(self, item: Item, source: Hashable = NODE) -> None:
-        """Takes an item to be journaled and applied. An item without a payload only has its turn among the others."""
-        self.commit.submit(item, source)
 
     def add_work(self, source: Source, work: Work[object], done: Done) -> None:
         """Does `work` in turns; work of one owner is done one after the other."""

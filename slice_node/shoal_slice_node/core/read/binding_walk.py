@@ -22,7 +22,7 @@ from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 
 
 class Binding(NamedTuple):
-    """One binding of the walk. `end` 0: still bound."""
+    """Describes one binding of the walk. `end` 0: still bound."""
 
     key_id: bytes
     start: int

@@ -158,7 +158,7 @@ def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[byt
 
 
 class ListedBinding(NamedTuple):
-    """One binding of a list. `end` 0: still bound. `head`: the key's next offset. `messages`: the backlog."""
+    """Describes one binding of a list. `end` 0: still bound. `head`: the key's next offset. `messages`: the backlog."""
 
     key: bytes
     start: int

@@ -23,7 +23,7 @@ _HEADER = Struct(">BQQQ")
 
 @dataclass(slots=True)
 class Detail:
-    """One detail row. `end` 0: the binding is live."""
+    """Describes one detail row. `end` 0: the binding is live."""
 
     start: int
     cursor: int

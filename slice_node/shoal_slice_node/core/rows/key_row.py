@@ -36,7 +36,7 @@ _HAS_HEAD = (FULL, EMPTY)
 
 
 class KeyRow(NamedTuple):
-    """A key's row. `head`: the next offset. `low`: the lowest kept offset, low <= head."""
+    """Holds a key's row. `head`: the next offset. `low`: the lowest kept offset, low <= head."""
 
     id: bytes
     head: int

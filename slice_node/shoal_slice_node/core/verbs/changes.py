@@ -30,9 +30,10 @@ _FIELDS_MAX = 4 * FRAME_OPERATIONS_MAX
 
 
 class Checked(NamedTuple):
-    """A change that passed the check. `operations`: its keys and queues, at least 1 for each step. `measures`:
-    (messages, body bytes) of each chunk it publishes, in order. `ends`: some of what it takes is not in `operations`
-    (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of chunks."""
+    """Describes a change that passed the check. `operations`: its keys and queues, at least 1 for each step.
+    `measures`: (messages, body bytes) of each chunk it publishes, in order. `ends`: some of what it takes is not in
+    `operations` (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
+    chunks."""
 
     change: wire.Change
     operations: int

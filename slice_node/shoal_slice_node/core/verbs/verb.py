@@ -27,9 +27,9 @@ GrowingNames = Container[bytes]
 
 
 class Columns(NamedTuple):
-    """What a step names, in columns: `queues`, or `keys`, or both. `counts[i]`: the number of keys that belong to queue
-    i; None: one each. `offsets`: where each key's binding begins, if the step says it. `chunks`: one for each key.
-    `alone`: a queue without keys is a request, too."""
+    """Says what a step names, in columns: `queues`, or `keys`, or both. `counts[i]`: the number of keys that belong to
+    queue i; None: one each. `offsets`: where each key's binding begins, if the step says it. `chunks`: one for each
+    key. `alone`: a queue without keys is a request, too."""
 
     queues: Sequence[bytes] = ()
     keys: Sequence[bytes] = ()
@@ -40,16 +40,16 @@ class Columns(NamedTuple):
 
 
 class Price(NamedTuple):
-    """What a verb may look at or end besides its own operations. `shared_max`: the budget, in bindings, that all steps
-    of a change share that end bindings as this verb does. `bindings(tables, names, growing)`: what each queue's request
-    may take."""
+    """Says what a verb may look at or end besides its own operations. `shared_max`: the budget, in bindings, that all
+    steps of a change share that end bindings as this verb does. `bindings(tables, names, growing)`: what each queue's
+    request may take."""
 
     shared_max: int
     bindings: Callable[[Tables, Iterable[bytes], GrowingNames], Iterable[int]]
 
 
 class Change:
-    """A change that is being applied: the state, and what its steps share. `measures`: those of its chunks."""
+    """Keeps a change that is being applied: the state, and what its steps share. `measures`: those of its chunks."""
 
     __slots__ = ("dropping", "measures", "purging", "state", "time_ms")
 
@@ -110,12 +110,12 @@ class Change:
 
 
 class Verb(NamedTuple):
-    """A verb. `name`: its word in archives and reports. `check(number, step, measures)`: checks what needs the frame
-    alone, adds the measures of its chunks, and returns its operations. `apply`: applies a step that was checked; what
-    it adds to totals and events is in the record's Effects. `columns`: what a step names. `shape`: its columns of
-    numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings. `price`: what it
-    may take besides its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may not use
-    it, and no chunk may follow a gap."""
+    """Describes a verb. `name`: its word in archives and reports. `check(number, step, measures)`: checks what needs
+    the frame alone, adds the measures of its chunks, and returns its operations. `apply`: applies a step that was
+    checked; what it adds to totals and events is in the record's Effects. `columns`: what a step names. `shape`: its
+    columns of numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings. `price`:
+    what it may take besides its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may
+    not use it, and no chunk may follow a gap."""
 
     name: str
     check: Callable[[int, Any, Measures], int]

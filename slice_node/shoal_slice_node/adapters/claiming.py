@@ -1,5 +1,4 @@
-"""Makes this node a member of its cluster: registers it in etcd, leads its slice, and owns the partitions that the map
-assigns to the slice."""
+"""Claims the slice in etcd, and keeps a leader's partitions equal to the map."""
 
 from __future__ import annotations
 
@@ -100,7 +99,9 @@ def owned_bytes(partition_map: PartitionMap, slice_name: str) -> bytes:
     return bytes(owned)
 
 
-async def follow(client: EtcdClient, cluster: str, slice_name: str, broker: Broker, known: asyncio.Event) -> None:
+async def keep_partitions(
+    client: EtcdClient, cluster: str, slice_name: str, broker: Broker, known: asyncio.Event
+) -> None:
     """Keeps the broker's partitions equal to the map's, until it is cancelled. Sets `known` once the broker has a map.
 
     Raises Fenced when etcd's record of the slice is no longer this leader's: another node may lead already.

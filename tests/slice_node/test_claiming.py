@@ -21,8 +21,8 @@ from shoal_coordination.nodes import Registration, register_node
 from shoal_coordination.records import NodeRecord, encode_record
 from shoal_coordination.slice_data import ClaimedData
 from shoal_runtime.tasks import Tasks
-from shoal_slice_node.adapters import cluster_role
-from shoal_slice_node.adapters.cluster_role import lead_slice
+from shoal_slice_node.adapters import claiming
+from shoal_slice_node.adapters.claiming import lead_slice
 
 WAIT_S = 30
 DATA = ClaimedData("d" * 32, 0)
@@ -48,7 +48,7 @@ async def test_a_waiting_node_has_one_lease_and_leads_once_the_other_is_gone(
     client: EtcdClient, cluster: str, leader: Registration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One lease, however often it tries: not one for each attempt, each with a keeper for ever."""
-    monkeypatch.setattr(cluster_role, "CLAIM_RETRY_MS", 10)
+    monkeypatch.setattr(claiming, "CLAIM_RETRY_MS", 10)
     attempts = 0
     losses: list[None] = []
 
@@ -57,7 +57,7 @@ async def test_a_waiting_node_has_one_lease_and_leads_once_the_other_is_gone(
         attempts += 1
         return await claim_slice_leadership(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cluster_role, "claim_slice_leadership", counted)
+    monkeypatch.setattr(claiming, "claim_slice_leadership", counted)
     async with Tasks("test") as tasks, asyncio.timeout(WAIT_S):
         leading = tasks.start("lead", lead_slice(client, cluster, NODE, DATA, lambda: losses.append(None)))
         while attempts < 20:  # noqa: ASYNC110 - counts
