@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from weakref import WeakSet
@@ -16,7 +16,7 @@ from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.doors import Doors
 from shoal_slice_node.adapters.figures import Figures
-from shoal_slice_node.adapters.lead import Lead
+from shoal_slice_node.adapters.lead import FOREVER_S, Lead
 from shoal_slice_node.adapters.metrics import ShownRole
 from shoal_slice_node.adapters.node_data import DataOptions
 from shoal_slice_node.adapters.recovery import Recovered, recover
@@ -44,6 +44,10 @@ class TestSeat:
         self.noted: list[int | None] = []
         """What `leave` was told."""
         self.claims = 0
+        self.lease_left_s = FOREVER_S
+        """What the clock says of the lease, whatever was told."""
+        self.before_known: Callable[[], None] = lambda: None
+        """Called after the partitions are in force, and before the role hears so."""
         self._folder = folder
 
     async def open(self) -> Recovered:
@@ -53,12 +57,14 @@ class TestSeat:
         self.claims += 1
         await self.may_lead.wait()
         self.epoch += 1
-        self.lead = Lead(self.epoch)
+        self.lease_left_s = FOREVER_S
+        self.lead = Lead(self.epoch, lambda: self.lease_left_s)
         return self.lead
 
     async def assign(self, broker: Broker, known: asyncio.Event) -> None:
         self.brokers.add(broker)
         await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
+        self.before_known()
         known.set()
         await asyncio.get_running_loop().create_future()
 

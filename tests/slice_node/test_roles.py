@@ -137,6 +137,48 @@ async def test_a_process_that_loses_its_lead_follows_refuses_and_leads_again(tmp
     assert not check_path(tmp_path).problems
 
 
+async def test_a_process_whose_lease_ended_unseen_before_it_served_leads_again(tmp_path: Path) -> None:
+    """The process stood still after its claim: the clock says that the lease is over, and nothing has told it yet."""
+    async with process(tmp_path) as node:
+        await node.until(Role.LEADING)
+
+        def stand_still() -> None:
+            if node.seat.epoch == 2:
+                node.seat.lease_left_s = 0
+
+        node.seat.before_known = stand_still
+        node.seat.depose()
+        await node.until(Role.LEADING, 3)
+        async with grpc.aio.insecure_channel(node.servers.address) as channel:
+            assert await refusal(SliceServiceStub(channel)) is None
+        await node.stopped()
+
+
+async def test_a_role_is_given_back_only_when_its_last_write_has_ended(tmp_path: Path, disk: SlowDisk) -> None:
+    """The clock ends the lease while a batch is written; it is told of while the commit loop waits for the write."""
+    async with process(tmp_path) as node:
+        await node.until(Role.LEADING)
+        async with grpc.aio.insecure_channel(node.servers.address) as channel:
+            stub = SliceServiceStub(channel)
+            disk.hold()
+            declared = asyncio.ensure_future(stub.Declare(wire.DeclareRequest(queue=b"q"), timeout=WAIT_S))
+            await asyncio.to_thread(disk.waiting.wait, WAIT_S)
+            commit = next(task for task in asyncio.all_tasks() if "commit" in task.get_name())
+            for _ in range(3):
+                commit.cancel()
+                await asyncio.sleep(0.05)
+            assert not commit.done(), "it waits for the write, however often it is asked to end"
+            disk.go_on.set()
+            async with asyncio.timeout(WAIT_S):
+                await asyncio.wait([commit])
+            with pytest.raises(grpc.aio.AioRpcError):
+                await declared
+        node.seat.depose()
+        await node.until(Role.LEADING, 2)
+        await node.stopped()
+    assert not check_path(tmp_path).problems
+
+
 async def test_what_is_being_written_at_the_step_down_is_applied_once(tmp_path: Path, disk: SlowDisk) -> None:
     """The journal's write ends first; then the follower applies what the journal has, as a restart would."""
     producer = uuid.uuid4().bytes

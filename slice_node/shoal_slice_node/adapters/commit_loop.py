@@ -139,7 +139,7 @@ class CommitLoop:
         finally:
             self._end(self._stopped)
             if sync is not None:
-                await asyncio.gather(sync, return_exceptions=True)
+                await _ended(sync)
 
     def _end(self, error: ShoalError) -> None:
         """Ends the commits: pending items fail with `error`, later ones with the error of a stopped slice."""
@@ -229,3 +229,18 @@ class CommitLoop:
         afterwards, self._afterwards = self._afterwards, []
         for piece in afterwards:
             piece()
+
+
+async def _ended(work: asyncio.Future[object]) -> None:
+    """Waits until the work has ended, in whichever way. It does so even if it is cancelled meanwhile, and then raises
+    CancelledError: a thread's work cannot be cancelled, and would go on beside what comes next."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if not work.cancelled():
+        work.exception()  # It was retrieved, or is told by what comes next.
+    if cancelled is not None:
+        raise cancelled

@@ -128,7 +128,7 @@ class Roles:
             async with Tasks("leading", self.failed) as tasks:
                 known = asyncio.Event()
                 tasks.start("partitions", self._assign(lead, broker, known))
-                if await self._while_leading(lead, known.wait()) and lead.left_s:
+                if await self._while_leading(lead, known.wait()) and _still_leads(lead):
                     _be_fast()
                     self._doors.open(broker, self.role)
                     _log.info("this node leads its slice in epoch %d, from LSN %d on", lead.epoch, data.state.lsn + 1)
@@ -156,7 +156,8 @@ class Roles:
 
     async def _part_with_clients(self, broker: Broker, lead: Lead) -> None:
         """Ends all calls of clients: in a clean stop after a checkpoint, and with time to finish."""
-        if lead.why is not None and not self._stop.is_set():
+        if not self._stop.is_set():
+            assert lead.why is not None, "the lead is not over, and no stop was asked for"
             await self._step_down(lead.epoch, lead.why)
             return
         self._doors.show(Role.CLOSING)
@@ -190,6 +191,14 @@ class Roles:
         assert role in NEXT[self.role], f"no {role} after {self.role}"
         self.role = role
         self._doors.show(role)
+
+
+def _still_leads(lead: Lead) -> bool:
+    """Returns whether the node may lead on. Ends a lead whose lease is over by the clock, though nothing has told so
+    yet: the process may have stood still."""
+    if not lead.left_s:
+        lead.end(Fenced("the lease was over by the clock before this node could serve", subject="lease"))
+    return not lead.over.is_set()
 
 
 def _drop_garbage() -> None:

@@ -89,11 +89,11 @@ class Servers:
         await self._calls.end(cut_off)
 
     async def start(self) -> None:
-        """Begins to take calls, unless it has begun."""
-        if not self._started:
-            self._started = True
-            for server in {self._clients, self._operators}:
-                await server.start()
+        """Begins to take calls. Must be called once: servers that were stopped cannot start again."""
+        assert not self._started
+        self._started = True
+        for server in {self._clients, self._operators}:
+            await server.start()
 
     async def stop(self, grace_s: float) -> None:
         """Ends every call; calls that are under way have `grace_s` to finish."""
