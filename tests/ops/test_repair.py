@@ -72,7 +72,7 @@ async def test_a_cut_names_what_was_in_the_records_that_it_gives_up(tmp_path: Pa
     _, out, _ = await shoal("repair", str(tmp_path), "--cut")
     last = f"record {QUEUES + 1}: CHANGE of epoch 3, 1970-01-01T00:00:01Z"
     (line,) = [line for line in out.splitlines() if line.startswith(last)]
-    assert line.endswith(f"1 declares; names: q{QUEUES + 1:02}")
+    assert line.endswith(f"1 declare; names: q{QUEUES + 1:02}")
 
 
 @pytest.mark.parametrize("command", [("check",), ("repair", "--cut"), ("repair", "--skip", "9"), ("inspect", "store")])

@@ -1,0 +1,105 @@
+"""A publish, a bind and a delivery meet the slice node's functions that docs/developers/walks.md lists, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import shoal_slice_node
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+
+from .brokers import connected, running
+from .core_driver import bind, declare, publish
+from .raw_session import RawSession
+
+Call = tuple[str, str]
+"""File and function."""
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "slice_node" / "shoal_slice_node"
+LATER = {("adapters/checkpoints.py", "run"), ("storage/checkpoint_writer.py", "write")}
+"""Steps of a checkpoint, which comes apart from the walk."""
+WAIT_S = 30
+
+
+def steps(title: str) -> list[Call]:
+    """The slice node's steps of one walk."""
+    text = (ROOT / "docs" / "developers" / "walks.md").read_text(encoding="utf-8")
+    section = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"`([a-z_/]+\.py)::([a-z_]+)`", section)
+    return [(file, name) for file, name in found if (PACKAGE / file).is_file() and (file, name) not in LATER]
+
+
+def first_unmet(walk: list[Call], calls: list[Call]) -> Call | None:
+    """The first step that no call meets after the calls that met the steps before it."""
+    rest = iter(calls)
+    return next((step for step in walk if step not in rest), None)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Call]]:
+    """The calls of the slice node's functions, in all threads that begin meanwhile; those that go on count again."""
+    calls: list[Call] = []
+    prefix = f"{Path(shoal_slice_node.__file__).parent}/"
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(prefix):
+            calls.append((frame.f_code.co_filename.removeprefix(prefix), frame.f_code.co_name))
+
+    before: Callable[..., object] | None = sys.getprofile()
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+
+
+def has_come(session: RawSession, count: int) -> bool:
+    return len(session.offsets(1)) == count
+
+
+async def test_the_walks_go_the_way_that_they_tell(tmp_path: Path) -> None:
+    met: dict[str, list[Call]] = {}
+    with recorded() as calls:
+        async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+            session = await RawSession.open(SliceServiceStub(channel))
+            await session.change(declare("q"))
+            calls.clear()
+            await session.attach([b"q"], window_messages=1)
+            begun = len(calls)
+            await session.change(bind("q", "k"))
+            met["A bind"] = calls[begun:]
+            begun = len(calls)
+            await session.change(publish("k", b"a"), publish("k", b"b"))
+            met["A publish"] = calls[begun:]
+            for count in (1, 2):  # The second message waits until the window opens, and is read from the log.
+                await session.read_until(partial(has_come, session, count), WAIT_S)
+                await session.ack(wire.Ack(key=b"k", to=count + 1, handles=[1]))
+            ack = wire.Ack(key=b"k", low=1, to=3, handles=[1])
+            await session.ask(wire.SessionRequest(acks=wire.Acks(acks=[ack], tell_unacked=True)))
+            async with asyncio.timeout(WAIT_S):
+                while broker.state.kept.messages:
+                    await session.ask(wire.SessionRequest(describe=wire.Describe(keys=[b"k"])))
+            met["A delivery"] = list(calls)
+            session.call.cancel()
+    for title, found in met.items():
+        walk = steps(title)
+        assert len(walk) >= 4, title
+        assert first_unmet(walk, found) is None, title
+
+
+@pytest.mark.parametrize("walk", ["ba", "abd", "aab"])
+def test_a_step_that_is_not_met_in_order_is_found(walk: str) -> None:
+    assert first_unmet([("f", name) for name in walk], [("f", name) for name in "abc"]) is not None
