@@ -12,7 +12,8 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Item]):
-    """A part of a list, read at several moments close together: items that come or go meanwhile may be missing."""
+    """Holds a part of a list, read at several moments close together: items that come or go meanwhile may be
+    missing."""
 
     items: tuple[Item, ...]
     """The items, in the list's order."""
@@ -22,7 +23,7 @@ class Page(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class SliceInfo:
-    """A slice in the map."""
+    """Describes a slice in the map."""
 
     slice: str
     """The slice's name."""
@@ -38,7 +39,7 @@ class SliceInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """The map as a redirector has it."""
+    """Describes the map as a redirector has it."""
 
     map_version: int
     """The version of the map."""
@@ -52,7 +53,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class JournalFigures:
-    """The journal of a slice: LSNs, segments, bytes."""
+    """Describes the journal of a slice: LSNs, segments, bytes."""
 
     lsn: int
     """The LSN of the last durable record."""
@@ -66,7 +67,7 @@ class JournalFigures:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFigures:
-    """The checkpoint of a slice, and the changes since then."""
+    """Describes the checkpoint of a slice, and the changes since then."""
 
     lsn: int
     """The LSN of the last record in the checkpoint."""
@@ -82,7 +83,7 @@ class CheckpointFigures:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """One share of the broker's memory budget."""
+    """Describes one share of the broker's memory budget."""
 
     name: str
     """What the share is for."""
@@ -94,7 +95,7 @@ class MemoryShare:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """The memory of a slice node's processes."""
+    """Describes the memory of a slice node's processes."""
 
     resident_bytes: int
     """The memory of the main process, in bytes."""
@@ -132,7 +133,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class SliceFigures:
-    """One slice's figures. Counts are exact, at the slice's own moment."""
+    """Holds one slice's figures. Counts are exact, at the slice's own moment."""
 
     slice: str
     """The slice's name."""
@@ -194,7 +195,7 @@ class SliceFigures:
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """One key of a list."""
+    """Describes one key of a list."""
 
     key: Name
     """The key's name."""
@@ -204,7 +205,8 @@ class KeyEntry:
 
 @dataclass(frozen=True, slots=True)
 class BindingEntry:
-    """One binding of a queue: `start` <= offsets < `end` (0: still bound) are for it; below `cursor` all is done."""
+    """Describes one binding of a queue: `start` <= offsets < `end` (0: still bound) are for it; below `cursor` all is
+    done."""
 
     key: Name
     """The key's name."""

@@ -16,7 +16,8 @@ _log = logging.getLogger("shoal")
 
 
 class Taken(NamedTuple):
-    """A pulled message, and the stream that holds it: once the stream is lost, the slice gives the message again."""
+    """Keeps a pulled message together with the stream that holds it: once the stream is lost, the slice gives the
+    message again."""
 
     message: Message
     session: SliceSession

@@ -33,7 +33,7 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class Done(NamedTuple):
-    """A range of a key's offsets that are done: first <= offset < end."""
+    """Names a range of a key's offsets that are done: first <= offset < end."""
 
     key: Name
     """The key that the messages were published to."""
@@ -44,7 +44,7 @@ class Done(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """A queue's backlog, leased messages included. `slices`: the slices that hold some of it."""
+    """Describes a queue's backlog, leased messages included. `slices`: the slices that hold some of it."""
 
     exists: bool
     """True if there is such a queue, as far as the slices that answered know."""

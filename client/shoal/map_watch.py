@@ -25,7 +25,7 @@ _log = logging.getLogger("shoal")
 
 
 class MapWatch:
-    """`current` is the newest map heard of; it never goes back to a lower version."""
+    """Watches the map. `current` is the newest map heard of; it never goes back to a lower version."""
 
     def __init__(self, redirectors: Sequence[str], transport: Transport) -> None:
         self.redirectors = redirectors

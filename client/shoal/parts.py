@@ -21,7 +21,7 @@ from shoal_contract.wire.admin_pb2 import ListQueuesRequest
 
 
 class Part(NamedTuple):
-    """A queue's part on a slice. `incarnation` 0: not known (made by a bulk load)."""
+    """Names a queue's part on a slice. `incarnation` 0: not known (made by a bulk load)."""
 
     slice: str
     """The slice's name."""

@@ -36,8 +36,8 @@ Body = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """An argument that is a whole number, `low` to `high`. Any value that may index a list is taken, but not True and
-    False."""
+    """Checks an argument that is a whole number, `low` to `high`. Any value that may index a list is taken, but not
+    True and False."""
 
     name: str
     low: int
@@ -66,7 +66,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """An argument that is a time in seconds, above 0 and up to `high`; whole or not."""
+    """Checks an argument that is a time in seconds, above 0 and up to `high`; whole or not."""
 
     name: str
     high: float

@@ -14,7 +14,7 @@ from shoal_contract.errors import Malformed
 
 @dataclass(frozen=True, slots=True)
 class DataIdentity:
-    """The identity of data. `cluster_id`: the cluster's, "" for a node that runs alone. `incarnation`: the life of the
+    """Identifies data. `cluster_id`: the cluster's, "" for a node that runs alone. `incarnation`: the life of the
     slice's data, 32 hex digits; a new one begins wherever data begins empty."""
 
     cluster_id: str

@@ -15,7 +15,7 @@ METADATA_KEY = "shoal-error-bin"
 
 
 class ShoalError(Exception):
-    """The base class of all errors. `subject`: the key, queue, limit or file that the error is about. The fields are
+    """Is the base class of all errors. `subject`: the key, queue, limit or file that the error is about. The fields are
     those of `shoal.v1.Error`."""
 
     code: ClassVar[wire.ErrorCode.ValueType] = wire.ERROR_CODE_UNSPECIFIED
@@ -64,119 +64,121 @@ class ShoalError(Exception):
 
 
 class MapOrLeaderChanged(ShoalError):
-    """The caller should refresh the map or the leader and repeat; the library does so."""
+    """Tells the caller to refresh the map or the leader, and to repeat; the library does so."""
 
 
 class NotOwner(MapOrLeaderChanged):
-    """The key moved to another slice: `owner`, by `map_version`."""
+    """Says that the key moved to another slice: `owner`, by `map_version`."""
 
     code = wire.ERROR_CODE_NOT_OWNER
 
 
 class NotLeader(MapOrLeaderChanged):
-    """The slice is led by another node: `leader`."""
+    """Says that another node leads the slice: `leader`."""
 
     code = wire.ERROR_CODE_NOT_LEADER
 
 
 class OutcomeUnknown(ShoalError):
-    """The caller should repeat with the same producer number; the library does so."""
+    """Tells the caller to repeat with the same producer number; the library does so."""
 
 
 class Unavailable(OutcomeUnknown):
-    """There is no answer, or none can be given now: the request may have been done."""
+    """Says that there is no answer, or that none can be given now: the request may have been done."""
 
     code = wire.ERROR_CODE_UNAVAILABLE
 
 
 class Fenced(OutcomeUnknown):
-    """The node's lease may be over, so it may not answer: the request may have been done."""
+    """Says that the node's lease may be over, so it may not answer: the request may have been done."""
 
     code = wire.ERROR_CODE_FENCED
 
 
 class DeadlineExceeded(OutcomeUnknown, TimeoutError):
-    """A time limit is over. This is also a TimeoutError, so that `except TimeoutError` catches it, as asyncio's own."""
+    """Says that a time limit is over. This is also a TimeoutError, so that `except TimeoutError` catches it, as
+    asyncio's own."""
 
     code = wire.ERROR_CODE_DEADLINE_EXCEEDED
 
 
 class ResourceExhausted(ShoalError):
-    """The caller should slow down. `subject` is the limit's name, `limit` and `value` are its figures."""
+    """Tells the caller to slow down. `subject` is the limit's name, `limit` and `value` are its figures."""
 
     code = wire.ERROR_CODE_RESOURCE_EXHAUSTED
 
 
 class BadCall(ShoalError):
-    """The caller should fix the call."""
+    """Tells the caller to fix the call."""
 
 
 class InvalidName(BadCall):
-    """A name is empty, too long, reserved, or not text."""
+    """Says that a name is empty, too long, reserved, or not text."""
 
     code = wire.ERROR_CODE_INVALID_NAME
 
 
 class TooLarge(BadCall):
-    """Something is larger than its limit: `subject` names it, `limit` and `value` are its figures."""
+    """Says that something is larger than its limit: `subject` names it, `limit` and `value` are its figures."""
 
     code = wire.ERROR_CODE_TOO_LARGE
 
 
 class Unroutable(BadCall):
-    """A mandatory publish found no queue bound to its key."""
+    """Says that a mandatory publish found no queue bound to its key."""
 
     code = wire.ERROR_CODE_UNROUTABLE
 
 
 class NoSuchQueue(BadCall):
-    """The queue was never declared, or is dropped."""
+    """Says that the queue was never declared, or is dropped."""
 
     code = wire.ERROR_CODE_NO_SUCH_QUEUE
 
 
 class Conflict(BadCall):
-    """The thing exists already and differs from what was asked for, or something else holds it."""
+    """Says that the thing exists already and differs from what was asked for, or that something else holds it."""
 
     code = wire.ERROR_CODE_CONFLICT
 
 
 class CrossSlice(BadCall):
-    """The keys or queues of one atomic step lie on several slices."""
+    """Says that the keys or queues of one atomic step lie on several slices."""
 
     code = wire.ERROR_CODE_CROSS_SLICE
 
 
 class OutOfRange(BadCall):
-    """A number is beyond its bounds, or an offset is not kept any more."""
+    """Says that a number is beyond its bounds, or that an offset is not kept any more."""
 
     code = wire.ERROR_CODE_OUT_OF_RANGE
 
 
 class Malformed(BadCall):
-    """The input is not a frame, chunk or file of the expected form."""
+    """Says that the input is not a frame, chunk or file of the expected form."""
 
     code = wire.ERROR_CODE_MALFORMED
 
 
 class NoRights(ShoalError):
-    """The caller should get rights."""
+    """Tells the caller to get rights."""
 
 
 class Unauthenticated(NoRights):
-    """The login is missing or wrong."""
+    """Says that the login is missing or wrong."""
 
     code = wire.ERROR_CODE_UNAUTHENTICATED
 
 
 class PermissionDenied(NoRights):
-    """This login may not do that."""
+    """Says that this login may not do that."""
 
     code = wire.ERROR_CODE_PERMISSION_DENIED
 
 
 class Corrupt(ShoalError):
-    """Data is damaged: the caller should call an operator. `subject` is the file, `position` the byte in it."""
+    """Says that data is damaged, and tells the caller to call an operator. `subject` is the file, `position` the byte
+    in it."""
 
     code = wire.ERROR_CODE_CORRUPT
 

@@ -15,7 +15,8 @@ from shoal_coordination.watch import Changes, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The whole cluster as of etcd's `revision`, so it is consistent. Equal parts of two views may be the same objects.
+    """Holds the whole cluster as of etcd's `revision`, so it is consistent. Equal parts of two views may be the same
+    objects.
 
     `slices` has every slice of the map, and those that have a record; `nodes` has those that are registered now.
     """

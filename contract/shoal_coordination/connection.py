@@ -22,7 +22,7 @@ from shoal_coordination.wire import rpc_pb2_grpc as services
 
 
 class Endpoint:
-    """A channel to one endpoint, its stubs and its login."""
+    """Holds a channel to one endpoint, its stubs and its login."""
 
     def __init__(self, address: str, options: EtcdOptions, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address

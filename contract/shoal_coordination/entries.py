@@ -14,7 +14,8 @@ from shoal_coordination.wire import rpc_pb2 as wire
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key as stored. `version` counts its changes since it was created; `lease` 0 means none."""
+    """Holds one key and its value, as stored. `version` counts its changes since it was created; `lease` 0 means
+    none."""
 
     key: bytes
     value: bytes
@@ -26,7 +27,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Entries in key order, as of one revision of the whole store."""
+    """Holds entries in key order, as of one revision of the whole store."""
 
     revision: int
     entries: tuple[Entry, ...]
@@ -68,7 +69,7 @@ Operation = Get | Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The result of a transaction. `reads`: the entries of each Get, in order."""
+    """Holds the result of a transaction. `reads`: the entries of each Get, in order."""
 
     succeeded: bool
     revision: int

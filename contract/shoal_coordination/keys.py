@@ -40,7 +40,7 @@ def check_identity(text: str, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterKeys:
-    """The keys of one cluster's records. Raises InvalidName for a bad name."""
+    """Makes the keys of one cluster's records. Raises InvalidName for a bad name."""
 
     cluster: str
 

@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 
 
 class Lease:
-    """A lease, made by `grant_lease`. After a loss it stays lost; its owner grants a new one if it needs a lease again.
+    """Keeps a lease, which `grant_lease` made. After a loss the lease stays lost; its owner grants a new one if it
+    needs a lease again.
 
     It is kept while the event loop is busy, and no longer than the event loop lives.
     """

@@ -72,7 +72,7 @@ class LeaseConnection:
 
 
 class _Channel:
-    """A channel to one endpoint with its login."""
+    """Holds a channel to one endpoint with its login."""
 
     def __init__(self, address: str, options: EtcdOptions, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address

@@ -31,8 +31,8 @@ from shoal_coordination.records import ClusterConfig
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The arguments. `wait_s`: how long etcd may be silent before this gives up, in seconds. `id` empty: a new one, or
-    the existing cluster's."""
+    """Holds the arguments. `wait_s`: how long etcd may be silent before this gives up, in seconds. `id` empty: a new
+    one, or the existing cluster's."""
 
     cluster: str
     id: str

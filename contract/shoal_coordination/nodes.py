@@ -14,8 +14,8 @@ from shoal_coordination.records import NodeRecord, encode_record
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registered node. `incarnation`: etcd's revision of its record, which grows with every registration of the same
-    node."""
+    """Holds the registration of a node. `incarnation`: etcd's revision of its record, which grows with every
+    registration of the same node."""
 
     record: NodeRecord
     incarnation: int

@@ -16,7 +16,7 @@ from shoal_coordination.limits import ENDPOINTS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM texts. Without `ca`, the system's roots are used. `certificate` and `key`: the client's own, for mutual
+    """Holds PEM texts. Without `ca`, the system's roots are used. `certificate` and `key`: the client's own, for mutual
     TLS."""
 
     ca: bytes | None = None
@@ -29,7 +29,8 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class PemFiles:
-    """PEM files for TLS, read again after a change. `first`: their content at the start (pem.py reads it)."""
+    """Names PEM files for TLS, which are read again after a change. `first`: their content at the start (pem.py reads
+    it)."""
 
     ca: Path
     certificate: Path | None
@@ -43,9 +44,9 @@ class PemFiles:
 
 @dataclass(frozen=True, slots=True)
 class EtcdOptions:
-    """The options of a client. `endpoints`: `host:port` each, tried in this order. Without `tls`, plain text; without
-    `user`, no login. `password_file`, if given, is read at each login, and holds the password in place of `password`.
-    """
+    """Holds the options of a client. `endpoints`: `host:port` each, tried in this order. Without `tls`, plain text;
+    without `user`, no login. `password_file`, if given, is read at each login, and holds the password in place of
+    `password`."""
 
     endpoints: tuple[str, ...]
     tls: Tls | PemFiles | None = None

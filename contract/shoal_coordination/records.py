@@ -19,7 +19,7 @@ Record = TypeVar("Record", "ClusterConfig", "NodeRecord", "SliceRecord")
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """A cluster's config, written once. `partitions` is P for ever; `created_ms` is Unix time, in milliseconds.
+    """Holds a cluster's config, written once. `partitions` is P for ever; `created_ms` is Unix time, in milliseconds.
 
     `id`: 32 random hex digits. Two clusters never share an id, whatever their names; slices' data carries it.
     """
@@ -36,7 +36,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A running node; the record is on the node's lease. `address` is host:port.
+    """Describes a running node; the record is on the node's lease. `address` is host:port.
 
     `admin_address`: host:port of its administration and bulk transfer; empty: they listen at `address`.
     """
@@ -49,8 +49,8 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """A slice's leader, replicas and data. `epoch` grows with each new leader; 0: it never had one. `leader` is a node,
-    `leader_address` host:port.
+    """Names a slice's leader, replicas and data. `epoch` grows with each new leader; 0: it never had one. `leader` is a
+    node, `leader_address` host:port.
 
     `in_sync` is a part of `replicas`: the nodes that hold all that was acknowledged. Only they may lead.
     `incarnation`: 32 hex digits, the life of the slice's data; empty: it never had any. `lsn`: the last LSN of that

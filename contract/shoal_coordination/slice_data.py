@@ -15,7 +15,7 @@ from shoal_coordination.records import ClusterConfig, SliceRecord
 
 @dataclass(frozen=True, slots=True)
 class ClaimedData:
-    """The data with which a node claims its slice.
+    """Describes the data with which a node claims its slice.
 
     `lsn`: the LSN of its last record. `epoch`: the highest epoch in it; the claim gets a higher one. `replaces`: it
     replaces the data that etcd's record names, as an operator has said.

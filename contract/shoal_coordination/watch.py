@@ -43,7 +43,7 @@ _LINKED = ("hasleader", "true")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Every entry of the prefix at `revision`: it replaces all that was known."""
+    """Holds every entry of the prefix at `revision`: it replaces all that was known."""
 
     revision: int
     entries: tuple[Entry, ...]
@@ -51,7 +51,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes up to `revision`, in order. A deleted entry has only its key and the revision of its deletion."""
+    """Holds the changes up to `revision`, in order. A deleted entry has only its key and the revision of its
+    deletion."""
 
     revision: int
     changes: tuple[Change, ...]

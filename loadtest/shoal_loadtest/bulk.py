@@ -41,7 +41,7 @@ _STAGES = {
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a load took. `stages`: seconds, as the load printed them. `peaks`: bytes by role."""
+    """Says what a load took. `stages`: seconds, as the load printed them. `peaks`: bytes by role."""
 
     stages: dict[str, float]
     peaks: dict[str, int]

@@ -43,7 +43,7 @@ _OPS_PER_FRAME = CHURN_QUEUES_PER_FRAME * MEMBERSHIPS_PER_QUEUE
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One frame, and the numbers of the queues that it logs out and in."""
+    """Holds one frame, and the numbers of the queues that it logs out and in."""
 
     frame: Frame
     leaving: list[int]
@@ -162,7 +162,7 @@ class Churn:
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of one steady stretch of churn: its `seconds`, and the usage before and after, by process."""
+    """Holds the result of one steady stretch of churn: its `seconds`, and the usage before and after, by process."""
 
     seconds: float
     before: dict[str, Usage]

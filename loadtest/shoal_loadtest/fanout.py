@@ -47,7 +47,8 @@ _KEY = key_name(0)
 
 @dataclass(frozen=True)
 class Mode:
-    """How messages are published: messages per chunk, chunks without a receipt, chunks ahead of the last consumer."""
+    """Says how messages are published: messages per chunk, chunks without a receipt, chunks ahead of the last
+    consumer."""
 
     name: str
     messages: int
@@ -57,7 +58,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one mode. `cpu_share`: the broker's use of one core."""
+    """Holds the result of one mode. `cpu_share`: the broker's use of one core."""
 
     deliveries_per_s: float
     messages: int

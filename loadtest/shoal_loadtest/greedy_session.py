@@ -14,8 +14,8 @@ from shoal_loadtest.load_session import OwnConnection
 
 
 class GreedySession(OwnConnection):
-    """A session of a greedy client. Use as `async with GreedySession(address) as session:`. `reads` False: it never
-    reads."""
+    """Opens a session of a greedy client. Use as `async with GreedySession(address) as session:`. `reads` False: it
+    never reads."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ NAME_BYTES = 36
 
 @dataclass(frozen=True)
 class Disk:
-    """The bytes of a store. `tables`: of each table's pages in use; `file`: of the file, with free pages."""
+    """Says how many bytes a store takes. `tables`: each table's pages in use; `file`: the file, with free pages."""
 
     tables: dict[str, int]
     file: int

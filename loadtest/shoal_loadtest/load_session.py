@@ -32,7 +32,7 @@ OPTIONS = (
 
 
 class OwnConnection:
-    """A session's stream over a connection of its own, and the tasks that read it: they end together."""
+    """Holds a session's stream over a connection of its own, and the tasks that read it: they end together."""
 
     _call: Any
 
@@ -49,7 +49,8 @@ class OwnConnection:
 
 
 class LoadSession(OwnConnection):
-    """Use as `async with LoadSession(address) as session:`. An error in an answer fails the whole session."""
+    """Sends frames and takes their answers. Use as `async with LoadSession(address) as session:`. An error in an answer
+    fails the whole session."""
 
     def __init__(self, address: str, on_deliveries: OnDeliveries | None = None, window_bytes: int = 0) -> None:
         super().__init__(address, "load session")

@@ -17,8 +17,8 @@ from shoal_loadtest.limits import MACHINE_PROBE_S, MACHINE_PUT_ROWS
 
 @dataclass(frozen=True)
 class Machine:
-    """What the machine can do. `syncs_per_s`: fdatasync after each append of 4 KiB. `puts_per_s`: random 16+8 B rows in
-    one LMDB transaction."""
+    """Says what the machine can do. `syncs_per_s`: fdatasync after each append of 4 KiB. `puts_per_s`: random 16+8 B
+    rows in one LMDB transaction."""
 
     syncs_per_s: float
     puts_per_s: float

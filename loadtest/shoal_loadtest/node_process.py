@@ -26,7 +26,7 @@ LOG_FILE = "node.log"
 
 @dataclass(frozen=True)
 class Usage:
-    """What one process of a node uses. Memory in bytes; `cpu_s`: user and system time since it started."""
+    """Says what one process of a node uses. Memory in bytes; `cpu_s`: user and system time since it started."""
 
     resident: int
     proportional: int
@@ -34,7 +34,8 @@ class Usage:
 
 
 class NodeProcess:
-    """Use as `async with NodeProcess(folder) as node:`; leaving kills the node, as a run's folder is thrown away."""
+    """Runs a slice node. Use as `async with NodeProcess(folder) as node:`; leaving kills the node, as a run's folder is
+    thrown away."""
 
     def __init__(self, data: Path, memory_mib: int = 0) -> None:
         """`memory_mib`: the node's budget; 0: its own default."""
@@ -117,7 +118,7 @@ class NodeProcess:
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """A node that other code started and will end."""
+    """Stands for a node that other code started and will end."""
 
     address: str
     pid: int

@@ -23,7 +23,7 @@ _WORD = (1 << 64) - 1
 
 
 class Population:
-    """A population of `queues` queues with nine memberships each, over keys whose sizes are lognormal with the
+    """Computes a population of `queues` queues with nine memberships each, over keys whose sizes are lognormal with the
     evaluation's figures.
 
     The memberships of queue q have the numbers 9 q ... 9 q + 8. A golden-ratio step modulo their count maps numbers to

@@ -43,7 +43,7 @@ Checked = Callable[[wire.StepOutcome], None]
 
 @dataclass(frozen=True)
 class Rate:
-    """Messages per second, with the latencies of their frames."""
+    """Says how many messages passed per second, with the latencies of their frames."""
 
     per_s: float
     timings: Timings

@@ -12,8 +12,8 @@ from shoal_loadtest.machine import Machine
 
 @dataclass(frozen=True)
 class Result:
-    """A bench's result. `figures` are the published fields of issue and JSON; `details` explain them to people, row by
-    row."""
+    """Holds a bench's result. `figures` are the published fields of issue and JSON; `details` explain them to people,
+    row by row."""
 
     bench: str
     command: str

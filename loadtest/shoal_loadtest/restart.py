@@ -27,7 +27,7 @@ from shoal_runtime.tasks import Tasks
 
 @dataclass(frozen=True)
 class Restarts:
-    """The results for one population, in seconds. `checked`: queues compared after each start."""
+    """Holds the results for one population, in seconds. `checked`: queues compared after each start."""
 
     queues: int
     stop_s: float

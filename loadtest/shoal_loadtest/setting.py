@@ -10,7 +10,7 @@ from shoal_loadtest.limits import SECONDS_DEFAULT, SECONDS_QUICK
 
 @dataclass(frozen=True)
 class Setting:
-    """The settings of a run. `seconds` 0: the bench's own choice. `seed` fixes what is random."""
+    """Holds the settings of a run. `seconds` 0: the bench's own choice. `seed` fixes what is random."""
 
     queues: int
     quick: bool

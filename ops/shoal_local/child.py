@@ -23,7 +23,7 @@ Facts = dict[str, object]
 
 
 class LocalChild(ABC):
-    """A child process that ends with its parent. It may be started again after it has ended."""
+    """Runs a child process, which ends with its parent. It may be started again after it has ended."""
 
     def __init__(self, name: str, log: LogFile) -> None:
         self.name = name

@@ -34,8 +34,8 @@ _VERSION: Final = re.compile(r"etcd Version: (\d+(?:\.\d+)+)")
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """The server's PEM files, and the TLS of this process as a client. If `ca` is set, clients need a certificate of
-    it."""
+    """Names the server's PEM files, and holds the TLS of this process as a client. If `ca` is set, clients need a
+    certificate of it."""
 
     certificate: Path
     key: Path
@@ -81,7 +81,8 @@ def version_of(program: Path) -> tuple[int, ...]:
 
 
 class LocalEtcd(LocalChild):
-    """One etcd with its data in `folder`. Started again after its end, it has the same address and the same data."""
+    """Runs one etcd with its data in `folder`. Started again after its end, it has the same address and the same
+    data."""
 
     def __init__(
         self,

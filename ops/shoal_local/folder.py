@@ -29,7 +29,7 @@ _OURS = re.compile(r"s\d\d|etcd|log|owner|local-cluster\.json(\.new)?")
 
 
 class LocalFolder:
-    """A data folder, locked from `open` to `close`."""
+    """Keeps a data folder, which is locked from `open` to `close`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -19,7 +19,7 @@ _REASON: Final = re.compile(r" stops: (.*)")
 
 
 class LogFile:
-    """A log file, made when it is first opened."""
+    """Writes a log file, which is made when it is first opened, and reads its end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

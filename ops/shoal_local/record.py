@@ -39,7 +39,7 @@ class Life:
 
 @dataclass(slots=True)
 class LocalRecord:
-    """A local cluster's record. `ports`: role -> port; a slice's name is the role of its gRPC port. `id`: the
+    """Keeps a local cluster's record. `ports`: role -> port; a slice's name is the role of its gRPC port. `id`: the
     cluster's; empty: not made yet. `lives`: slice -> its life, of the slices that were led."""
 
     slices: list[str]

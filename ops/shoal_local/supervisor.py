@@ -21,7 +21,7 @@ OnReady = Callable[[Facts], None]
 
 @dataclass(slots=True)
 class _Kept:
-    """A child, with what the supervisor remembers of it."""
+    """Keeps a child, with what the supervisor remembers of it."""
 
     child: LocalChild
     on_ready: OnReady

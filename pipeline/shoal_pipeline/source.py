@@ -44,7 +44,7 @@ def register(session: SparkSession) -> None:
 
 
 class ShoalSource(DataSource):
-    """The data source, described above. Wrong options raise BadCall."""
+    """Is the data source that is described above. Wrong options raise BadCall."""
 
     @classmethod
     def name(cls) -> str:

@@ -16,7 +16,7 @@ AckConsumer = int | bytes
 
 
 class Acked(NamedTuple):
-    """Offsets first <= offset < end of a key are done for these consumers."""
+    """Says that offsets first <= offset < end of a key are done for these consumers."""
 
     key: bytes
     first: int

@@ -9,7 +9,7 @@ from shoal.limits import KNOWN_QUEUE_AGE_S, KNOWN_QUEUES_MAX
 
 
 class Life(NamedTuple):
-    """A queue's options and life, as its home tells them. `incarnation` 0: not known."""
+    """Holds a queue's options and life, as its home tells them. `incarnation` 0: not known."""
 
     expires_after_s: int
     incarnation: int

@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 
 class PublishRequest(Request):
-    """Base of requests that publish one chunk to one key."""
+    """Is the base of requests that publish one chunk to one key."""
 
     __slots__ = ("key",)
     verb = "publish"

@@ -69,7 +69,7 @@ class Request(ABC):
 
 
 class QueueRequest(Request):
-    """Base of requests about one queue and keys of it, with one waiter."""
+    """Is the base of requests about one queue and keys of it, with one waiter."""
 
     __slots__ = ("keys", "queue", "waiter")
 

@@ -25,7 +25,7 @@ _LABEL = re.compile(r"metadata\.labels\['(.+)'\]")
 
 
 class Image(Protocol):
-    """The image that a container's programs and files come from, if not from this machine."""
+    """Stands for the image that a container's programs and files come from, if not from this machine."""
 
     def environment(self) -> dict[str, str]:
         """Returns the variables that the image sets."""
@@ -37,8 +37,8 @@ class Image(Protocol):
 
 @dataclass(frozen=True)
 class Command:
-    """A command of this machine. `folder`: the folder for /tmp, where the image starts its programs; None: the command
-    goes there itself. `probes`: (host:port, path) of the declared HTTP probes on this machine, by kind."""
+    """Describes a command of this machine. `folder`: the folder for /tmp, where the image starts its programs; None:
+    the command goes there itself. `probes`: (host:port, path) of the declared HTTP probes on this machine, by kind."""
 
     program: str
     arguments: tuple[str, ...]

@@ -21,8 +21,8 @@ BEGIN, END = "<!-- values: made by `make chart` from values.yaml -->", "<!-- end
 
 @dataclass(frozen=True)
 class Value:
-    """One value. `name`: as --set takes it. `default`: as JSON. `text`: its comment in one line; empty if it has
-    none."""
+    """Describes one value. `name`: as --set takes it. `default`: as JSON. `text`: its comment in one line; empty if it
+    has none."""
 
     name: str
     default: str

@@ -15,8 +15,8 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod. `claims`: names of the volumes for which each pod of the set has its own claim. `ends`: whether it
-    belongs to a job."""
+    """Describes one pod. `claims`: names of the volumes for which each pod of the set has its own claim. `ends`:
+    whether it belongs to a job."""
 
     name: str
     namespace: str

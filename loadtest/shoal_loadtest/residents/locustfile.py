@@ -27,7 +27,7 @@ IDLE_S = 3600.0
 
 
 class Run:
-    """The only run of this process."""
+    """Controls the only run of this process."""
 
     def __init__(self, environment: Environment, setting_file: Path) -> None:
         self.environment = environment
@@ -89,7 +89,7 @@ _runs: list[Run] = []
 
 
 class Crowd(User):
-    """A hundredth of the residents: they are online from the user's start to its stop."""
+    """Stands for a hundredth of the residents: they are online from the user's start to its stop."""
 
     def on_start(self) -> None:
         self._crowd = _runs[0].take_crowd()

@@ -38,7 +38,7 @@ _READY = re.compile(rb"clients connect to (\S+)")
 
 @dataclass(frozen=True)
 class Cluster:
-    """The cluster under load. `pid` 0: it was not started here."""
+    """Names the cluster under load. `pid` 0: it was not started here."""
 
     redirector: str
     pid: int = 0
@@ -222,7 +222,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 class _within:  # noqa: N801 - reads as the argument's type in argparse's messages
-    """A number within a range, for argparse."""
+    """Reads a number from an argument, for argparse, and refuses one that is not within a range."""
 
     def __init__(self, low: float, high: float) -> None:
         self._low, self._high = low, high

@@ -66,7 +66,7 @@ class Samples:
 
 
 class State(IntEnum):
-    """The state of a seat: away -> coming -> online -> leaving -> away; busy: online, and changing groups."""
+    """Names the states of a seat: away -> coming -> online -> leaving -> away; busy: online, and changing groups."""
 
     AWAY = 0
     COMING = 1
@@ -77,7 +77,7 @@ class State(IntEnum):
 
 @dataclass
 class Scene:
-    """The parts of one generator. `watched` of `town.seats` are consumed when online (`is_watched`). `states`: by
+    """Holds the parts of one generator. `watched` of `town.seats` are consumed when online (`is_watched`). `states`: by
     seat."""
 
     broker: shoal.Broker

@@ -18,8 +18,8 @@ FaultAsked = Literal["none", "drop", "double"]
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run. `redirector`: host:port. `report`: folder. `cluster_pid`: the pid of `shoal up`, for its
-    memory and CPU; 0: the cluster was not started here.
+    """Holds the settings of a run. `redirector`: host:port. `report`: folder. `cluster_pid`: the pid of `shoal up`, for
+    its memory and CPU; 0: the cluster was not started here.
 
     `pace` multiplies all rates, `slack` the latency levels. `fault`: generators drop or double received messages, to
     show that this is found.

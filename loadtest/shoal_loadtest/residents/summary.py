@@ -13,8 +13,8 @@ PERCENTS = (50, 95, 99, 99.9)
 
 
 class Population(msgspec.Struct, frozen=True):
-    """The population when measuring began. `consumed_share`: the share of the residents for which every message is
-    checked."""
+    """Describes the population when measuring began. `consumed_share`: the share of the residents for which every
+    message is checked."""
 
     residents: int
     groups: int
@@ -26,7 +26,7 @@ class Population(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """One kind of latency, in milliseconds."""
+    """Describes one kind of latency, in milliseconds."""
 
     count: int
     percentiles_ms: dict[str, float]
@@ -34,14 +34,15 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """The mean and the peak of one figure while measuring."""
+    """Holds the mean and the peak of one figure while measuring."""
 
     mean: float
     peak: float
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """All results of a run. `levels`: (sentence, kept). `cases`: the first faults; `failures`: the first failed calls.
+    """Holds all results of a run. `levels`: (sentence, kept). `cases`: the first faults; `failures`: the first failed
+    calls.
 
     `checked`: messages that came, once for each member; `audited`: messages that should have come and were looked for.
     `per_s`: means while measuring. `usage`: memory (MB resident) and CPU (100: a core) by role.

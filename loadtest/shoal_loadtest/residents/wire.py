@@ -10,27 +10,27 @@ import msgspec
 
 
 class Come(msgspec.Struct, frozen=True, tag=True):
-    """A crowd (a number below CROWDS) logs in and stays online."""
+    """Tells a crowd (a number below CROWDS) to log in and stay online."""
 
     crowd: int
 
 
 class Go(msgspec.Struct, frozen=True, tag=True):
-    """A crowd logs out."""
+    """Tells a crowd to log out."""
 
     crowd: int
 
 
 class Measure(msgspec.Struct, frozen=True, tag=True):
-    """The warm-up is over: everything from now on counts."""
+    """Says that the warm-up is over: everything from now on counts."""
 
 
 class Finish(msgspec.Struct, frozen=True, tag=True):
-    """The generator begins nothing more, checks that all messages have come, answers Finished and ends."""
+    """Tells the generator to begin nothing more, check that all messages have come, answer Finished and end."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The generator is connected. `consumed` of `seats` are consumed when online."""
+    """Says that the generator is connected. `consumed` of `seats` are consumed when online."""
 
     seats: int
     consumed: int
@@ -38,7 +38,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
-    """What happened since the last report. `samples_ms`: latencies by name; `counts`: events by name.
+    """Says what happened since the last report. `samples_ms`: latencies by name; `counts`: events by name.
 
     `moving`: whether crowds come or go now. `moving_s`: the seconds of it in all, with `moved` binds and unbinds.
     """
@@ -57,7 +57,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """The sizes of the groups with a member online."""
+    """Sums up the sizes of the groups with a member online."""
 
     groups: int
     memberships: int
@@ -66,7 +66,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
-    """The last message, after a last Report. `sizes`: when measuring began. `redelivered`: marked repeats."""
+    """Is the last message, after a last Report. `sizes`: when measuring began. `redelivered`: marked repeats."""
 
     sizes: Sizes
     seen: int
@@ -77,7 +77,7 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
 
 
 class Broken(msgspec.Struct, frozen=True, tag=True):
-    """The generator cannot go on."""
+    """Says that the generator cannot go on."""
 
     why: str
 

@@ -16,7 +16,7 @@ from shoal_ops.commands.redirectors import ask_redirector
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A key's partition and slice. `address` is empty while the slice has no leader."""
+    """Names a key's partition and slice. `address` is empty while the slice has no leader."""
 
     key: str
     partition: int

@@ -27,9 +27,9 @@ NOT_KNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class SliceStatus:
-    """The state of one slice. `answers_ms` is -1 where it did not answer; `problem` says why. `trouble`: why it takes
-    no changes, "" for no trouble, None where its administration did not answer. `core`: `python` or `compiled`; ""
-    where that is not known."""
+    """Describes the state of one slice. `answers_ms` is -1 where it did not answer; `problem` says why. `trouble`: why
+    it takes no changes, "" for no trouble, None where its administration did not answer. `core`: `python` or
+    `compiled`; "" where that is not known."""
 
     slice: str
     address: str

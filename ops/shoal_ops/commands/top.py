@@ -28,8 +28,8 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One slice's figures at one moment. `rates`: per second, since the sample before. `problem`: why there are no
-    figures."""
+    """Holds one slice's figures at one moment. `rates`: per second, since the sample before. `problem`: why there are
+    no figures."""
 
     slice: str
     figures: shoal.SliceFigures | None

@@ -18,8 +18,8 @@ from shoal_ops.http import limits
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """A pull that waits. `seen`: the backlog at which it found nothing to take; `retry_at`: the loop's time from which
-    it looks again although the backlog is the same."""
+    """Stands for a pull that waits. `seen`: the backlog at which it found nothing to take; `retry_at`: the loop's time
+    from which it looks again although the backlog is the same."""
 
     queue: bytes
     seen: int

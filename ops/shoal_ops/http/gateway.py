@@ -25,8 +25,8 @@ from shoal_runtime.tasks import Tasks
 
 
 class Gateway:
-    """The shared state of all requests, made by `open_gateway`. `stopping`: no new long polls and streams begin, and
-    the open ones end."""
+    """Holds the shared state of all requests, and is made by `open_gateway`. `stopping`: no new long polls and streams
+    begin, and the open ones end."""
 
     def __init__(self, broker: shoal.Broker, metrics: Metrics, tasks: Tasks) -> None:
         self.broker = broker

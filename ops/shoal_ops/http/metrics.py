@@ -27,7 +27,7 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OP
 
 
 class _ReadCounter(Collector):
-    """A counter that reads its value when asked. Prometheus' own counters cannot, while its gauges can."""
+    """Shows a counter, and reads its value when asked. Prometheus' own counters cannot, while its gauges can."""
 
     def __init__(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         self._name = name

@@ -79,8 +79,8 @@ class KeyOffset(BaseModel):
 
 
 class Offsets(BaseModel):
-    """For binds: the offset from which messages will be seen. For unbinds: the first offset that will not be seen; 0
-    where the key was not bound."""
+    """Gives an offset for each key. For binds: the offset from which messages will be seen. For unbinds: the first
+    offset that will not be seen; 0 where the key was not bound."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"offsets": [{"key": "group-7", "offset": 42}]}]})
     offsets: list[KeyOffset]
@@ -120,7 +120,7 @@ class PublishMany(BaseModel):
 
 
 class Receipt(BaseModel):
-    """A publish's receipt: its messages are durable once it arrives."""
+    """Answers a publish: the messages are durable once this receipt arrives."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1}]}
@@ -134,7 +134,7 @@ class Receipt(BaseModel):
 
 
 class Outcome(BaseModel):
-    """The outcome of one message: its receipt or its problem."""
+    """Tells the outcome of one message: its receipt or its problem."""
 
     receipt: Receipt | None = None
     problem: dict[str, Any] | None = None
@@ -215,7 +215,7 @@ class Acks(BaseModel):
 
 
 class Binding(BaseModel):
-    """A binding: the queue gets start <= offset < end, and everything below the cursor is done."""
+    """Describes a binding: the queue gets start <= offset < end, and everything below the cursor is done."""
 
     key: str
     key_encoded: str | None = None

@@ -38,7 +38,7 @@ _FIGURES = {
 
 
 class Rates(BaseModel):
-    """Rates per second, over about the last two seconds."""
+    """Gives rates per second, over about the last two seconds."""
 
     binds: float
     unbinds: float
@@ -48,7 +48,7 @@ class Rates(BaseModel):
 
 
 class Glance(BaseModel):
-    """The figures of a slice that the page shows; all of them are at /v1/slices/{slice}."""
+    """Gives the figures of a slice that the page shows; all figures of the slice are at /v1/slices/{slice}."""
 
     uptime_s: float
     queues: int

@@ -19,7 +19,7 @@ from shoal_ops.http import limits
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates per second, between two samples. `changes`: binds and unbinds."""
+    """Holds rates per second, between two samples. `changes`: binds and unbinds."""
 
     binds: float = 0
     unbinds: float = 0
@@ -34,7 +34,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class SliceSample:
-    """One slice in a sample. `figures` is None where it did not answer; `problem` says why."""
+    """Describes one slice in a sample. `figures` is None where it did not answer; `problem` says why."""
 
     info: shoal.SliceInfo
     figures: shoal.SliceFigures | None
@@ -44,7 +44,8 @@ class SliceSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample of the cluster. `problem`: why no redirector answered; then the slices are those known before."""
+    """Holds one sample of the cluster. `problem`: why no redirector answered; then the slices are those known
+    before."""
 
     time_ms: int
     map_version: int

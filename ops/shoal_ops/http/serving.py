@@ -20,8 +20,8 @@ from shoal_runtime.tasks import Tasks
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of the gateway. `listen`: host:port. `redirectors`: each host:port. `metrics`: host:port of health
-    and figures, "" for no port of their own."""
+    """Holds the settings of the gateway. `listen`: host:port. `redirectors`: each host:port. `metrics`: host:port of
+    health and figures, "" for no port of their own."""
 
     listen: str
     redirectors: tuple[str, ...]
@@ -31,7 +31,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The addresses at which the gateway listens, host:port. `metrics` may be ""."""
+    """Names the addresses at which the gateway listens, host:port. `metrics` may be ""."""
 
     http: str
     metrics: str

@@ -15,8 +15,8 @@ from shoal_ops.http import limits
 
 
 class Takes:
-    """A bounded number of places. `len`: how many are taken. `has_room`: whether callers have read enough of earlier
-    answers for another."""
+    """Gives out a bounded number of places. `len`: how many are taken. `has_room`: whether callers have read enough of
+    earlier answers for another."""
 
     def __init__(self, places: int, waiting_max: int, has_room: Callable[[], bool]) -> None:
         self._has_room = has_room
@@ -79,7 +79,7 @@ class Takes:
 
 
 class _Place:
-    """A place that is taken; `leave` gives it back, once."""
+    """Stands for a place that is taken; `leave` gives it back, once."""
 
     def __init__(self, takes: Takes) -> None:
         self._takes: Takes | None = takes

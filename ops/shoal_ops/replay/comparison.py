@@ -19,8 +19,8 @@ from shoal_ops.replay.received import ReceivedKey
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One difference. `queue` is empty where the message itself is wrong. `messages`: how many messages, from `offset`
-    on."""
+    """Describes one difference. `queue` is empty where the message itself is wrong. `messages`: how many messages, from
+    `offset` on."""
 
     queue: str
     key: str

@@ -20,7 +20,7 @@ def digest(body: bytes) -> int:
 
 
 class Due(NamedTuple):
-    """A message's number in its group, and how many queues must get it."""
+    """Holds a message's number in its group, and how many queues must get it."""
 
     number: int
     queues: int

@@ -22,8 +22,8 @@ from shoal_runtime.tasks import Tasks
 
 
 class Item(NamedTuple):
-    """A step, with names as the cluster gets them. `due`: for messages. `ends_event`: whether it is the last step of
-    its event."""
+    """Holds a step, with names as the cluster gets them. `due`: for messages. `ends_event`: whether it is the last step
+    of its event."""
 
     step: Join | Leave | Say
     due: Due | None

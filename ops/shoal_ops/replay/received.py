@@ -15,7 +15,7 @@ from shoal_ops.replay.ranges import Ranges, merged, total, without
 
 
 class Disorder(NamedTuple):
-    """A fault seen at arrival. `queue` is empty where the message itself is at fault."""
+    """Describes a fault seen at arrival. `queue` is empty where the message itself is at fault."""
 
     key: bytes
     queue: bytes
@@ -24,8 +24,8 @@ class Disorder(NamedTuple):
 
 
 class ReceivedKey:
-    """What queues were given of one key, in order and each message once: the ranges in `closed`, and then from `firsts`
-    to before `heads`."""
+    """Keeps what queues were given of one key, in order and each message once: the ranges in `closed`, and then from
+    `firsts` to before `heads`."""
 
     __slots__ = ("_pages", "closed", "firsts", "heads")
 

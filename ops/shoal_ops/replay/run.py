@@ -26,7 +26,7 @@ from shoal_runtime.tasks import Tasks
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An event file. `publish_after_churn`: a message to the group after each change, if it is a churn file."""
+    """Names an event file. `publish_after_churn`: a message to the group after each change, if it is a churn file."""
 
     path: Path
     publish_after_churn: bool = False

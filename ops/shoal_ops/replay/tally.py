@@ -27,8 +27,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """The result of a replay. `deliveries`: messages times queues, each once. `redeliveries`: given again after an
-    interruption.
+    """Holds the result of a replay. `deliveries`: messages times queues, each once. `redeliveries`: given again after
+    an interruption.
 
     `mismatches` counts messages; `first_mismatches` lists some. `seconds`: from the first event to the end of the
     comparison.

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class SweepFigures:
-    """The figures since the sweeper began."""
+    """Keeps the figures of a sweeper since it began."""
 
     looked: int = 0
     """Parts of queues whose home is another slice."""

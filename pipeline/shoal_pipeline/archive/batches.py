@@ -25,7 +25,7 @@ _KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How spans are read. `partitions`: how many the cluster has; None: unknown."""
+    """Says how spans are read. `partitions`: how many the cluster has; None: unknown."""
 
     schema: StructType
     wanted: Wanted

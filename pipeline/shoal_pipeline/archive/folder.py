@@ -34,7 +34,7 @@ class NothingYet(BadCall):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The records from_lsn <= lsn < to_lsn of one segment; to_lsn None: all records to its end."""
+    """Names the records from_lsn <= lsn < to_lsn of one segment; to_lsn None: all records to its end."""
 
     slice: str
     path: Path

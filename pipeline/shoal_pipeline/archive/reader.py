@@ -18,15 +18,15 @@ from shoal_pipeline.archive.wanted import Wanted, choose_spans, push
 
 @dataclass(frozen=True)
 class SpanPartition(InputPartition):
-    """One Spark partition. `value`: what to read, and how."""
+    """Is one Spark partition. `value`: what to read, and how."""
 
     value: tuple[Span, Reading]
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """The options of an archive. `partitions` None: look into the archive. `segments_max`: for one step of a stream; 0:
-    no bound."""
+    """Holds the options of an archive. `partitions` None: look into the archive. `segments_max`: for one step of a
+    stream; 0: no bound."""
 
     path: Path
     partitions: int | None = None

@@ -25,8 +25,8 @@ _STX = bytes((STX,))
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Damage that was skipped. `records`: how many LSNs from `lsn` on are lost; 0: unknown. `time_ms`: of the last
-    record before, else of the next; 0: the segment has none."""
+    """Describes damage that was skipped. `records`: how many LSNs from `lsn` on are lost; 0: unknown. `time_ms`: of the
+    last record before, else of the next; 0: the segment has none."""
 
     lsn: int
     records: int

@@ -35,7 +35,7 @@ _BY_RECORD: dict[int, str] = {Kind.ACKS: "ack", Kind.TRIM: "trim", Kind.RECLAIM:
 
 
 class Run(NamedTuple):
-    """The values that `rows` consecutive rows share. `producer` None: unnumbered."""
+    """Holds the values that `rows` consecutive rows share. `producer` None: unnumbered."""
 
     rows: int
     lsn: int

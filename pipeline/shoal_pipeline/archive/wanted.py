@@ -26,7 +26,7 @@ _NEVER_NULL = frozenset(("time", "lsn", "slice", "kind"))
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The rows that are wanted. Times are in microseconds since 1970, both ends inclusive. None: no bound."""
+    """Says which rows are wanted. Times are in microseconds since 1970, both ends inclusive. None: no bound."""
 
     kinds: frozenset[str] | None = None
     slices: frozenset[str] | None = None

@@ -45,7 +45,7 @@ VERIFIED = StructType(
 
 
 class StoredChunk(NamedTuple):
-    """One row of the run's files."""
+    """Holds one row of the run's files."""
 
     slice: int
     checksum: int
@@ -54,7 +54,7 @@ class StoredChunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One slice, and the run that is sent to it. `where`: the run's folder, for messages."""
+    """Names one slice, and the run that is sent to it. `where`: the run's folder, for messages."""
 
     slice: str
     address: str
@@ -94,8 +94,8 @@ def importer(target: Target, before: int) -> Callable[[Batches], Batches]:
 
 
 class _failing_here:  # noqa: N801 - used as a function
-    """An iterator that keeps its error, to be raised where the answers are read: gRPC itself would only cancel the
-    call."""
+    """Iterates over requests, and keeps an error that occurs there, to be raised where the answers are read: gRPC
+    itself would only cancel the call."""
 
     def __init__(self, requests: Iterator[wire.ImportRequest]) -> None:
         self._requests = requests

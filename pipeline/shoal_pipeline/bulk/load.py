@@ -89,7 +89,7 @@ def runs_of(arguments: argparse.Namespace) -> str:
 
 
 class Load:
-    """One load: its stages, with what they share."""
+    """Runs one load: its stages, with what they share."""
 
     def __init__(self, arguments: argparse.Namespace, session: SparkSession, say: Say) -> None:
         self._given = arguments

@@ -90,7 +90,7 @@ def _problem() -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result of judging all rows. `first_bad`: file, row, problem, queue, key of one bad row; None: there is
+    """Holds the result of judging all rows. `first_bad`: file, row, problem, queue, key of one bad row; None: there is
     none."""
 
     rows: int

@@ -14,7 +14,7 @@ Membership = tuple[int, bytes, bytes | None, int | None]
 
 
 class Chunk(NamedTuple):
-    """One chunk. `expected`: how many items a verification must find: memberships, and queues without any in this
+    """Holds one chunk. `expected`: how many items a verification must find: memberships, and queues without any in this
     chunk."""
 
     slice: int
@@ -26,7 +26,7 @@ class Chunk(NamedTuple):
 
 
 class _Open:
-    """A chunk being filled."""
+    """Fills a chunk."""
 
     def __init__(self, slice_index: int) -> None:
         self.slice = slice_index

@@ -50,7 +50,7 @@ CHUNK: Final = StructType(
 
 @dataclass(frozen=True, slots=True)
 class SliceRun:
-    """A run's part for one slice. `parts`: (part, its chunks), ascending. `checksum`: the sum of its chunks'
+    """Describes a run's part for one slice. `parts`: (part, its chunks), ascending. `checksum`: the sum of its chunks'
     checksums."""
 
     slice: str

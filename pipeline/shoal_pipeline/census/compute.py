@@ -29,8 +29,8 @@ _FLOWS = ("binds", "unbinds", "keys_begun", "keys_ended", "messages", "message_b
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The data that figures come from. `memberships`: their changes, each with its interval and the key's size after
-    it; `spans`: sizes of keys over intervals; `publishes`: accepted publishes, with their interval."""
+    """Holds the data that figures come from. `memberships`: their changes, each with its interval and the key's size
+    after it; `spans`: sizes of keys over intervals; `publishes`: accepted publishes, with their interval."""
 
     memberships: DataFrame
     queues: DataFrame

@@ -28,9 +28,9 @@ def parse_interval(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The intervals from 0 to count - 1, one after the other. Each begins at a multiple of `length_ms`, in UTC, and is
-    that long; the first and the last may be up to half as long again. `first_ms`, `last_ms`: times of the archive's
-    records."""
+    """Lays out the intervals from 0 to count - 1, one after the other. Each begins at a multiple of `length_ms`, in
+    UTC, and is that long; the first and the last may be up to half as long again. `first_ms`, `last_ms`: times of the
+    archive's records."""
 
     first_ms: int
     last_ms: int

@@ -10,7 +10,7 @@ from shoal_pipeline.census.outcome import Census, IntervalFigures
 
 @dataclass(frozen=True, slots=True)
 class LoadRow:
-    """One row of the table, as it is shown."""
+    """Holds one row of the table, as it is shown."""
 
     name: str
     fullest: str

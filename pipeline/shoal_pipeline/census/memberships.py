@@ -24,8 +24,8 @@ from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
 
 
 class Request(NamedTuple):
-    """One key of a request, or a request without keys. Requests are sorted by the first five fields. `owned`: whether
-    the slice owned the key's partition then."""
+    """Describes one key of a request, or a request without keys. Requests are sorted by the first five fields. `owned`:
+    whether the slice owned the key's partition then."""
 
     queue: bytes
     slice: str
@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One change. `delta` is +1 or -1: of a membership, or (key None) of the queue itself on that slice."""
+    """Describes one change. `delta` is +1 or -1: of a membership, or (key None) of the queue itself on that slice."""
 
     at_ms: int
     slice: str
@@ -54,7 +54,7 @@ class Change(NamedTuple):
 
 
 class _Membership:
-    """The state of one queue on one slice. `keys` None: the queue is not declared; else its keys and their
+    """Keeps the state of one queue on one slice. `keys` None: the queue is not declared; else its keys and their
     partitions."""
 
     def __init__(self, known: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SliceSpan:
-    """What an archive has of one slice: its records' times and first LSN. If that is above 1, the beginning is
+    """Says what an archive has of one slice: its records' times and first LSN. If that is above 1, the beginning is
     missing."""
 
     slice: str
@@ -18,9 +18,9 @@ class SliceSpan:
 
 @dataclass(frozen=True, slots=True)
 class IntervalFigures:
-    """The figures of one interval. Stocks (online_queues to size_max) are as of its end; the others count what happened
-    in it. `seconds`: how much of it the archive covers. Sizes are of keys in use; the deviation is of all of them, not
-    of a sample."""
+    """Holds the figures of one interval. Stocks (online_queues to size_max) are as of its end; the others count what
+    happened in it. `seconds`: how much of it the archive covers. Sizes are of keys in use; the deviation is of all of
+    them, not of a sample."""
 
     start_ms: int
     seconds: float
@@ -56,7 +56,7 @@ class IntervalFigures:
 
 @dataclass(frozen=True, slots=True)
 class SizeCount:
-    """The number of `keys` with size_from <= members <= size_to at the end of interval `number`."""
+    """Gives the number of keys (`keys`) with size_from <= members <= size_to at the end of interval `number`."""
 
     number: int
     size_from: int
@@ -66,7 +66,8 @@ class SizeCount:
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """One of the hottest keys of the whole archive. `rank` 1 is the hottest by `by`: members, churn or messages."""
+    """Describes one of the hottest keys of the whole archive. `rank` 1 is the hottest by `by`: members, churn or
+    messages."""
 
     by: str
     rank: int
@@ -80,8 +81,8 @@ class HotKey:
 
 @dataclass(frozen=True, slots=True)
 class PlaceFigures:
-    """One partition's part of the load: keys and memberships at the fullest interval's end, the rest over the whole
-    archive."""
+    """Holds one partition's part of the load: keys and memberships at the fullest interval's end, the rest over the
+    whole archive."""
 
     slice: str
     partition: int
@@ -93,7 +94,7 @@ class PlaceFigures:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How unevenly a figure is spread over slices or partitions. `gini`: 0 is even, near 1 is all in one place."""
+    """Says how unevenly a figure is spread over slices or partitions. `gini`: 0 is even, near 1 is all in one place."""
 
     over: str
     figure: str
@@ -106,9 +107,9 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """All results of a census. `fullest`: the number of the interval with most memberships at its end. `slices`: what
-    the archive has of each slice; after the earliest end of them, figures lack what that slice did. `notes`: what the
-    archive cannot tell."""
+    """Holds all results of a census. `fullest`: the number of the interval with most memberships at its end. `slices`:
+    what the archive has of each slice; after the earliest end of them, figures lack what that slice did. `notes`: what
+    the archive cannot tell."""
 
     archive: str
     interval_ms: int

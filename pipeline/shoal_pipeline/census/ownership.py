@@ -22,7 +22,7 @@ FOR_EVER: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What a slice owned from `lsn` on, until its next OWNERSHIP record."""
+    """Says what a slice owned from `lsn` on, until its next OWNERSHIP record."""
 
     slice: str
     lsn: int

@@ -61,7 +61,7 @@ def read_rows(session: SparkSession, path: str, options: dict[str, str]) -> Data
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the whole archive holds. `spans`: what the archive has of each slice. `partitions`: the cluster's; 0:
+    """Says what the whole archive holds. `spans`: what the archive has of each slice. `partitions`: the cluster's; 0:
     unknown. `ownerless`: slices that do not say what they own. `records_lost`: in the `damaged` places that were
     skipped, as far as known."""
 

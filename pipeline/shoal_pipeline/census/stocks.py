@@ -11,8 +11,8 @@ from shoal_pipeline.census.outcome import SizeCount
 
 
 class Alike(NamedTuple):
-    """The keys whose size stays in one class (2^(class-1) < size <= 2^class) at the ends of these intervals. `squares`:
-    the sum of their sizes squared."""
+    """Counts the keys whose size stays in one class (2^(class-1) < size <= 2^class) at the ends of these intervals.
+    `squares`: the sum of their sizes squared."""
 
     from_interval: int
     to_interval: int

@@ -21,7 +21,7 @@ from shoal_pipeline.snapshot.tables import bounds_of, rows_of
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """The options of a store. `ranges`: how many for each slice."""
+    """Holds the options of a store. `ranges`: how many for each slice."""
 
     path: Path
     table: str
@@ -31,7 +31,7 @@ class SnapshotOptions:
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """One Spark partition. `value`: a node's folder, first and end of the range."""
+    """Is one Spark partition. `value`: a node's folder, first and end of the range."""
 
     value: tuple[Path, int, int]
 

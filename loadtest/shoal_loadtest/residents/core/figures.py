@@ -40,7 +40,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of a plot. `at_s`: seconds since measuring began."""
+    """Is one point of a plot. `at_s`: seconds since measuring began."""
 
     at_s: float
     value: float
@@ -48,7 +48,7 @@ class Point:
 
 @dataclass
 class Figures:
-    """The figures of a run, filled while measuring. `counts`: what happened since then, by name."""
+    """Collects the figures of a run while measuring. `counts`: what happened since measuring began, by name."""
 
     latencies: dict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
     counts: Counter[str] = field(default_factory=Counter)

@@ -14,7 +14,7 @@ from shoal_loadtest.residents.core.windows import DOUBLED, FAULT_KINDS
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One line of the verdict. `measured` may not exceed `limit`, or (`at_least`) may not be below it."""
+    """Is one line of the verdict. `measured` may not exceed `limit`, or (`at_least`) may not be below it."""
 
     name: str
     measured: float
@@ -34,8 +34,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The facts of a run at its end. `online_share`: residents online, on average, of those wanted; `present_share`: of
-    all.
+    """Holds the facts of a run at its end. `online_share`: residents online, on average, of those wanted;
+    `present_share`: of all.
 
     `moving_s`: the seconds in which crowds came or went; `moved`: their binds and unbinds. `slack`: multiplies the
     latency limits.

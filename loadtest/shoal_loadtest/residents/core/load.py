@@ -17,7 +17,7 @@ from shoal_loadtest.residents.limits import (
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Populations and rates (per second) of a whole run, or of one generator's part of it."""
+    """Holds the populations and rates (per second) of a whole run, or of one generator's part of it."""
 
     residents: int
     groups: int

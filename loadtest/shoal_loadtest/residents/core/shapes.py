@@ -9,8 +9,8 @@ from shoal_loadtest.residents.limits import CROWDS
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a shape: `crowds` are online from `at_share` of the duration on. `per_s`: how many may come or go
-    per second."""
+    """Describes one stage of a shape: `crowds` are online from `at_share` of the duration on. `per_s`: how many may
+    come or go per second."""
 
     at_share: float
     crowds: int

@@ -21,7 +21,7 @@ _NUMBER = (1 << 48) - 1
 
 
 class Said(NamedTuple):
-    """A message's own data. `sender`, `group`, `generation`: numbers of names; `number`: by group, 1, 2, 3 ..."""
+    """Holds a message's own data. `sender`, `group`, `generation`: numbers of names; `number`: by group, 1, 2, 3 ..."""
 
     sender: int
     group: int
@@ -31,7 +31,7 @@ class Said(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """A message to audit."""
+    """Describes a message to audit."""
 
     at_s: float
     key: bytes

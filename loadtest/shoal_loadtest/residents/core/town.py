@@ -32,7 +32,7 @@ NOBODY = -1
 
 
 class Town:
-    """One generator's part of the population. `part` of `parts` keeps its names apart from other generators'."""
+    """Keeps one generator's part of the population. `part` of `parts` keeps its names apart from other generators'."""
 
     def __init__(self, load: Load, chance: Chance, part: int = 0, parts: int = 1) -> None:
         self.seats = load.residents

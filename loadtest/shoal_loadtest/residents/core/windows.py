@@ -31,7 +31,7 @@ message than the one that has this offset."""
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `where`: queue and key."""
+    """Describes one fault. `where`: queue and key."""
 
     kind: str
     where: str
