@@ -41,8 +41,6 @@ twice as long (figures in its docstring)."""
 CHANGES = {"append", "appendleft", "add", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove"}
 CHANGES |= {"reverse", "rotate", "setdefault", "sort", "update", "move_to_end"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-CLASSES_TOLD = ("runtime", "redirector", "slice_node")
-"""Components where docstrings of classes begin with a verb, too. The others follow as they are mended."""
 VERB = re.compile(r"[A-Z][a-z]*s\b|See ")
 UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b")
 HIDDEN_IMPORT = re.compile(r"^\s*(from shoal\w*[\w.]* import|import shoal\w*)", re.MULTILINE)
@@ -172,12 +170,8 @@ def docstrings_begin_with_a_verb(source: Source) -> Iterator[str]:
     if "tests" in source.path.parts or source.path.stem.startswith("cli"):
         return
     for node in ast.walk(source.tree):
-        if isinstance(node, FUNCTIONS) and node.name != "__init__":
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.name != "__init__":
             text = ast.get_docstring(node) or "Does it."
-            if not VERB.match(text):
-                yield f"line {node.lineno}: {node.name}: begins with '{text.split()[0]}', which is no verb"
-        elif isinstance(node, ast.ClassDef) and source.path.parts[0] in CLASSES_TOLD:
-            text = ast.get_docstring(node) or "Is it."
             if not VERB.match(text):
                 yield f"line {node.lineno}: {node.name}: begins with '{text.split()[0]}', which is no verb"
         elif isinstance(node, ast.Expr) and ast.unparse(node).lstrip("'\"").startswith("Whether "):
@@ -313,7 +307,7 @@ def test_house_rule_bites(rule: Rule) -> None:
     assert not list(rule(Source(Path(good_path), good)))
 
 
-@pytest.mark.parametrize("component", CLASSES_TOLD)
+@pytest.mark.parametrize("component", COMPONENTS)
 def test_a_class_that_does_not_say_what_it_does_is_found(component: str) -> None:
     def complaints(docstring: str) -> list[str]:
         text = f"class A:\n {docstring!r}"
