@@ -65,7 +65,11 @@ class NodeProcess:
         _log.info("this process runs the %s core", running_core())
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._servers = Servers.listen(
-            settings.listen, settings.advertise, settings.admin_listen, settings.admin_advertise
+            settings.listen,
+            settings.advertise,
+            settings.admin_listen,
+            settings.admin_advertise,
+            settings.memory.budget_bytes,
         )
         async with AsyncExitStack() as stack:
             if settings.http:

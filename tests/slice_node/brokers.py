@@ -40,7 +40,7 @@ async def running(
 @asynccontextmanager
 async def served(broker: Broker, folder: Path) -> AsyncIterator[str]:
     """Its address."""
-    servers = Servers.listen("127.0.0.1:0", "", "", "")
+    servers = Servers.listen("127.0.0.1:0", "", "", "", OPTIONS.memory.budget_bytes)
     servers.add(broker, Figures(broker, "s01", "n01"), folder / STORE_FOLDER)
     await servers.start()
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 
 from shoal_runtime import grpc_server
+from shoal_runtime.limits import CALL_HELD_BYTES, CONNECTION_HELD_BYTES
 from shoal_runtime.open_files import raise_open_files
 from shoal_slice_node.adapters.admin_service import admin_handlers
 from shoal_slice_node.adapters.admission import Admission
@@ -22,6 +23,7 @@ from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.limits import (
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
+    OPERATORS_WAITING_PARTS,
     SESSIONS_MAX,
     UNREAD_BYTES,
 )
@@ -35,26 +37,30 @@ TRANSPORT = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", UNREAD_
 @dataclass(frozen=True, slots=True)
 class Servers:
     """Holds the node's servers. `address`, `admin_address`: where clients and operators reach this node; both are equal
-    if administration has no address of its own."""
+    if administration has no address of its own. `ports`: how many connections each port takes."""
 
     clients: grpc.aio.Server
     operators: grpc.aio.Server
     address: str
     admin_address: str
-    ports: tuple[int, ...]
+    ports: dict[int, int]
 
     @classmethod
-    def listen(cls, address: str, advertise: str, admin_address: str, admin_advertise: str) -> Servers:
-        """Returns servers that listen on these addresses. Raises OSError if they cannot listen on one."""
-        room = _connections_max()
-        clients = _new_server(room)
+    def listen(
+        cls, address: str, advertise: str, admin_address: str, admin_advertise: str, memory_bytes: int
+    ) -> Servers:
+        """Returns servers that listen on these addresses. `memory_bytes`: the process's memory budget. Raises OSError
+        if they cannot listen on one."""
+        room, waiting = _connections_max(memory_bytes), grpc_server.calls_waiting_max(memory_bytes)
+        clients = _new_server(room, waiting)
         listened = grpc_server.listen(clients, address)
         port = int(listened.rpartition(":")[2])
         if not admin_address:
-            return cls(clients, clients, advertise or listened, advertise or listened, (port,))
-        operators = _new_server(min(room, OPERATORS_CONNECTIONS_MAX))
+            return cls(clients, clients, advertise or listened, advertise or listened, {port: room})
+        operators_room = min(room, OPERATORS_CONNECTIONS_MAX)
+        operators = _new_server(operators_room, waiting // OPERATORS_WAITING_PARTS)
         admin_listened = grpc_server.listen(operators, admin_address)
-        ports = port, int(admin_listened.rpartition(":")[2])
+        ports = {port: room, int(admin_listened.rpartition(":")[2]): operators_room}
         return cls(clients, operators, advertise or listened, admin_advertise or admin_listened, ports)
 
     def add(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
@@ -82,20 +88,22 @@ class Servers:
             await server.stop(grace_s)
 
 
-def _new_server(connections_max: int) -> grpc.aio.Server:
+def _new_server(connections_max: int, waiting_max: int) -> grpc.aio.Server:
     connections = ("grpc.max_allowed_incoming_connections", connections_max)
-    return grpc_server.new_server(calls_max=SESSIONS_MAX, options=(*TRANSPORT, connections))
+    return grpc_server.new_server(calls_max=SESSIONS_MAX, waiting_max=waiting_max, options=(*TRANSPORT, connections))
 
 
-def _connections_max() -> int:
-    """Returns how many connections the process has open files for, besides the files that it must open itself. Where
-    only few files are allowed, half of them are for connections. At most SESSIONS_MAX."""
+def _connections_max(memory_bytes: int) -> int:
+    """Returns how many connections the process takes: as many as it has open files for, besides the files that it must
+    open itself, and as many as its memory budget holds with a session on each. Where only few files are allowed, half
+    of them are for connections. At most SESSIONS_MAX."""
     files = raise_open_files()
     room = max(files - OPEN_FILES_RESERVE, files // 2)
-    if room < SESSIONS_MAX:
+    wanted = min(SESSIONS_MAX, memory_bytes // (CONNECTION_HELD_BYTES + CALL_HELD_BYTES))
+    if room < wanted:
         _log.info(
             "gRPC takes %d connections at a time, not %d, as this process may open no more files: raise ulimit -n for"
             " more",
-            *(room, SESSIONS_MAX),
+            *(room, wanted),
         )
-    return min(room, SESSIONS_MAX)
+    return min(room, wanted)
