@@ -167,17 +167,16 @@ class MemoryGuard:
         else:
             self.unknown_bytes = 0
         self._shut_doors(bool(chosen))  # Before connections end: a client comes back within a millisecond.
-        for one in chosen:
-            self._unread.hang_up(one)
-        self.ended += len(chosen)
+        ended = self._end(chosen)
+        self.ended += ended
         self._make_room(already_ended=bool(chosen))
         now_s = time.monotonic()
-        if chosen:
+        if ended:
             self._complaints.warning(
                 "memory is short: %d MiB are held, and the budget is %d. %d connections that hold some of it end,"
                 " and no new ones are taken for a second; their clients connect again. If this comes often, give the"
                 " process more memory, or look for a client that does not read",
-                *(held_bytes >> 20, self._budget_bytes >> 20, len(chosen)),
+                *(held_bytes >> 20, self._budget_bytes >> 20, ended),
             )
         if self._was_short and now_s - self._gave_back_s > GIVE_BACK_S:
             self._gave_back_s = now_s
@@ -230,15 +229,22 @@ class MemoryGuard:
         for port, clients in crowded.items():
             if already_ended:
                 continue
-            for one in clients:
-                self._unread.hang_up(one)
-            self.ended_for_room += len(clients)
+            ended = self._end(clients)
+            self.ended_for_room += ended
             self._full.warning(
                 "port %d is nearly full: it takes %d connections. %d that have no call end now, the oldest first; their"
                 " clients connect again when they call. If this comes often, look for a client that opens very many"
                 " connections, or let the process take more (open files of a slice node, memory of a redirector)",
-                *(port, self._unread.ports[port], len(clients)),
+                *(port, self._unread.ports[port], ended),
             )
+
+    def _end(self, clients: Collection[Client]) -> int:
+        """Hangs up on clients. Returns how many were not ended before: gRPC may close a connection some looks later."""
+        new = [one for one in clients if not one.ended]
+        for one in clients:
+            self._unread.hang_up(one)
+            one.ended = True
+        return len(new)
 
     def _shut_doors(self, shut: bool) -> None:
         """Keeps new connections out, or lets them in again. The ports are shut for DOORS_S at a time, and then open for

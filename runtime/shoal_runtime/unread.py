@@ -69,7 +69,8 @@ class Client:
     number where more was subtracted later. `burst`: the most bytes that came at once, as far as that is known.
     `calls`: the calls that handlers had at the last look, which are streams or wait for their answer. `looks`: the
     looks that found it. `rests_since_s`: when a handler last read or wrote something, or a call was last there, in
-    seconds of time.monotonic. `port`: the one of this process that it came to; 0 if that is not known."""
+    seconds of time.monotonic. `port`: the one of this process that it came to; 0 if that is not known.
+    `ended`: whether it was hung up on."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Client:
     looks: int = 0
     rests_since_s: float = 0.0
     port: int = 0
+    ended: bool = False
 
     def add(self, now_s: float, size_bytes: int, since_s: float) -> None:
         """Adds the bytes of a look. Bytes that came before `since_s` are dropped: they belong to ended calls."""

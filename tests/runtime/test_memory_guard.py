@@ -151,7 +151,7 @@ def test_connections_without_calls_end_before_any_session_the_oldest_first(monke
     for port in range(10_000, 15_000):
         buffered(held, port, 0, 0.01 * (port - 10_000))
     ended = held.after(126)
-    assert ended == list(range(10_000, 10_000 + len(ended))) and len(ended) > 1_700
+    assert ended == list(range(10_000, 10_000 + len(ended))) and len(ended) > 1_500
     for _ in range(2):
         assert min(held.after(126), default=10_000) >= 10_000
 
@@ -185,6 +185,22 @@ def test_none_ends_by_chance_while_others_end_of_which_more_is_known_but_baits_d
         if set(held.after(126)) & set(watchers):
             began.append(held.now_s)
     assert began[0] > 100.0 + SHARE_PUT_OFF_S
+
+
+def test_a_connection_that_is_still_there_after_its_end_counts_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gRPC closes it when it gets there, some looks later: 63 connections counted as 861 ended ones."""
+    held = Held(monkeypatch)
+    monkeypatch.setattr(held, "hang_up", lambda client: None)
+    held.come(1, 30, 30, 30)
+    held.ports = {PORT: 1}
+    buffered(held, 2, 0, -10.0)
+    for _ in range(3):
+        held.after(126)
+        held.after(50)
+    assert (held.guard.ended, held.guard.ended_for_room) == (1, 1)
+    assert caplog.text.count("1 connections that hold some of it end") == 1
 
 
 def test_it_says_so_where_the_memory_belongs_to_no_connection(
@@ -254,10 +270,10 @@ def test_it_stops_where_ends_free_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     """Five thousand consumers of one session each were to end, where something else held the memory."""
     held = Held(monkeypatch)
     held.now_s = 100.0
-    crowd(held, 10_000, 250, 0, 1)
+    crowd(held, 10_000, 240, 0, 1)
     assert held.after(126) == [], "12 MiB of the 26 that are too much: idle sessions are no reason"
     crowd(held, 0, 5_000, 0, 1)
-    assert len(held.after(126)) == SHARE_ENDED_MAX
+    assert len(held.after(127)) == SHARE_ENDED_MAX
     held.now_s += SHARE_WAIT_S - 0.1
     assert held.after(126) == [], "their memory is not free yet"
     held.now_s += 0.1

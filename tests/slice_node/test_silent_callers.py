@@ -115,7 +115,7 @@ async def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path, m
         (100, 4_096, 50),
         (2 * OPEN_FILES_RESERVE, 4_096, OPEN_FILES_RESERVE),
         (1 << 20, 4_096, SESSIONS_MAX),
-        (1 << 20, 320, 6_687),
+        (1 << 20, 320, 6_182),
     ],
 )
 def test_connections_leave_files_for_the_node_and_fit_its_memory_as_calls_in_line_do(
@@ -127,7 +127,7 @@ def test_connections_leave_files_for_the_node_and_fit_its_memory_as_calls_in_lin
     monkeypatch.setattr(servers, "_new_server", lambda *room: taken.append(room))
     monkeypatch.setattr(grpc_server, "listen", lambda *_: "127.0.0.1:1")
     servers.Servers.listen("127.0.0.1:0", "", "127.0.0.1:0", "", memory_mib << 20)
-    line = {320: 930, 4_096: CALLS_WAITING_MAX}[memory_mib]
+    line = {320: 1_861, 4_096: CALLS_WAITING_MAX}[memory_mib]
     operators = min(connections, OPERATORS_CONNECTIONS_MAX), line // OPERATORS_WAITING_PARTS
     assert taken == [(connections, line), operators]
 
