@@ -32,6 +32,11 @@ def redirector_address(address: object) -> str:
     return f"{host}:{port}"
 
 
+def port_of(address: str) -> int:
+    """Returns the port of HOST:PORT."""
+    return int(address.rpartition(":")[2])
+
+
 def _malformed(address: str, problem: str) -> Malformed:
     return Malformed(
         f"{address[:100]!r} is not host:port ({problem}): give the redirector's gRPC address, as localhost:7400",

@@ -6,6 +6,7 @@ remembers (record.py).
 
 from __future__ import annotations
 
+from shoal_contract.addresses import port_of
 from shoal_contract.errors import Conflict
 from shoal_local.ports import check_free, free_port
 
@@ -30,7 +31,7 @@ class ClientAddresses:
 
     @property
     def ports(self) -> set[int]:
-        return {_port_of(address) for address in self._by_option.values() if address}
+        return {port_of(address) for address in self._by_option.values() if address}
 
     def choose(self) -> None:
         """Tries every given port, then chooses the others. Raises Conflict for a port that is taken or given twice."""
@@ -38,13 +39,9 @@ class ClientAddresses:
         seen: set[int] = {0}
         for option, address in given.items():
             check_free(address, option)
-            if (port := _port_of(address)) in seen - {0}:
+            if (port := port_of(address)) in seen - {0}:
                 raise Conflict(f"port {port} is given twice; choose another {option}", subject=address)
             seen.add(port)
         for option, address in given.items():
-            port = _port_of(address) or free_port(self.ports)
+            port = port_of(address) or free_port(self.ports)
             self._by_option[option] = f"{address.rpartition(':')[0]}:{port}"
-
-
-def _port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])

@@ -5,7 +5,7 @@ from typing import Final
 from shoal_contract.errors import OutOfRange
 from shoal_contract.limits import LOCATE_KEYS_MAX, NAME_BYTES_MAX
 from shoal_runtime.http.limits import BESIDE_GRPC_PAUSE_S, HttpLimits
-from shoal_runtime.limits import CALLS_PER_CONNECTION_MAX
+from shoal_runtime.limits import CALL_HELD_BYTES, CALL_WAITING_BYTES, CALLS_PER_CONNECTION_MAX
 from shoal_runtime.places import PlacesLimits
 
 REQUEST_BYTES_MAX: Final = LOCATE_KEYS_MAX * (NAME_BYTES_MAX + 4)
@@ -51,20 +51,26 @@ AGE_STEP_MS: Final = 100
 MEMORY_MIB_DEFAULT: Final = 256
 """The memory that a redirector may take, in MiB, as the chart limits it."""
 
-OTHER_BYTES: Final = 136 << 20
-"""The memory for all but watchers, in bytes: program and map 50 MiB, Locates 52, other calls 12, HTTP 16, and a
-reserve."""
+OTHER_BYTES: Final = 172 << 20
+"""The memory for all but watchers, in bytes: program and map 50 MiB, Locates 52, CALLS_BESIDE_WATCHERS 11, calls in
+gRPC's line 43, HTTP 16."""
 
 MAPPED_BLOCK_BYTES: Final = 64 << 10
 """Blocks of memory of this size and more are mapped on their own: gRPC's buffers of a connection on which a large
 request came then take 95 KB, and 370 KB otherwise (measured). Messages of 1 MB take three times as long, which matters
 little here."""
 
-WATCHER_BYTES: Final = 42 << 10
-"""The memory of a watcher with a connection of its own, in bytes: 40.0 KB measured, and UNREAD_BYTES."""
+WATCHER_BYTES: Final = 46 << 10
+"""The memory of a watcher with a connection of its own, in bytes: 45.6 KB measured (3 of it for gRPC's idle limit), and
+UNREAD_BYTES."""
 
-CALLS_BESIDE_WATCHERS: Final = LOCATES_WAITING_MAX + LOCATES_MAX + 300
+CALLS_BESIDE_WATCHERS: Final = LOCATES_WAITING_MAX + LOCATES_MAX + 100
 """The number of gRPC calls accepted beside all watchers: Locates, and calls that are told that there is no room."""
+
+CALLS_WAITING_MAX: Final = 1_000
+"""The number of new calls in gRPC's own line, of all connections: about a second's. Above this gRPC drops new calls
+(CANCELLED), whose clients ask again. Of 2,400 watchers that began at once 594 were dropped, and 1,438 with 200 here;
+with 2,000 an attacker's calls take 20 MiB more."""
 
 HTTP_REQUESTS_MAX: Final = 200
 """The number of HTTP requests answered at a time: each takes under a millisecond. More are refused with 429."""
@@ -120,6 +126,8 @@ def watchers_max(memory_mib: int) -> int:
     return found
 
 
+assert CALLS_WAITING_MAX * CALL_WAITING_BYTES <= 43 << 20, "as OTHER_BYTES has it"
+assert CALLS_BESIDE_WATCHERS * CALL_HELD_BYTES <= 11 << 20, "as OTHER_BYTES has it"
 assert WATCHERS_EACH_MAX < CALLS_PER_CONNECTION_MAX, "beside them there is room for a Locate"
 assert LOCATE_READ_CROWDED_S < LOCATE_READ_S
 assert HTTP_KEYS_MAX <= LOCATE_KEYS_MAX

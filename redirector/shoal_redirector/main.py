@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoal_contract.addresses import port_of
 from shoal_contract.errors import ShoalError
 from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
 from shoal_coordination.client import EtcdClient
@@ -58,16 +59,18 @@ async def serve(settings: Settings, stop: Stopping) -> None:
     watchers_max = limits.watchers_max(settings.memory_mib)
     board, tally, unread = Board(), Tally(watchers_max), Unread()
     server = grpc_server.new_server(
-        calls_max=watchers_max + limits.CALLS_BESIDE_WATCHERS, options=_grpc_options(watchers_max)
+        calls_max=watchers_max + limits.CALLS_BESIDE_WATCHERS,
+        waiting_max=limits.CALLS_WAITING_MAX,
+        options=_grpc_options(watchers_max),
     )
     server.add_generic_rpc_handlers((RedirectorService(board, tally, unread).handlers(),))
     grpc_address = grpc_server.listen(server, settings.listen)
     http = HttpServer(settings.http, limits.HTTP)
-    application = new_application(board, tally, lambda: stop.asked)
-    guard = guarded(application, settings.http, limits.HTTP, lambda: stop.asked)
     budget_mib, high_mib = limits.MEMORY_FULL * settings.memory_mib, limits.MEMORY_HIGH * settings.memory_mib
     memory = MemoryGuard(unread, int(budget_mib) << 20, int(high_mib) << 20)
-    unread.ports = {int(grpc_address.rpartition(":")[2])}
+    application = new_application(board, tally, lambda: stop.asked, memory)
+    guard = guarded(application, settings.http, limits.HTTP, lambda: stop.asked)
+    unread.ports = {port_of(grpc_address): watchers_max + limits.CALLS_BESIDE_WATCHERS}
     async with EtcdClient(settings.etcd) as client, Tasks("redirector", lambda name, error: stop.set()) as tasks:
         tasks.start("etcd", follow(client, settings.cluster, board))
         serving = tasks.start("http", http.run_until_stopped(guard))

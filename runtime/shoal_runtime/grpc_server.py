@@ -13,7 +13,17 @@ import grpc
 from shoal_contract.limits import FRAME_BYTES_MAX, REQUEST_BYTES_MAX
 from shoal_runtime.connections import Connections
 from shoal_runtime.grpc_requests import DecodingChecked
-from shoal_runtime.limits import CALLS_PER_CONNECTION_MAX, CALLS_WAITING_MAX, HANDSHAKE_MS_MAX, RECEIVED_BYTES_MAX
+from shoal_runtime.limits import (
+    CALL_WAITING_BYTES,
+    CALLS_PER_CONNECTION_MAX,
+    CALLS_WAITING_MAX,
+    CALLS_WAITING_PARTS,
+    HANDSHAKE_MS_MAX,
+    IDLE_MS_MAX,
+    METADATA_BYTES_MAX,
+    RECEIVED_BYTES_MAX,
+    SETTINGS_MS_MAX,
+)
 
 Options = Sequence[tuple[str, Any]]
 
@@ -25,9 +35,10 @@ OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     # Calls that were reset count until they are freed. Otherwise one connection that starts and resets calls without
     # end would fill the line in which the new calls of all connections wait. See CALLS_PER_CONNECTION_MAX.
     ("grpc.http.overload_protection", 1),
-    # Above the first bound gRPC drops some of the new calls, of any connection; above the second it drops all.
-    ("grpc.server.max_pending_requests", CALLS_WAITING_MAX),
-    ("grpc.server.max_pending_requests_hard_limit", CALLS_WAITING_MAX),
+    # Above the first bound gRPC refuses calls by chance, above the second all.
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.http2.settings_timeout", SETTINGS_MS_MAX),
     # No message comes compressed: 2 KB would be 2 MB in memory before the server can count it.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     # Two processes must never share a port by accident: the second one fails to start.
@@ -39,19 +50,36 @@ OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.keepalive_permit_without_calls", 1),
     # A silent connection holds an open file, so it ends soon. gRPC's own default is 120 s.
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
+    # So does one without calls, for longer.
+    ("grpc.max_connection_idle_ms", IDLE_MS_MAX),
 )
 
 
+def calls_waiting_max(memory_bytes: int) -> int:
+    """Returns how many new calls may wait in gRPC's line, in a process with this memory budget."""
+    return min(memory_bytes // CALLS_WAITING_PARTS // CALL_WAITING_BYTES, CALLS_WAITING_MAX)
+
+
 def new_server(
-    *, calls_max: int, options: Options = (), interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
+    *,
+    calls_max: int,
+    waiting_max: int = CALLS_WAITING_MAX,
+    options: Options = (),
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
 ) -> grpc.aio.Server:
     """Returns a server that takes at most `calls_max` calls and streams at a time; further ones get RESOURCE_EXHAUSTED.
+    `waiting_max`: the calls in gRPC's line, before the loop takes or refuses them.
 
     `options` are gRPC's and replace ours of the same name: of two options gRPC takes the first.
     A request that cannot be decoded is answered with Malformed.
     """
+    # Above the first bound gRPC drops some of the new calls, of any connection; above the second it drops all.
+    line = {
+        "grpc.server.max_pending_requests": waiting_max,
+        "grpc.server.max_pending_requests_hard_limit": waiting_max,
+    }
     return grpc.aio.server(
-        options=tuple({**dict(OPTIONS), **dict(options)}.items()),
+        options=tuple({**dict(OPTIONS), **line, **dict(options)}.items()),
         maximum_concurrent_rpcs=calls_max,
         interceptors=(*interceptors, DecodingChecked()),
     )

@@ -1,5 +1,7 @@
-"""Ends connections where a process holds too much memory: the last resort for memory that no account covers, because
-gRPC or the kernel holds it for a connection.
+"""Ends connections where a process holds too much memory, or where a port of gRPC has nearly as many as it takes: the
+last resort for what no account covers, because gRPC or the kernel holds it for a connection.
+
+Belongs here: when connections end, and what is said of it. Not here: which ones end first (endings).
 
 It runs in its own thread. gRPC's threads can add half a gigabyte a second, also while the event loop is busy for
 seconds; but gRPC frees memory only through the loop.
@@ -11,17 +13,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from heapq import nlargest
-from operator import itemgetter
 from random import Random
 
+from shoal_runtime.endings import by_share, crowding, estimated_bytes, largest, resting, size_bytes
 from shoal_runtime.limits import (
     BUDGET_LOOK_S,
-    BUFFERED_BYTES_LEAST,
-    BUFFERED_BYTES_MAX,
-    BUFFERED_ENDED_PER_LOOK,
-    CALL_HELD_BYTES,
-    CONNECTIONS_ENDED_PER_LOOK,
     DOORS_S,
     FUTILE_PARTS,
     GIVE_BACK_S,
@@ -29,16 +25,13 @@ from shoal_runtime.limits import (
     LOOK_SHARE,
     LOOK_SHARE_HURRIED,
     MEMORY_LOOK_S,
-    SHARE_ENDED_MAX,
     SHARE_FELL_PARTS,
     SHARE_FUTILE_PARTS,
     SHARE_GREW_PARTS,
+    SHARE_PUT_OFF_S,
     SHARE_RESTS_S,
     SHARE_WAIT_S,
-    UNREAD_ACCEPT_S,
-    UNREAD_ENDED_AT_ONCE_BYTES,
-    UNREAD_ENDED_BYTES_LEAST,
-    UNREAD_ENDED_BYTES_MIN,
+    UNKNOWN_TOLD_PER_S,
     UNREAD_LOOK_S,
 )
 from shoal_runtime.process_memory import give_back, own_bytes
@@ -57,7 +50,10 @@ class MemoryGuard:
     connections are kept from the ports of `unread` for a moment, because a client comes back sooner than its memory is
     free. What the kernel holds for connections counts too, as it does for a container's limit, but only beyond what
     slow clients have there at all times. The counted sizes may differ from the memory really held, so each look starts
-    from what is held at that time. Where all connections together hold little of the excess, none ends."""
+    from what is held at that time. Where all connections together hold little of the excess, none ends, and the log
+    says that something else holds it.
+
+    Where a port is nearly full, connections without calls end until there is room for new ones."""
 
     def __init__(
         self,
@@ -69,7 +65,11 @@ class MemoryGuard:
     ) -> None:
         self.short_bytes = short_bytes
         self.ended = 0
-        """The number of connections ended since the start."""
+        """The number of connections ended for memory since the start."""
+        self.ended_for_room = 0
+        """The number of connections ended since the start because their port was nearly full."""
+        self.unknown_bytes = 0
+        """The memory above the budget that no connection accounts for, at the last look; 0 if memory was not short."""
         self._unread = unread
         self._budget_bytes = budget_bytes
         self._short_at_first_bytes = short_bytes
@@ -80,17 +80,32 @@ class MemoryGuard:
         """The time when the ports may be opened, or shut again, in seconds of time.monotonic."""
         self._gave_back_s = 0.0
         self._random = chance or Random()
+        self._short_since_s = 0.0
+        """When memory was last not short, in seconds of time.monotonic."""
         self._by_share_next_s = 0.0
         self._by_share_rests_until_s = 0.0
         self._by_share_fell_bytes = self._by_share_grew_bytes = 0
         """When clients may be chosen by their share again, in seconds of time.monotonic: the memory of the last ones is
         free by then. Until the second time only if less is held than the first number of bytes, or more than the
         second: otherwise their end freed nothing."""
+        self._crowded = False
+        """True if a port was nearly full at the last look."""
         self._took_s = 0.0
         """The processor time that the last look took, in seconds."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory guard", daemon=True)
         self._complaints = RareLog(_log)
+        self._unknown = RareLog(_log, UNKNOWN_TOLD_PER_S)
+        self._full = RareLog(_log)
+
+    @property
+    def connections(self) -> int:
+        """Returns the number of clients found at the last look, which have nearly always one connection each."""
+        return len(self._unread.clients)
+
+    @property
+    def connections_max(self) -> int:
+        return sum(self._unread.ports.values())
 
     def start(self) -> None:
         self._thread.start()
@@ -127,7 +142,7 @@ class MemoryGuard:
         held_bytes = self._held_bytes()
         if held_bytes + self._kernel_bytes() > self.short_bytes or self._shut:
             return 0.0
-        if held_bytes + self._kernel_bytes(self._unread.sent_bytes) > self.short_bytes:
+        if self._crowded or held_bytes + self._kernel_bytes(self._unread.sent_bytes) > self.short_bytes:
             return LOOK_SHARE_HURRIED * self._took_s
         return min(UNREAD_LOOK_S, max(BUDGET_LOOK_S, LOOK_SHARE * self._took_s))
 
@@ -145,22 +160,26 @@ class MemoryGuard:
         self._unread.look()
         held_bytes = self._all_held_bytes()
         self._was_short = held_bytes > self.short_bytes
+        if not self._was_short:
+            self._short_since_s = time.monotonic()
         chosen: Sequence[Client] = ()
         if self._was_short:
             stays_bytes = max(0, self.short_bytes - self._short_at_first_bytes)
             too_much_bytes = held_bytes - stays_bytes - self._budget_bytes
             chosen = self._chosen(self._unread.clients.values(), too_much_bytes, held_bytes)
+        else:
+            self.unknown_bytes = 0
         self._shut_doors(bool(chosen))  # Before connections end: a client comes back within a millisecond.
-        for one in chosen:
-            self._unread.hang_up(one)
-        self.ended += len(chosen)
+        ended = self._end(chosen)
+        self.ended += ended
+        self._make_room(already_ended=bool(chosen))
         now_s = time.monotonic()
-        if chosen:
+        if ended:
             self._complaints.warning(
                 "memory is short: %d MiB are held, and the budget is %d. %d connections that hold some of it end,"
                 " and no new ones are taken for a second; their clients connect again. If this comes often, give the"
                 " process more memory, or look for a client that does not read",
-                *(held_bytes >> 20, self._budget_bytes >> 20, len(chosen)),
+                *(held_bytes >> 20, self._budget_bytes >> 20, ended),
             )
         if self._was_short and now_s - self._gave_back_s > GIVE_BACK_S:
             self._gave_back_s = now_s
@@ -168,15 +187,26 @@ class MemoryGuard:
 
     def _chosen(self, clients: Collection[Client], too_much_bytes: int, held_bytes: int) -> Sequence[Client]:
         """Returns the clients whose connections end now. Those come first of which it is known that they hold much:
-        unread or unsent bytes. Then come those without calls for which gRPC keeps buffers: a new connection costs them
-        a round trip. What the others hold is an estimate, so some of them end by chance, each with its share."""
-        if sum(_size_bytes(one) + _estimated_bytes(one) for one in clients) < too_much_bytes // FUTILE_PARTS:
+        unread or unsent bytes. Then come those without calls: a new connection costs them a round trip. What the others
+        hold is an estimate, so some of them end by chance, each with its share."""
+        estimated = sum(map(estimated_bytes, clients))
+        known_bytes = estimated + sum(map(size_bytes, clients))
+        self.unknown_bytes = max(0, too_much_bytes - known_bytes)
+        if known_bytes < too_much_bytes // FUTILE_PARTS:
+            self._tell_unknown(too_much_bytes, known_bytes, len(clients))
             return ()
         now_s = time.monotonic()
-        chosen = _largest(clients, too_much_bytes) or _resting(clients, now_s)
+        idle = [one for one in clients if not one.calls]
+        chosen = largest(clients, too_much_bytes) or resting(idle, too_much_bytes, now_s)
+        if chosen:
+            put_off_s = min(now_s + SHARE_WAIT_S, self._short_since_s + SHARE_PUT_OFF_S)
+            self._by_share_next_s = max(self._by_share_next_s, put_off_s)
         if chosen or now_s < self._by_share_next_s:
             return chosen
-        if sum(map(_estimated_bytes, clients)) < too_much_bytes // SHARE_FUTILE_PARTS:
+        if sum(map(estimated_bytes, idle)) > too_much_bytes // SHARE_FUTILE_PARTS:
+            return ()  # They hold enough, and end as soon as it is known that no call waits to be begun.
+        if estimated < too_much_bytes // SHARE_FUTILE_PARTS:
+            self._tell_unknown(too_much_bytes, known_bytes, len(clients))
             return ()  # Sessions that do nothing are no reason: something else holds the memory.
         in_vain = self._by_share_fell_bytes < held_bytes < self._by_share_grew_bytes
         if in_vain and now_s < self._by_share_rests_until_s:
@@ -185,7 +215,39 @@ class MemoryGuard:
         self._by_share_rests_until_s = now_s + SHARE_RESTS_S
         self._by_share_fell_bytes = held_bytes - self._budget_bytes // SHARE_FELL_PARTS
         self._by_share_grew_bytes = held_bytes + self._budget_bytes // SHARE_GREW_PARTS
-        return _by_share(clients, too_much_bytes, self._random)
+        return by_share(clients, too_much_bytes, self._random)
+
+    def _tell_unknown(self, too_much_bytes: int, known_bytes: int, connections: int) -> None:
+        self._unknown.warning(
+            "memory is short, and no connection ends for it: %d MiB are too much, and the %d connections hold about %d."
+            " Something else holds the memory: calls that wait in gRPC's line, or the process itself. If it stays, give"
+            " the process more memory, or look for a client that begins very many calls",
+            *(too_much_bytes >> 20, connections, known_bytes >> 20),
+        )
+
+    def _make_room(self, already_ended: bool) -> None:
+        """Ends connections without calls where a port is nearly full, unless some ended just now for memory."""
+        crowded = crowding(self._unread.clients.values(), self._unread.ports, time.monotonic())
+        self._crowded = bool(crowded)
+        for port, clients in crowded.items():
+            if already_ended:
+                continue
+            ended = self._end(clients)
+            self.ended_for_room += ended
+            self._full.warning(
+                "port %d is nearly full: it takes %d connections. %d that have no call end now, the oldest first; their"
+                " clients connect again when they call. If this comes often, look for a client that opens very many"
+                " connections, or let the process take more (open files of a slice node, memory of a redirector)",
+                *(port, self._unread.ports[port], ended),
+            )
+
+    def _end(self, clients: Collection[Client]) -> int:
+        """Hangs up on clients. Returns how many were not ended before: gRPC may close a connection some looks later."""
+        new = [one for one in clients if not one.ended]
+        for one in clients:
+            self._unread.hang_up(one)
+            one.ended = True
+        return len(new)
 
     def _shut_doors(self, shut: bool) -> None:
         """Keeps new connections out, or lets them in again. The ports are shut for DOORS_S at a time, and then open for
@@ -199,56 +261,3 @@ class MemoryGuard:
             if not self._shut:
                 self._unread.shut_doors(False)
             self._doors_next_s = now_s + DOORS_S
-
-
-def _largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
-    """Returns the clients with most unread or unsent bytes: all that have more than calls can have, and as many as hold
-    `too_much_bytes` together. Where many clients hold little each but too much together, a client with fewer bytes is
-    chosen too."""
-    least_bytes = max(UNREAD_ENDED_BYTES_LEAST, min(UNREAD_ENDED_BYTES_MIN, too_much_bytes // max(1, 2 * len(clients))))
-    sizes = ((_size_bytes(one), one.address, one) for one in clients)
-    chosen: list[Client] = []
-    for size_bytes, _, one in sorted((one for one in sizes if one[0] >= least_bytes), reverse=True):
-        enough = too_much_bytes <= 0 and size_bytes < UNREAD_ENDED_AT_ONCE_BYTES
-        if enough or len(chosen) == CONNECTIONS_ENDED_PER_LOOK:
-            break
-        too_much_bytes -= size_bytes
-        chosen.append(one)
-    return chosen
-
-
-def _resting(clients: Collection[Client], now_s: float) -> list[Client]:
-    """Returns clients without calls for which gRPC keeps buffers of what they once sent, the largest first."""
-    until_s = now_s - UNREAD_ACCEPT_S
-    found = [one for one in clients if _buffered_bytes(one) and one.rests_since_s < until_s]
-    return sorted(found, key=lambda one: one.burst, reverse=True)[:BUFFERED_ENDED_PER_LOOK]
-
-
-def _by_share(clients: Collection[Client], too_much_bytes: int, chance: Random) -> list[Client]:
-    """Returns clients that hold `too_much_bytes` together, as far as is known, at most SHARE_ENDED_MAX. The chance of
-    each is its share of all that is held: however clients divide what they hold among connections, those pay that hold
-    it. (Weighted sampling without replacement, Efraimidis and Spirakis 2006.)"""
-    weighted = ((_estimated_bytes(one), one) for one in clients)
-    drawn = [(chance.random() ** (1 / size_bytes), size_bytes, one) for size_bytes, one in weighted if size_bytes]
-    chosen: list[Client] = []
-    for _, size_bytes, one in nlargest(SHARE_ENDED_MAX, drawn, key=itemgetter(0)):
-        if too_much_bytes <= 0:
-            break
-        too_much_bytes -= size_bytes
-        chosen.append(one)
-    return chosen
-
-
-def _estimated_bytes(client: Client) -> int:
-    """Returns what a process holds for a client besides what is unread and unsent, about."""
-    return _buffered_bytes(client) + client.calls * CALL_HELD_BYTES
-
-
-def _buffered_bytes(client: Client) -> int:
-    return min(client.burst, BUFFERED_BYTES_MAX) if client.burst >= BUFFERED_BYTES_LEAST else 0
-
-
-def _size_bytes(client: Client) -> int:
-    now_bytes = client.unread[-1]
-    unread_bytes = now_bytes if now_bytes >= UNREAD_ENDED_AT_ONCE_BYTES else client.standing
-    return unread_bytes + client.standing_kernel

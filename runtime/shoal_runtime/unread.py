@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -69,7 +69,8 @@ class Client:
     number where more was subtracted later. `burst`: the most bytes that came at once, as far as that is known.
     `calls`: the calls that handlers had at the last look, which are streams or wait for their answer. `looks`: the
     looks that found it. `rests_since_s`: when a handler last read or wrote something, or a call was last there, in
-    seconds of time.monotonic."""
+    seconds of time.monotonic. `port`: the one of this process that it came to; 0 if that is not known.
+    `ended`: whether it was hung up on."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -82,6 +83,8 @@ class Client:
     calls: int = 0
     looks: int = 0
     rests_since_s: float = 0.0
+    port: int = 0
+    ended: bool = False
 
     def add(self, now_s: float, size_bytes: int, since_s: float) -> None:
         """Adds the bytes of a look. Bytes that came before `since_s` are dropped: they belong to ended calls."""
@@ -119,8 +122,8 @@ class Unread:
     (pings, useless frames) are subtracted over time."""
 
     def __init__(self) -> None:
-        self.ports: Collection[int] = ()
-        """The ports of gRPC. Other servers count what they hold."""
+        self.ports: Mapping[int, int] = {}
+        """The ports of gRPC, each with the number of connections that it takes. Other servers count what they hold."""
         self._read: Counter[str] = Counter()
         self._bursts: dict[str, _Burst] = {}
         self._calls: dict[str, dict[object, float]] = {}
@@ -195,7 +198,7 @@ class Unread:
             free_bytes = int((now_s - self._looked_s) * UNREAD_FREE_BYTES_PER_S)
             self._looked_s = now_s
             peers = {address_of(peer): peer for peer in (*list(self._read), *list(self._calls))}
-            known = {cookie: one.address for one in self.clients.values() for cookie in one.connections}
+            known = {cookie: found for one in self.clients.values() for cookie, found in one.connections.items()}
             connections: dict[Address, dict[int, Connection]] = {}
             read: dict[Address, int] = {}
             for found in self._connections.look(self.ports, known):
@@ -219,6 +222,7 @@ class Unread:
                 at_once = 0 if new else max(came, min(client.unread[-2:]) if client.looks == 1 else 0)
                 client.burst = max(client.burst, at_once, self._bursts.get(peer, _NO_BURST).most_bytes)
                 client.looks += 1
+                client.port = one.port
                 kernel_bytes = sum(one.kernel_bytes for one in ones.values())
                 client.kernel = (*client.kernel, kernel_bytes)[-UNREAD_LOOKS:]
                 if client.read != read[address]:

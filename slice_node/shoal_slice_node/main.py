@@ -46,7 +46,13 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Runs one slice node until `stop` is set, or until something fails for good; then raises that error."""
     _log.info("this process runs the %s core", running_core())
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    servers = Servers(settings.listen, settings.advertise, settings.admin_listen, settings.admin_advertise)
+    servers = Servers(
+        settings.listen,
+        settings.advertise,
+        settings.admin_listen,
+        settings.admin_advertise,
+        settings.memory.budget_bytes,
+    )
     failures: list[BaseException] = []
 
     def http_failed(_: str, error: BaseException) -> None:

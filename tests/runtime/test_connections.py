@@ -35,7 +35,9 @@ def test_what_came_and_was_taken_is_told(host: str) -> None:
         (found,) = only(connections, {client.getsockname()[1]})
         assert (found.file, found.address) == (server.fileno(), client.getsockname()[:2])
         assert (found.taken_bytes, found.acked_bytes) == (300, 50)
-        (known,) = connections.look((listening.getsockname()[1],), known={found.cookie: ("known", 1)})
+        (known,) = connections.look(
+            (listening.getsockname()[1],), known={found.cookie: found._replace(address=("known", 1))}
+        )
         assert known.address == ("known", 1)
         connections.shut_down(found._replace(cookie=found.cookie + 1))
         server.send(b"x")

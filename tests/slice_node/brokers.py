@@ -59,7 +59,7 @@ async def running(
 @asynccontextmanager
 async def served(broker: Broker, folder: Path) -> AsyncIterator[str]:
     """Its address."""
-    servers = Servers("127.0.0.1:0", "", "", "", broker.watchman.unread)
+    servers = Servers("127.0.0.1:0", "", "", "", OPTIONS.memory.budget_bytes, broker.watchman.unread)
     servers.serve(broker, Figures(broker, "s01", "n01"), folder / STORE_FOLDER)
     await servers.start()
     try:

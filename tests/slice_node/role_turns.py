@@ -82,7 +82,7 @@ class Process:
     def __init__(self, folder: Path) -> None:
         self.seat = TestSeat(folder)
         self.stop = asyncio.Event()
-        self.servers = Servers("127.0.0.1:0", "", "", "")
+        self.servers = Servers("127.0.0.1:0", "", "", "", OPTIONS.memory.budget_bytes)
         self.opened: list[int] = []
         self.serves = False
         doors = Doors(

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
+from shoal_runtime import guard_metrics
 from shoal_runtime.tasks import OnFailure
 from shoal_slice_node.adapters.http import watched_over
 from shoal_slice_node.adapters.metrics import (
@@ -28,8 +29,9 @@ from shoal_slice_node.adapters.metrics import (
 
 from .node_process import NodeProcess
 
-_GAUGES = [*(name for name, _, _ in (*GAUGES, *NOW_GAUGES)), MEMORY_USED[0], MEMORY_LIMIT[0], ROLE[0]]
-_COUNTERS = [*(name for name, _, _ in COUNTERS), REFUSALS[0]]
+_GAUGES = [name for name, _, _ in (*GAUGES, *NOW_GAUGES, *guard_metrics.GAUGES)]
+_GAUGES += [MEMORY_USED[0], MEMORY_LIMIT[0], ROLE[0]]
+_COUNTERS = [*(name for name, _, _ in (*COUNTERS, *guard_metrics.COUNTERS)), REFUSALS[0]]
 NAMES = {PREFIX + name for name in _GAUGES} | {f"{PREFIX}{name}_total" for name in _COUNTERS}
 
 

@@ -14,5 +14,5 @@ def test_a_bound_of_connections_is_told_where_it_is_low(
 ) -> None:
     caplog.set_level("INFO")
     monkeypatch.setattr(servers, "raise_open_files", lambda: files)
-    assert servers._connections_max() < SESSIONS_MAX
+    assert servers._connections_max(4 << 30) < SESSIONS_MAX
     assert ("ulimit -n" in caplog.text) is told

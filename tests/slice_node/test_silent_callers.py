@@ -20,12 +20,13 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_runtime import grpc_server
-from shoal_runtime.limits import HANDSHAKE_MS_MAX
+from shoal_runtime.limits import CALLS_WAITING_MAX, HANDSHAKE_MS_MAX
 from shoal_slice_node.adapters import admission, bulk_service, import_stream, servers, slice_service
 from shoal_slice_node.adapters.limits import (
     LARGE_ANSWER_BYTES,
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
+    OPERATORS_WAITING_PARTS,
     SESSIONS_MAX,
     UNARY,
 )
@@ -109,19 +110,30 @@ async def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    ("files", "connections"), [(100, 50), (2 * OPEN_FILES_RESERVE, OPEN_FILES_RESERVE), (1 << 20, SESSIONS_MAX)]
+    ("files", "memory_mib", "connections"),
+    [
+        (100, 4_096, 50),
+        (2 * OPEN_FILES_RESERVE, 4_096, OPEN_FILES_RESERVE),
+        (1 << 20, 4_096, SESSIONS_MAX),
+        (1 << 20, 320, 6_182),
+    ],
 )
-def test_files_are_kept_for_the_node_itself(files: int, connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[Any] = []
+def test_connections_leave_files_for_the_node_and_fit_its_memory_as_calls_in_line_do(
+    files: int, memory_mib: int, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """15,000 idle connections, which no bound of memory kept out, locked all others out of a node of 320 MiB."""
+    taken: list[tuple[int, int]] = []
     monkeypatch.setattr(servers, "raise_open_files", lambda: files)
 
-    def new_server(connections_max: int, *_: object) -> tuple[None, str]:
-        taken.append(connections_max)
-        return None, "127.0.0.1:1"
+    def new_server(connections_max: int, waiting_max: int, *_: object) -> tuple[None, str]:
+        taken.append((connections_max, waiting_max))
+        return None, f"127.0.0.1:{len(taken)}"
 
     monkeypatch.setattr(servers, "_new_server", new_server)
-    servers.Servers("127.0.0.1:0", "", "127.0.0.1:0", "")
-    assert taken == [connections, min(connections, OPERATORS_CONNECTIONS_MAX)]
+    servers.Servers("127.0.0.1:0", "", "127.0.0.1:0", "", memory_mib << 20)
+    line = {320: 1_861, 4_096: CALLS_WAITING_MAX}[memory_mib]
+    operators = min(connections, OPERATORS_CONNECTIONS_MAX), line // OPERATORS_WAITING_PARTS
+    assert taken == [(connections, line), operators]
 
 
 async def test_calls_that_send_no_request_give_their_places_up(tmp_path: Path) -> None:

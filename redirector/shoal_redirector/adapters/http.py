@@ -19,12 +19,15 @@ from shoal_redirector.adapters.tally import RedirectorMetrics, Tally
 from shoal_redirector.core.directory import check_keys, locate
 from shoal_runtime.http import query
 from shoal_runtime.http.problem import answer_error, answer_http_exception
+from shoal_runtime.memory_guard import MemoryGuard
 
 
-def new_application(board: Board, tally: Tally, is_leaving: Callable[[], bool] = lambda: False) -> Starlette:
+def new_application(
+    board: Board, tally: Tally, is_leaving: Callable[[], bool] = lambda: False, memory: MemoryGuard | None = None
+) -> Starlette:
     """Returns the ASGI application. Errors are problem+json. `is_leaving`: tells whether the process is to stop, and
-    still serves."""
-    of_process = RedirectorMetrics(board, tally)
+    still serves. `memory`: the guard whose metrics are shown."""
+    of_process = RedirectorMetrics(board, tally, memory)
 
     async def locate_keys(request: Request) -> JSONResponse:
         """Returns {"map_version", "age_ms", "keys": [{"key", "partition", "slice", "address", "epoch"}]}, with the keys

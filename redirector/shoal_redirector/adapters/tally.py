@@ -10,8 +10,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal_redirector.adapters.board import Board
+from shoal_runtime import guard_metrics
 from shoal_runtime.build_info import BuildInfo
 from shoal_runtime.http.kept_text import KeptText
+from shoal_runtime.memory_guard import MemoryGuard
 
 
 class Tally:
@@ -34,7 +36,9 @@ class Tally:
 class RedirectorMetrics(Collector):
     """Collects the metrics. `text` returns what `/metrics` answers."""
 
-    def __init__(self, board: Board, tally: Tally) -> None:
+    def __init__(self, board: Board, tally: Tally, guard: MemoryGuard | None = None) -> None:
+        """`guard`: what ends gRPC's connections, if there is one."""
+        self._guard = guard
         self._board = board
         self._tally = tally
         self._registry = CollectorRegistry(auto_describe=False)
@@ -65,3 +69,8 @@ class RedirectorMetrics(Collector):
         )
         for name, text, value in counters:
             yield CounterMetricFamily(f"shoal_redirector_{name}", text, value)
+        if self._guard is not None:
+            for name, text, of in guard_metrics.GAUGES:
+                yield GaugeMetricFamily(f"shoal_redirector_{name}", text, of(self._guard))
+            for name, text, of in guard_metrics.COUNTERS:
+                yield CounterMetricFamily(f"shoal_redirector_{name}", text, of(self._guard))

@@ -12,6 +12,7 @@ import time
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.version import version
 from shoal_contract.wire import admin_pb2 as wire
+from shoal_runtime.memory_guard import MemoryGuard
 from shoal_slice_node.adapters.archiving import ArchiveFigures
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import now_ms
@@ -55,6 +56,11 @@ class Figures:
     def checkpoint_problem(self) -> str:
         """Says why the last attempt to write a checkpoint failed; "" if it succeeded."""
         return self._broker.checkpoints.problem
+
+    @property
+    def guard(self) -> MemoryGuard:
+        """Returns what ends connections for memory, or for room on a port."""
+        return self._broker.watchman.guard
 
     def _gather(self, clock: float) -> wire.FiguresResponse:
         broker = self._broker

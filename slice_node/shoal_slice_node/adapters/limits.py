@@ -301,6 +301,9 @@ is nothing to do for most, and the metrics of the process show the limit."""
 OPERATORS_CONNECTIONS_MAX: Final = 500
 """Connections of operators' programs, where they have a server of their own: a cluster's executors, and a few more."""
 
+OPERATORS_WAITING_PARTS: Final = 4
+"""Their new calls wait in a line of gRPC of its own, which is that of clients divided by this."""
+
 OPEN_FILES_RESERVE: Final = 1_500
 """Open files reserved for everything but clients' connections: operators' and HTTP connections, journal, store, child
 processes. A node that cannot open its next journal segment stops."""

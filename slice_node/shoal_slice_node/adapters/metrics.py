@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from shoal_contract.wire.admin_pb2 import FiguresResponse
 from shoal_contract.wire.common_pb2 import ErrorCode
+from shoal_runtime import guard_metrics
 from shoal_runtime.build_info import BuildInfo
 from shoal_runtime.http.kept_text import KeptText
 from shoal_slice_node.adapters.archiving import ArchiveFigures
@@ -123,6 +124,7 @@ class SliceMetrics(Collector):
         labels = (found.slice, found.node)
         yield from _metrics(labels, found, GAUGES, COUNTERS)
         yield from _metrics(labels, self.figures, NOW_GAUGES, ())
+        yield from _metrics(labels, self.figures.guard, guard_metrics.GAUGES, guard_metrics.COUNTERS)
         yield from _shares(labels, found)
         yield _refusals(labels, found)
         core = GaugeMetricFamily(CORE[0], CORE[1], labels=("slice", "node", "core"))

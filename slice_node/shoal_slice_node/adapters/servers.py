@@ -14,8 +14,10 @@ from pathlib import Path
 
 import grpc
 
+from shoal_contract.addresses import port_of
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_runtime import grpc_server
+from shoal_runtime.limits import CALL_HELD_BYTES, CONNECTION_HELD_BYTES
 from shoal_runtime.open_files import raise_open_files
 from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.admin_service import admin_handlers
@@ -28,6 +30,7 @@ from shoal_slice_node.adapters.limits import (
     CONNECTIONS_FEW,
     OPEN_FILES_RESERVE,
     OPERATORS_CONNECTIONS_MAX,
+    OPERATORS_WAITING_PARTS,
     SESSIONS_MAX,
     UNREAD_BYTES,
 )
@@ -43,23 +46,33 @@ class Servers:
     if administration has no address of its own. `unread`: counts what clients sent and no handler has read."""
 
     def __init__(
-        self, address: str, advertise: str, admin_address: str, admin_advertise: str, unread: Unread | None = None
+        self,
+        address: str,
+        advertise: str,
+        admin_address: str,
+        admin_advertise: str,
+        memory_bytes: int,
+        unread: Unread | None = None,
     ) -> None:
-        """Listens on these addresses; serves after `start`. Raises OSError if it cannot listen on one."""
-        room = _connections_max()
+        """Listens on these addresses; serves after `start`. `memory_bytes`: the process's memory budget. Raises OSError
+        if it cannot listen on one."""
+        room, waiting = _connections_max(memory_bytes), grpc_server.calls_waiting_max(memory_bytes)
         refusal = Unavailable("this node does not lead its slice yet: ask again", subject="slice")
         self._calls = Calls()
         self._for_clients = CurrentHandlers(refusal)
-        self._clients, listened = _new_server(room, address, self._for_clients)
+        self._clients, listened = _new_server(room, waiting, address, self._for_clients)
+        ports = {port_of(listened): room}
         self._for_operators, self._operators, admin_listened = self._for_clients, self._clients, listened
         if admin_address:
             self._for_operators = CurrentHandlers(refusal)
             own_room = min(room, OPERATORS_CONNECTIONS_MAX)
-            self._operators, admin_listened = _new_server(own_room, admin_address, self._for_operators)
+            own_waiting = waiting // OPERATORS_WAITING_PARTS
+            self._operators, admin_listened = _new_server(own_room, own_waiting, admin_address, self._for_operators)
+            ports[port_of(admin_listened)] = own_room
         self.address = advertise or listened
         self.admin_address = admin_advertise or admin_listened if admin_address else self.address
         self.unread = unread or Unread()
-        self.unread.ports = tuple({int(one.rpartition(":")[2]) for one in (listened, admin_listened)})
+        self.unread.ports = ports
         self._started = False
 
     def serve(self, broker: Broker, figures: Figures, store_folder: Path) -> None:
@@ -102,24 +115,29 @@ class Servers:
                 await server.stop(grace_s)
 
 
-def _new_server(connections_max: int, address: str, handlers: CurrentHandlers) -> tuple[grpc.aio.Server, str]:
+def _new_server(
+    connections_max: int, waiting_max: int, address: str, handlers: CurrentHandlers
+) -> tuple[grpc.aio.Server, str]:
     """Returns a server, and the address on which it listens."""
     connections = ("grpc.max_allowed_incoming_connections", connections_max)
-    server = grpc_server.new_server(calls_max=SESSIONS_MAX, options=(*TRANSPORT, connections))
+    options = (*TRANSPORT, connections)
+    server = grpc_server.new_server(calls_max=SESSIONS_MAX, waiting_max=waiting_max, options=options)
     server.add_generic_rpc_handlers((handlers,))
     return server, grpc_server.listen(server, address)
 
 
-def _connections_max() -> int:
-    """Returns how many connections the process has open files for, besides the files that it must open itself. Where
-    only few files are allowed, half of them are for connections. At most SESSIONS_MAX."""
+def _connections_max(memory_bytes: int) -> int:
+    """Returns how many connections the process takes: as many as it has open files for, besides the files that it must
+    open itself, and as many as its memory budget holds with a session on each. Where only few files are allowed, half
+    of them are for connections. At most SESSIONS_MAX."""
     files = raise_open_files()
     room = max(files - OPEN_FILES_RESERVE, files // 2)
-    if room < SESSIONS_MAX:
+    wanted = min(SESSIONS_MAX, memory_bytes // (CONNECTION_HELD_BYTES + CALL_HELD_BYTES))
+    if room < wanted:
         _log.log(
             logging.INFO if room < CONNECTIONS_FEW else logging.DEBUG,
             "gRPC takes %d connections at a time, not %d, as this process may open no more files: raise ulimit -n for"
             " more",
-            *(room, SESSIONS_MAX),
+            *(room, wanted),
         )
-    return min(room, SESSIONS_MAX)
+    return min(room, wanted)
