@@ -98,7 +98,7 @@ class FaultyFiles:
         self.sync_error = False
         self.write_error: int | None = None
         self.open_errors: dict[str, int] = {}
-        """By operation: "create", "open" or "read"."""
+        """By operation: "create", "open", "read" or "sync folder"."""
         self.open_files = 0
         self.links = True
 
@@ -167,6 +167,7 @@ class FaultyFiles:
         self._change(lambda names: names.pop(path))
 
     def sync_folder(self, folder: Path) -> None:
+        self._check_open("sync folder")
         self.step()
         self._disk = dict(self._seen)
         self._changes.clear()

@@ -325,3 +325,31 @@ def test_a_sealed_journal_goes_on_in_a_new_segment_or_in_the_old_one_after_a_cra
     journal.close()
     reopened = open_journal(files, checkpoint_lsn=6)
     assert (reopened.first_lsn, reopened.next_lsn) == (7, 8)
+
+
+@pytest.mark.parametrize("operation", ["open", "sync folder"])
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
+def test_a_segment_that_could_not_be_begun_leaves_nothing_that_a_start_stumbles_over(operation: str, code: int) -> None:
+    """Refused at the change of segments; smaller batches go on, and later ones change segments again. Then the power
+    goes."""
+    for seed in range(20):
+        files = FaultyFiles()
+        journal = open_journal(files)
+        while journal._position < SEGMENT_BYTES * 2 // 3:
+            append(journal, 1)
+        files.open_errors[operation] = code
+        large = encode_record(1, journal.next_lsn, 1, 1_000, bytes(SEGMENT_BYTES // 2))
+        with pytest.raises(ResourceExhausted):
+            journal.append(large, journal.next_lsn, journal.next_lsn)
+        if operation == "sync folder":
+            with pytest.raises(ResourceExhausted):
+                append(journal, 1)
+        files.open_errors.clear()
+        append(journal, 2)
+        for _ in range(3):
+            large = encode_record(1, journal.next_lsn, 1, 1_000, bytes(SEGMENT_BYTES // 2))
+            journal.append(large, journal.next_lsn, journal.next_lsn)
+        last = journal.next_lsn - 1
+        for found in (files, files.after_power_loss(Random(seed))):
+            reopened = open_journal(found)
+            assert [record.lsn for record in reopened.records(1)] == list(range(1, last + 1))

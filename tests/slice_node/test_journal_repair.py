@@ -16,7 +16,7 @@ from shoal_slice_node.core.verbs.engine import Engine
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.journal_repair import JournalRepair, Loss
-from shoal_slice_node.storage.journal_segment import SUFFIX, read_head
+from shoal_slice_node.storage.journal_segment import SUFFIX, read_head, segment_name
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 from shoal_slice_node.storage.offline import check_path
 from shoal_slice_node.storage.stopped_folder import stopped
@@ -194,3 +194,21 @@ async def test_a_checksum_tells_copies_apart_and_does_not_depend_on_the_checkpoi
     assert {one.table for one in {*reports["a"].checksums} ^ {*reports["c"].checksums}} <= {
         "key", "key_name", "queue", "queue_by_name", "partition", "binding", "meta"
     }  # fmt: skip
+
+
+async def test_a_cut_beside_an_empty_segment_keeps_all_below_it_and_lists_all_that_it_gives_up(tmp_path: Path) -> None:
+    """An empty segment among others, whose records the segment before it has: all of that one went, unlisted."""
+    checkpoint_lsn = 5
+    paths = await node(tmp_path, checkpoint_lsn)
+    following = int(paths[-1].name.split(".")[0], 16)
+    head = read_head(paths[-2].read_bytes())
+    assert head is not None
+    stray = paths[-2].with_name(segment_name(following - 2))
+    stray.write_bytes(paths[-2].read_bytes()[: head.end].ljust(SEGMENT_BYTES, b"\0"))
+    assert refused(tmp_path).value == following - 2
+    loss = repaired(tmp_path)
+    assert loss is not None
+    assert (loss.first_lsn, loss.last_lsn) == (following - 2, QUEUES + 1)
+    assert sum(loss.records.values()) == QUEUES + 1 - (following - 3), "each record that is given up is counted"
+    assert queues(tmp_path) == set(range(2, following - 2))
+    assert check_path(tmp_path).sound

@@ -306,7 +306,7 @@ OPERATORS_WAITING_PARTS: Final = 4
 
 OPEN_FILES_RESERVE: Final = 1_500
 """Open files reserved for everything but clients' connections: operators' and HTTP connections, journal, store, child
-processes. A node that cannot open its next journal segment stops."""
+processes. A node that cannot open its next journal segment refuses changes."""
 
 JOURNAL_ROOM_LOOK_MS: Final = 1_000
 """The time between looks for room for the next segment, after the journal's disk was full."""

@@ -75,6 +75,8 @@ class Journal:
         self._nonce = b""
         self.failed: ShoalError | None = None
         self._file: File
+        self._named = True
+        """True if the name of the segment being written is on disk."""
         self._position = 0
         self.next_lsn = 0
         self._raw = RawReader(files)
@@ -104,6 +106,7 @@ class Journal:
             else:
                 journal.next_lsn = 1
                 journal._begin_segment()
+                journal._sync_name()
         except OSError as error:
             raise typed_error(error, folder) from error
         return journal
@@ -172,7 +175,7 @@ class Journal:
             raise self.failed
         assert first_lsn == self.next_lsn <= last_lsn, f"LSN {first_lsn}-{last_lsn}; expected {self.next_lsn}"
         size = self._check_size(data)
-        if self._position + size > self._segment_bytes:
+        if self._position + size > self._segment_bytes or not self._named:
             self._rotate()
         self._write(batch_mark(first_lsn, first_lsn - 1, self._nonce) + data)
         self.next_lsn = last_lsn + 1
@@ -220,11 +223,11 @@ class Journal:
         raise failure from error
 
     def _rotate(self) -> None:
-        """Begins a new segment for the next batch. Everything before it has been synced."""
+        """Begins a new segment for the next batch, or ends what was begun. Everything before it has been synced."""
         try:
-            old = self._file
-            self._begin_segment()
-            old.close()
+            if self._named:
+                self._begin_segment()
+            self._sync_name()
         except OSError as error:
             failure = typed_error(error, self._folder)
             if isinstance(failure, Corrupt):
@@ -232,15 +235,25 @@ class Journal:
             raise failure from error
 
     def _begin_segment(self) -> None:
-        """Begins the next segment: the one made ahead, if there is one."""
+        """Begins the next segment: the one made ahead, if there is one. Nothing may be written to it before
+        `_sync_name`: after a power loss its name may be gone. If this fails, the journal goes on in the old segment."""
         nonce = self._next.take()
+        file = self._files.open(self._folder / PREPARED)
         path = self._folder / segment_name(self.next_lsn)
-        self._files.rename(self._folder / PREPARED, path)
-        self._files.sync_folder(self._folder)
-        self._file = self._files.open(path)
-        self._position = self._head_bytes
-        self._nonce = nonce
+        try:
+            self._files.rename(self._folder / PREPARED, path)
+        except OSError:
+            file.close()
+            raise
+        if self._segments:
+            self._file.close()
+        self._file, self._position, self._nonce = file, self._head_bytes, nonce
         self._segments.append(Segment(self.next_lsn, path))
+        self._named = False
+
+    def _sync_name(self) -> None:
+        self._files.sync_folder(self._folder)
+        self._named = True
 
     def has_next_segment(self) -> bool:
         """Returns whether the next segment is on disk. If it is not and there is room for it, its making begins, in the
@@ -293,7 +306,7 @@ class Journal:
             raise self.failed from error
         self._raw.forget()
         self._file.close()
-        self._file, self._nonce = file, head.nonce
+        self._file, self._nonce, self._named = file, head.nonce, True
         self._position, self.next_lsn = len(kept), from_lsn
 
     def _prepare_with(self, kept: bytes) -> File:

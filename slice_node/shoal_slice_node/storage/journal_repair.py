@@ -20,6 +20,7 @@ from shoal_contract.errors import Conflict, Corrupt, OutOfRange
 from shoal_contract.journal_record import HEADER, SET_ASIDE, STX, Record, decode_record, encode_record
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, REPAIR_FOLDER
 from shoal_slice_node.storage.files import DiskFiles
+from shoal_slice_node.storage.journal_ranges import begin_of
 from shoal_slice_node.storage.journal_reader import Segment, find_tail, list_segments, read_records
 from shoal_slice_node.storage.journal_segment import (
     BATCH,
@@ -134,8 +135,9 @@ class JournalRepair:
         kinds: Counter[int] = Counter()
         texts: list[str] = []
         last_lsn = 0
+        before = [segment for segment in self._segments if segment.path < path]
         for segment in self._segments:
-            if segment.path >= path:
+            if segment.path >= path or segment in before[-1:]:  # The one before may go on beyond the damage.
                 for record in _readable(self._files.read(segment.path), position if segment.path == path else 0):
                     if record.lsn >= first_lsn:
                         kinds[record.kind] += 1
@@ -165,14 +167,14 @@ class JournalRepair:
 
     def _ended(self, segment: Segment, end_lsn: int) -> bytes | None:
         """Returns a segment's bytes up to `end_lsn`, with a mark that all of them are on disk; None: its sound records
-        do not end there."""
+        do not reach it."""
         data = self._files.read(segment.path)
         scan = SegmentScan(data, segment.first_lsn, self.checkpoint_lsn + 1)
-        scan.run()
-        if scan.head is None or scan.expected_lsn != end_lsn:
+        beyond = next((begin_of(scan, record) for record in scan if record.lsn >= end_lsn), None)
+        if scan.head is None or scan.expected_lsn < end_lsn:
             return None
         mark = batch_mark(end_lsn, end_lsn - 1, scan.head.nonce)
-        sound = data[: scan.position]
+        sound = data[: scan.position if beyond is None else beyond]
         if len(sound) + len(mark) <= len(data):
             sound += mark
         return sound + bytes(len(data) - len(sound))
