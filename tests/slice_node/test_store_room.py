@@ -4,6 +4,7 @@ brief 3, H1)."""
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,32 @@ def test_an_error_while_room_was_made_is_no_damage(tmp_path: Path, monkeypatch: 
     assert _written(kept, pieces(), 7)["written_again"] == 1
     kept.close()
     assert found(tmp_path) == (7, ROWS)
+
+
+def test_a_write_is_repeated_only_when_what_is_seen_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failed write may have left a newer meta page on disk; a repeat reuses the pages which that one refers to."""
+    CheckpointWriter(tmp_path).close()
+    done: list[str] = []
+
+    def failing(*_: object) -> None:
+        done.append("write")
+        raise broken_write()
+
+    def rewritten(file: int, data: bytes, position: int) -> int:
+        done.append(f"{len(data)} bytes at {position}")
+        return pwrite(file, data, position)
+
+    def synced(file: int) -> None:
+        done.append("sync")
+        if done.count("sync") > 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    pwrite = os.pwrite
+    monkeypatch.setattr(CheckpointWriter, "_write", failing)
+    monkeypatch.setattr(os, "pwrite", rewritten)
+    monkeypatch.setattr(os, "fsync", synced)
+    metas = f"{min(128 << 10, (tmp_path / DATA_FILE).stat().st_size)} bytes at 0"
+    kept = _Kept(tmp_path)
+    with pytest.raises(Corrupt, match="cannot be synced"):
+        _written(kept, pieces(1), 7)
+    assert done == [metas, "sync", "write", metas, "sync"], "no second write"

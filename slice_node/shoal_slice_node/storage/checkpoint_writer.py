@@ -45,7 +45,7 @@ from shoal_slice_node.storage.lmdb_layout import (
     open_table,
     read_format,
 )
-from shoal_slice_node.storage.store_room import StoreRoom
+from shoal_slice_node.storage.store_room import StoreRoom, settle
 
 HINTS_OF = "binding"
 HINTS = "local_hints"
@@ -59,6 +59,7 @@ class CheckpointWriter:
     def __init__(self, folder: Path, identity: bytes = b"", room: StoreRoom | None = None) -> None:
         self._folder = folder
         self._room = room or StoreRoom(folder)
+        settle(folder)
         self._environment = environment = open_environment(folder, readonly=False)
         try:
             with self._writing():

@@ -19,13 +19,36 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from shoal_contract.errors import ResourceExhausted
+from shoal_contract.errors import Corrupt, ResourceExhausted
 from shoal_slice_node.storage.disk_errors import FULL
 from shoal_slice_node.storage.limits import STORE_GROWTH_BYTES, STORE_ROOM_RETRY_S
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE
 
 _FILE_LIMIT: Final = errno.EFBIG
 _MIB: Final = 1 << 20
+_META_BYTES: Final = 2 * (64 << 10)
+"""The two meta pages, on machines with pages of up to 64 KiB."""
+
+
+def settle(folder: Path) -> None:
+    """Makes what is seen of the store's meta pages what the disk has; must be called before a writer opens the store.
+
+    If the write of a meta page failed, LMDB has put the old one back, as it is seen from now on; but the disk may have
+    the new one. A next write reuses pages which that one refers to: after a power loss it would stand over foreign
+    pages. A failed sync leaves pages that count as clean, so they are written once more. Raises Corrupt if the disk
+    cannot.
+    """
+    path = folder / LMDB_FILE
+    if not path.exists():
+        return
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.pwrite(file, os.pread(file, _META_BYTES, 0), 0)
+        os.fsync(file)
+    except OSError as error:
+        raise Corrupt(f"{path} cannot be synced: {error.strerror}", subject=str(path)) from error
+    finally:
+        os.close(file)
 
 
 class StoreRoom:
@@ -84,7 +107,7 @@ class StoreRoom:
     def _cut(self, used_bytes: int) -> None:
         """Cuts the file off at `used_bytes`. If it was the meta page that could not be written, LMDB has put the old
         one back, and the disk may still have the new one, with the pages above: so what is seen is synced first. If
-        that fails, nothing is cut."""
+        that fails, nothing is cut (and the next writer must `settle` it)."""
         file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if os.fstat(file).st_size > used_bytes:
