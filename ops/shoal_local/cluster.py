@@ -20,7 +20,7 @@ from shoal_local.commands import ACCEPT_EMPTY, admin_command, node_command, redi
 from shoal_local.etcd import LocalEtcd, find_etcd, version_of
 from shoal_local.files import check_archive, make_folder
 from shoal_local.folder import LocalFolder
-from shoal_local.lives import check_etcd_folder, open_records, read_lives
+from shoal_local.lives import check_etcd_folder, is_older, open_records, read_lives
 from shoal_local.log import LogFile
 from shoal_local.ports import HOST
 from shoal_local.process import LocalProcess, OnLine
@@ -208,8 +208,10 @@ class LocalCluster:
         try:
             async with EtcdClient(self._etcd.options()) as client:
                 lives = await read_lives(client)
-            if lives != self._record.lives:
-                self._record.lives |= lives
+            known = self._record.lives
+            newer = {name: life for name, life in lives.items() if name not in known or is_older(known[name], life)}
+            if newer:
+                known |= newer
                 self._record.save(self._folder.path)
         except ShoalError as problem:
             self.say(f"what etcd knows of the slices could not be copied into {RECORD}: {problem}")

@@ -72,6 +72,26 @@ async def test_records_made_anew_let_sound_slices_go_on_and_refuse_missing_and_o
         assert all(lives[name].epoch > epoch for name, epoch in epochs.items())
 
 
+async def test_an_older_copy_of_etcd_is_refused_and_not_remembered(led: Path) -> None:
+    """Put back together with an older copy of a slice's data, it let the slice serve without its last changes."""
+    for name in (ETCD, "s01"):
+        shutil.copytree(led / name, led / f"{name}-copy")
+    async with LocalCluster(led) as cluster, shoal.connect(cluster.redirector) as broker:
+        for number in range(16):
+            await broker.declare(f"later-{number}")
+    before = read_record(led).lives
+    for name in (ETCD, "s01"):
+        shutil.rmtree(led / name)
+        (led / f"{name}-copy").rename(led / name)
+    with pytest.raises(Conflict, match=r"older records than it had, of slices that were led: s01 .*--rebuild-etcd"):
+        await LocalCluster(led).start()
+    assert read_record(led).lives == before
+    said = Said()
+    with pytest.raises(ShoalError, match="before it was ready"):
+        await LocalCluster(led, rebuild_etcd=True, on_line=said).start()
+    assert said.has("of slice s01 is an old copy")
+
+
 async def test_a_folder_of_before_lives_were_remembered_is_refused_by_its_data(led: Path) -> None:
     record = read_record(led)
     record.lives = {}

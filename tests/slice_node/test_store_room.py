@@ -193,3 +193,9 @@ def test_a_write_is_repeated_only_when_what_is_seen_is_on_disk(tmp_path: Path, m
     with pytest.raises(Corrupt, match="cannot be synced"):
         _written(kept, pieces(1), 7)
     assert done == [metas, "sync", "write", metas, "sync"], "no second write"
+
+
+def test_the_lock_file_has_all_its_blocks_before_readers_need_them(tmp_path: Path) -> None:
+    CheckpointWriter(tmp_path).close()
+    lock = (tmp_path / "lock.mdb").stat()
+    assert lock.st_blocks * 512 >= lock.st_size > 4096

@@ -45,7 +45,7 @@ from shoal_slice_node.storage.lmdb_layout import (
     open_table,
     read_format,
 )
-from shoal_slice_node.storage.store_room import StoreRoom, settle
+from shoal_slice_node.storage.store_room import StoreRoom, reserve_lock_file, settle
 
 HINTS_OF = "binding"
 HINTS = "local_hints"
@@ -62,6 +62,7 @@ class CheckpointWriter:
         settle(folder)
         self._environment = environment = open_environment(folder, readonly=False)
         try:
+            reserve_lock_file(folder)
             with self._writing():
                 environment.reader_check()  # else a killed reader would keep its old pages from reuse for good
                 with environment.begin(write=True) as transaction:

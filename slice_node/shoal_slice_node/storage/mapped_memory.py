@@ -18,6 +18,7 @@ from shoal_slice_node.core.limits import MEMORY_BYTES_MIN
 from shoal_slice_node.storage.limits import STORE_MEMORY_SHARE
 
 LMDB_FILE = "data.mdb"
+LMDB_LOCK_FILE = "lock.mdb"
 """LMDB's own name for the data file in an environment's folder."""
 
 STEP_BYTES = 64 << 20
