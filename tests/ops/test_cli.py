@@ -130,7 +130,7 @@ async def test_a_folder_with_nothing_to_inspect_is_a_bad_call_in_one_line(what: 
     (tmp_path / "notes.txt").touch()
     for path, complaint in (
         (tmp_path, f"{tmp_path} has no {what}: a node's folder has a store and a journal"),
-        (tmp_path / "none", f"{tmp_path / 'none'} is not a folder"),
+        (tmp_path / "none", f"there is no folder {tmp_path / 'none'}"),
     ):
         assert await shoal("inspect", what, str(path)) == (exits.BAD_CALL, "", f"shoal: {complaint}\n")
 
