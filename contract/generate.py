@@ -42,11 +42,16 @@ ETCD = Protos(HERE / "proto_etcd", "etcd/v3", "shoal_coordination.wire")
 PLUGINS = [f"--plugin={Path(sys.executable).parent / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")]
 
 VECTORS = HERE / "shoal_contract" / "partition_vectors.json"
+HASH = (
+    "CRC-32/ISO-HDLC, mod P, of the key; of the bytes in braces alone if the key, or its part after @, begins with them"
+)
 VECTOR_KEYS = (
     *(text.encode() for text in ("a", "123456789", "lobby", "7d9f4c1e-5b7a-4c53-9f64-0b6f2a1c8e3d")),
     *(text.encode() for text in ("Zürich", "Zu\u0308rich", "村の広場", "🐟🐠")),
     *(b"\x00", b"\xff", b"\x00" * 4, bytes(range(255)), b"k" * 255),
     *(direct_key(queue) for queue in (b"a", "Zürich".encode(), b"k" * 255)),
+    *(text.encode() for text in ("room-7", "{room-7}", "{room-7}/votes", "{room-7}}", "@{room-7}anna", "{村}の広場")),
+    *(text.encode() for text in ("{}", "{}a", "{room-7", "@{}", "@{room-7", "a{room-7}", "@a{room-7}", "{{room-7}}")),
 )
 
 
@@ -70,7 +75,7 @@ def generate_vectors(target: Path) -> None:
     for key in VECTOR_KEYS:
         partitions = {str(p): partition_of(key, p) for p in (1, PARTITIONS_DEFAULT, PARTITIONS_MAX)}
         lines.append(json.dumps({"key_hex": key.hex(), **_readable(key), "partitions": partitions}))
-    head = f'{{"notice": "{NOTICE.format(source="generate.py")}",\n"hash": "CRC-32/ISO-HDLC of the key, mod P",\n'
+    head = f'{{"notice": "{NOTICE.format(source="generate.py")}",\n"hash": "{HASH}",\n'
     target.write_text(head + '"vectors": [\n' + ",\n".join(lines) + "\n]}\n")
 
 

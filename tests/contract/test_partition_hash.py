@@ -1,6 +1,7 @@
 """The partition hash: published vectors, and a second implementation that shares nothing with the first."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 import shoal_contract
 from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_DEFAULT, PARTITIONS_MAX
-from shoal_contract.partition_hash import partition_of
+from shoal_contract.names import direct_key
+from shoal_contract.partition_hash import hashed_part, partition_of
 
 VECTORS = json.loads((Path(shoal_contract.__file__).parent / "partition_vectors.json").read_text())["vectors"]
 
@@ -24,13 +26,18 @@ def crc32_bit_by_bit(data: bytes) -> int:
     return remainder ^ 0xFFFFFFFF
 
 
+def second_partition_of(key: bytes, partitions: int) -> int:
+    tag = re.match(rb"@?\{([^}]+)\}", key)
+    return crc32_bit_by_bit(key if tag is None else tag[1]) % partitions
+
+
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.get("text", vector["key_hex"])[:20])
 def test_published_vector_holds(vector: dict[str, object]) -> None:
     key = bytes.fromhex(str(vector["key_hex"]))
     assert "text" not in vector or str(vector["text"]).encode() == key
     assert isinstance(vector["partitions"], dict)
     for partitions, expected in vector["partitions"].items():
-        assert partition_of(key, int(partitions)) == expected == crc32_bit_by_bit(key) % int(partitions)
+        assert partition_of(key, int(partitions)) == expected == second_partition_of(key, int(partitions))
 
 
 def test_vectors_cover_the_kinds_of_key() -> None:
@@ -45,9 +52,22 @@ def test_hash_has_the_check_value_of_its_catalogue_entry() -> None:
     assert partition_of(b"123456789", 1 << 32) == 0xCBF43926
 
 
-@given(st.binary(min_size=1, max_size=NAME_BYTES_MAX), st.integers(1, PARTITIONS_MAX))
+@given(
+    st.binary(min_size=1, max_size=NAME_BYTES_MAX) | st.text("@{}ab", min_size=1).map(str.encode),
+    st.integers(1, PARTITIONS_MAX),
+)
 def test_both_implementations_agree_below_the_partition_count(key: bytes, partitions: int) -> None:
-    assert partition_of(key, partitions) == crc32_bit_by_bit(key) % partitions < partitions
+    assert partition_of(key, partitions) == second_partition_of(key, partitions) < partitions
+
+
+def test_keys_and_queues_with_one_tag_are_placed_together() -> None:
+    names = (b"{room-7}", b"{room-7}/votes", b"{room-7}}", direct_key(b"{room-7}anna"))
+    assert {partition_of(name, PARTITIONS_MAX) for name in names} == {partition_of(b"room-7", PARTITIONS_MAX)}
+
+
+@pytest.mark.parametrize("key", [b"{}", b"{}a", b"{room-7", b"a{room-7}", b"@a{room-7}", b"@{}a", b"@{room-7"])
+def test_a_key_that_does_not_begin_with_a_whole_tag_is_hashed_whole(key: bytes) -> None:
+    assert hashed_part(key) == key
 
 
 def test_numbered_names_spread_evenly() -> None:

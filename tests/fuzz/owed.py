@@ -9,6 +9,7 @@ Belongs here: what records do. Not here: what consumers hold (given.py).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -111,7 +112,8 @@ class Owed:
         self._incarnations: dict[bytes, int] = {}
 
     def owns(self, key: bytes) -> bool:
-        return bool(self.owned[crc32(key) % len(self.owned)])
+        tag = re.match(rb"@?\{([^}]+)\}", key)
+        return bool(self.owned[crc32(key if tag is None else tag[1]) % len(self.owned)])
 
     def low_max(self, key: bytes) -> int:
         """Returns the highest offset at which the log may begin: nothing that is owed is trimmed."""

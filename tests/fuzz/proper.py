@@ -20,7 +20,7 @@ from shoal_contract.wire.common_pb2 import Chunk, QueueOptions
 
 Item = TypeVar("Item")
 QUEUES = tuple(b"q%d" % number for number in range(6))
-KEYS = (*(b"k%d" % number for number in range(6)), "schlüssel".encode())
+KEYS = (*(b"k%d" % number for number in range(6)), b"{k1}x", "schlüssel".encode())
 PRODUCERS = tuple(b"%016d" % number for number in range(1, 5))
 """The producers that several sessions use; most sessions have their own."""
 START_VALUES = (0, 1, 5)

@@ -16,7 +16,7 @@ from tests.fuzz.sources import UNARY
 
 PARTITIONS = 4
 QUEUES = (b"q0", b"q1", b"q2", b"q3")
-KEYS = (b"k0", b"k1", b"k2", b"k3", b"k4")
+KEYS = (b"k0", b"k1", b"k2", b"{k1}x", b"{k}4")
 HANDLES = (1, 2, 3)
 DAY_MS = 86_400_000
 FRAMES_KEPT = 20

@@ -22,7 +22,7 @@ from .archives import binds, declares, drops, unbinds
 PARTITIONS = 4
 OWNED = b"\x01\x01\x01\x00"
 QUEUES = [b"q%d" % number for number in range(4)] + [b"x" * 255]
-KEYS = [b"k%d" % number for number in range(8)] + [b"x", b"y" * 255]
+KEYS = [b"k%d" % number for number in range(7)] + [b"{k1}x", b"x", b"y" * 255]
 """A journal holds no names but such: a slice refuses a frame with others as a whole, and does not write it."""
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from typing import NamedTuple, TypeVar
-from zlib import crc32
 
 from shoal_contract.chunk import measure_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import SET_ASIDE, Record
+from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_pipeline.archive.records import Damage
 from shoal_slice_node.core.apply.records import (
@@ -115,7 +115,7 @@ class Rows:
 
     def _partitions_of(self, keys: Sequence[bytes]) -> list[int] | None:
         count = self._partitions
-        return None if count is None else [crc32(key) % count for key in keys]
+        return None if count is None else [partition_of(key, count) for key in keys]
 
     def _add_change(self, record: Record) -> None:
         head, data = decode_change(record.payload)

@@ -38,6 +38,9 @@ from shoal_pipeline.limits import CHUNKS_PER_BATCH
 
 FORM: Final = "shoal bulk run 1"
 
+_TAG_HEX: Final = "^(?:40)?7B((?:(?!7D)[0-9A-F]{2})+)7D"
+"""Matches a key that begins with a tag, `{tag}` or `@{tag}`, in hexadecimal digits."""
+
 CHUNK: Final = StructType(
     [
         *(StructField(name, IntegerType(), False) for name in ("slice", "part", "number")),
@@ -123,8 +126,8 @@ def _located(rows: DataFrame, partition_map: PartitionMap) -> DataFrame:
     """Returns slice, queue, key, start. For a queue whose home is another slice it adds a row there without a key,
     since a queue exists where its home knows it."""
     columns = ("slice", "queue", "key", "start")
-    owner = _owner_index(F.col("key"), partition_map)
-    home = _owner_index(F.concat(F.lit(DIRECT_PREFIX), F.col("queue")), partition_map)
+    owner = owner_index(F.col("key"), partition_map)
+    home = owner_index(F.concat(F.lit(DIRECT_PREFIX), F.col("queue")), partition_map)
     here = rows.select(owner.alias("slice"), "queue", "key", "start", home.alias("home"))
     if len(set(partition_map.owners)) == 1:
         return here.select(*columns)
@@ -133,10 +136,18 @@ def _located(rows: DataFrame, partition_map: PartitionMap) -> DataFrame:
     return here.select(*columns).unionAll(homes.select(F.col("home").alias("slice"), "queue", *nothing))
 
 
-def _owner_index(key: Column, partition_map: PartitionMap) -> Column:
+def owner_index(key: Column, partition_map: PartitionMap) -> Column:
     """Returns the index of the slice that owns `key` (binary): Spark's crc32 is the contract's."""
     owners = F.lit(list(partition_map.owners))
-    return F.get(owners, (F.crc32(key) % F.lit(partition_map.partitions)).cast("int")).cast("int")
+    return F.get(owners, (F.crc32(_hashed_part(key)) % F.lit(partition_map.partitions)).cast("int")).cast("int")
+
+
+def _hashed_part(key: Column) -> Column:
+    """Returns the bytes of `key` that are hashed: see the contract's `hashed_part`. Looks at hexadecimal digits, as
+    Spark searches in no binary."""
+    tag = F.regexp_extract(F.hex(key), _TAG_HEX, 1)
+    tagged = F.substring(key, 1, 1).isin(b"{", b"@") & (tag != "")
+    return F.when(tagged, F.unhex(tag)).otherwise(key)
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,7 @@ from zlib import crc32
 from shoal_contract.errors import NotOwner, ShoalError
 from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key
+from shoal_contract.partition_hash import MAY_HAVE_TAG, hashed_part, partition_of
 from shoal_slice_node.core.apply.bind_backs import BindBacks
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.apply.effects import Effects
@@ -88,21 +89,21 @@ class State:
 
     def owned_name(self, key: bytes) -> bytes:
         """Returns the same as `full_name`, for a key with a checked name. Raises NotOwner."""
-        partition = crc32(key) % self.partitions
+        partition = partition_of(key, self.partitions)
         if not self.owned[partition]:
             raise self.not_owner(key)
         return PREFIXES[partition] + key
 
     def unchecked_name(self, key: bytes) -> bytes:
         """Returns the same as `full_name`, for a key that another slice may own: then there is no row under it."""
-        return PREFIXES[crc32(key) % self.partitions] + key
+        return PREFIXES[partition_of(key, self.partitions)] + key
 
     def owned_names(self, keys: list[bytes]) -> list[bytes]:
         """Returns `owned_name` of each key: the hot path of binds, without a call for each key."""
         partitions, owned, prefixes = self.partitions, self.owned, PREFIXES
         names = []
         for key in keys:
-            partition = crc32(key) % partitions
+            partition = crc32(hashed_part(key) if key[0] in MAY_HAVE_TAG else key) % partitions
             if not owned[partition]:
                 raise self.not_owner(key)
             names.append(prefixes[partition] + key)
@@ -110,7 +111,7 @@ class State:
 
     def is_home(self, queue: bytes) -> bool:
         """Returns whether this slice owns the queue's direct key."""
-        return bool(self.owned[crc32(direct_key(queue)) % self.partitions])
+        return bool(self.owned[partition_of(direct_key(queue), self.partitions)])
 
     def not_owner(self, key: bytes) -> ShoalError:
         version, shown = self.map_version, self.refusals.shown(key)
