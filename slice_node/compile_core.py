@@ -164,7 +164,7 @@ def extensions(work: Path) -> list[Any]:
         str(path.relative_to(slice_node)) for path in slice_node.joinpath(*COMPILED.split(".")).rglob("*.py")
     )
     # Relative names: they stand in tracebacks, and nothing of this machine may be in them.
-    # What mypyc warns of concerns who changes the core; it is shown only where it ends with an error.
+    # What mypyc warns of concerns developers of the core; it is shown only where it ends with an error.
     words = StringIO()
     with chdir(slice_node), redirect_stdout(words), redirect_stderr(words):
         try:

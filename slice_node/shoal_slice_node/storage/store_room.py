@@ -5,9 +5,10 @@ A broken disk gives the same EIO. So the system is asked at once whether the fil
 answers for free space, quotas and the limit of a file's size alike, where `statvfs` knows free space only. If the file
 can grow, the write was not short, or there is room again: the caller repeats it, and believes the second EIO.
 
-A failed write leaves the file longer, up to all that the disk had. Pages above the last commit's are nobody's: no
-snapshot has them, since only the owner of the write transaction adds pages. They are cut off, so that the journal, and
-other programs, have that room. Belongs here: the file's room. Not here: what is written (checkpoint_writer).
+A failed write leaves the file longer, up to all that the disk had. No snapshot has pages above the last commit's, since
+only the owner of the write transaction adds pages. They are cut off, so that the journal, and other programs, have that
+room. Belongs here: the file's room, and that what is seen of it is on disk. Not here: what is written
+(checkpoint_writer).
 """
 
 from __future__ import annotations
