@@ -1,11 +1,14 @@
-"""Ends a gRPC call with a typed error, even if its client does not read.
+"""Writes to a gRPC call whose client may leave at any time, and ends it with a typed error, even if its client does
+not read.
 
-Belongs here: what a server sends at the end of a call. Does not: the form of the error (shoal_contract.grpc_errors).
+Belongs here: what a server sends. Does not: the form of the error (shoal_contract.grpc_errors).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import grpc
@@ -22,9 +25,27 @@ async def send_headers(context: grpc.aio.ServicerContext[Any, Any]) -> None:
     """Sends the headers of a call. Call it first where a call may be aborted while a response is being written.
 
     gRPC sends the headers with the first response, and knows this only when that response is written. An abort before
-    that tries to send them again, which fails: the client would never hear of the abort.
+    that tries to send them again, which fails: the client would never hear of the abort. Raises CancelledError if the
+    client has left.
     """
-    await context.send_initial_metadata(())
+    with _left_is_cancelled():
+        await context.send_initial_metadata(())
+
+
+async def write(context: grpc.aio.ServicerContext[Any, Any], response: bytes) -> None:
+    """Writes one response of a stream. Raises CancelledError if the client has left."""
+    with _left_is_cancelled():
+        await context.write(response)
+
+
+@contextmanager
+def _left_is_cancelled() -> Iterator[None]:
+    """Raises CancelledError where the client left during a write. gRPC itself raises that only where its news of the
+    end comes before the write; else it raises an error of its own, and would log it as the server's fault."""
+    try:
+        yield
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError("the client left while it was written to") from None
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, within_s: float = ABORT_S) -> NoReturn:

@@ -15,7 +15,7 @@ from tests.client.fake_cluster import FakeCluster
 from tests.client.test_faults import bound, until
 
 IDLE_MS = 400
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

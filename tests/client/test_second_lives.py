@@ -10,7 +10,7 @@ import shoal
 from tests.client.fake_cluster import FakeCluster
 from tests.client.test_faults import bound, until
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 async def take(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:

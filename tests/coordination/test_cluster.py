@@ -23,7 +23,7 @@ from shoal_coordination.records import NodeRecord
 from shoal_coordination.slice_data import ClaimedData
 from tests.coordination.cluster_records import read_cluster, replace_map
 
-WAIT_S = 30
+WAIT_S = 60
 DATA = ClaimedData("d" * 32, 0)
 
 

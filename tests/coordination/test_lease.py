@@ -17,7 +17,7 @@ from shoal_coordination.watch import Snapshot, watch_prefix
 from shoal_local.etcd import LocalEtcd
 from tests.coordination.lease_holder import holding
 
-WAIT_S = 30
+WAIT_S = 60
 TTL_S = 2
 
 

@@ -18,7 +18,7 @@ from shoal_coordination.options import EtcdOptions, Tls
 from shoal_local.etcd import LocalEtcd, ServerTls
 from tests.coordination.certificates import issue
 
-WAIT_S = 30
+WAIT_S = 60
 FILES = ("ca.pem", "client.pem", "client.key")
 
 

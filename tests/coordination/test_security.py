@@ -17,7 +17,7 @@ from shoal_coordination.watch import Changes, watch_prefix
 from shoal_local.etcd import LocalEtcd, ServerTls, etcd_in_wheel
 from tests.coordination.certificates import issue
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from shoal_runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
-WAIT_S = 30
+WAIT_S = 60
 Updates = AsyncGenerator[Snapshot | Changes, None]
 
 

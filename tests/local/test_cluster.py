@@ -24,7 +24,7 @@ from shoal_local.record import RECORD, read_record
 from tests.local.node_http import node_http
 from tests.local.said import Said
 
-WAIT_S = 30
+WAIT_S = 60
 
 HOLDS_ONE = """
 import asyncio, json, sys

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CLUSTER = "test"
 PARTITIONS = 64
 SLICES = ("s1", "s2", "s3")
-WAIT_S = 30
+WAIT_S = 60
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from shoal_runtime.http.problem import answer_error, answer_http_exception
 from shoal_runtime.http.server import HttpServer
 from shoal_runtime.tasks import Tasks
 
-WAIT_S = 30
+WAIT_S = 60
 SMALL = HttpLimits(connections_max=40, requests_max=8, head_bytes_max=2048, body_bytes_max=1 << 20, idle_s=60, stop_s=1)
 LARGE = b"x" * (8 << 20)
 

@@ -21,7 +21,7 @@ from shoal_runtime.hang_up import address_of, hang_up
 
 LARGE = bytes(3 << 20)
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16))
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Server:

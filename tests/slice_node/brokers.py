@@ -18,7 +18,7 @@ from shoal_slice_node.adapters.servers import Servers
 from shoal_slice_node.core.memory import plan_memory
 from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
-WAIT_S = 30
+WAIT_S = 60
 OPTIONS = BrokerOptions(plan_memory(512), own_bytes=lambda: 0)
 """What the tests hold in this process is not the broker's."""
 

@@ -20,7 +20,7 @@ from .node_process import How
 LEASE_S = 3
 """Of the nodes here: short, so that tests of its end are."""
 PARTITIONS = 8
-WAIT_S = 30
+WAIT_S = 60
 
 
 class Clusters:

@@ -20,7 +20,7 @@ from shoal_slice_node.adapters.broker import Broker
 
 from .brokers import running, served
 
-START_S = 30
+START_S = 60
 
 
 class Longest:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 Call = grpc.aio.StreamStreamCall[wire.SessionRequest, wire.SessionResponse]
-WAIT_S = 30
+WAIT_S = 60
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16))
 """Options of a channel whose transport takes 64 KiB for a client that does not read, and never more."""
 

@@ -27,7 +27,7 @@ from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
 from .brokers import OPTIONS
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 class TestSeat:

@@ -25,7 +25,7 @@ from .raw_session import RawSession
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
-WAIT_S = 20
+WAIT_S = 60
 MESSAGE = Chunk(bodies=[b"x"])
 NO_QUEUE = {
     "declare": declare(""),

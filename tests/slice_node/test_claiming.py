@@ -24,7 +24,7 @@ from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters import claiming
 from shoal_slice_node.adapters.claiming import lead_slice
 
-WAIT_S = 30
+WAIT_S = 60
 DATA = ClaimedData("d" * 32, 0)
 NODE = NodeRecord("n2", "n2:7000", "s1")
 

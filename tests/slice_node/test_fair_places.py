@@ -22,7 +22,7 @@ from shoal_slice_node.core.read.listing import Page
 from .brokers import connections
 from .bulk_client import chunk, imports
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 def silent_verifications(channel: grpc.aio.Channel, count: int) -> list[asyncio.Future[Any]]:

@@ -25,7 +25,7 @@ from .node_process import NodeProcess, launch
 from .raw_session import RawSession
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-WAIT_S = 30
+WAIT_S = 60
 PUBLISHERS = 4
 
 

@@ -19,7 +19,7 @@ from shoal_slice_node.adapters.limits import IMPORTS
 from .brokers import connections
 from .bulk_client import chunk, import_all, imports
 
-WAIT_S = 20
+WAIT_S = 60
 UNREAD = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024))
 """Options of a channel whose transport takes next to nothing for a client that does not read."""
 REFUSED = imports({b"queue %d" % number: [b"key %d" % number] for number in range(450)}, [1 << 40] * 450)

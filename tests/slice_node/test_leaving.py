@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shoal_slice_node.adapters.broker import Broker
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

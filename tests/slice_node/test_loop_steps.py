@@ -1,6 +1,7 @@
 """Every verb at its limit against a real broker over gRPC: how long one step of its event loop takes the processor.
 
-The bound is five times the 5 ms that a step may take, for slower machines and their noise; what was measured is
+The bound is twelve times the 5 ms that a step may take: a quiet machine shows 12 ms at most, but where neighbours take
+the processor away for a moment, that counts too (31 ms once, where a quiet machine shows 10). What was measured is
 printed (`pytest -s`) and kept as a property of each test.
 """
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 STEP_S = 0.005
-SLACK = 6
+SLACK = 12
 WAIT_S = 120
 CROWD = 10_000
 """Queues that one session consumes, all bound to the key `busy`."""

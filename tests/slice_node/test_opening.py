@@ -15,7 +15,7 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from .brokers import connected, running, served
 from .raw_session import RawSession
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 async def failure(call: Any) -> Any:

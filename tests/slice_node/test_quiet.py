@@ -19,7 +19,7 @@ from .brokers import connected, running
 from .raw_session import RawSession
 from .test_archive import archived_records
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 async def until(done: Callable[[], bool]) -> None:

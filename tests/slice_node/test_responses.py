@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-WAIT_S = 30
+WAIT_S = 60
 ERROR_BYTES_MAX = 4_000
 NO_MESSAGE = b"\x0a\xff\xff"
 

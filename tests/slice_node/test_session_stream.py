@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Call = grpc.aio.StreamStreamCall[wire.SessionRequest, wire.SessionResponse]
 PRODUCER = b"one-producer-id!"
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ BLOCKING = Chunk(bodies=[bytes(300 << 10)])
 """More than a transport takes of a client that does not read, and less than the session's window."""
 FILLING = Chunk(bodies=[bytes(900 << 10), bytes(900 << 10)])
 """It fills the window alone, and goes in because the window is open when it comes."""
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

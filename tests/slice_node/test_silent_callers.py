@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
     from shoal_slice_node.adapters.broker import Broker
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ from shoal_slice_node.core.memory import plan_memory
 from .brokers import OPTIONS, running, served
 from .raw_session import RawSession
 
-WAIT_S = 20
+WAIT_S = 60
 BODY_BYTES = 50_000
 SESSIONS = 90
 NARROWEST = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024), ("grpc.use_local_subchannel_pool", 1))

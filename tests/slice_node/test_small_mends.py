@@ -29,7 +29,7 @@ from .faulty_files import FaultyFiles
 from .raw_session import NARROW
 from .test_journal_files import append, open_journal
 
-WAIT_S = 30
+WAIT_S = 60
 HOUR_MS = 3_600_000
 
 

@@ -23,7 +23,7 @@ from shoal_slice_node.adapters.metrics import PREFIX
 from .faulty_node import FOLDER
 from .node_process import ALONE, How, NodeProcess
 
-WAIT_S = 30
+WAIT_S = 60
 FULL = "the disk of its journal is full: changes are refused until there is room"
 
 

@@ -25,7 +25,7 @@ from .raw_session import RawSession
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
-WAIT_S = 30
+WAIT_S = 60
 KEYS = [f"k{number:04}" for number in range(3_000)]
 
 

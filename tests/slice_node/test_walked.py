@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "slice_node" / "shoal_slice_node"
 LATER = {("adapters/checkpoints.py", "run"), ("storage/checkpoint_writer.py", "write")}
 """Steps of a checkpoint, which comes apart from the walk."""
-WAIT_S = 30
+WAIT_S = 60
 
 
 def steps(title: str) -> list[Call]:

@@ -19,7 +19,7 @@ from shoal_redirector.adapters.steps import Steps, slices
 from shoal_redirector.adapters.tally import Tally
 from shoal_redirector.adapters.watchers import Watchers
 from shoal_redirector.core.directory import Directory, check_keys, locate
-from shoal_runtime.aborting import abort, send_headers
+from shoal_runtime.aborting import abort, send_headers, write
 from shoal_runtime.client_patience import ClientPatience
 from shoal_runtime.grpc_requests import decode
 from shoal_runtime.places import Places
@@ -87,7 +87,7 @@ class RedirectorService:
                     directory = await self._board.after(sent)
                     self._tally.map_responses += 1
                     encoded = self._steps.encoded(sent, directory, self._board.age_ms)
-                    await context.write(encoded)
+                    await write(context, encoded)
                     self._unread.wrote(context.peer(), len(encoded))
                     sent = directory
         except ShoalError as error:

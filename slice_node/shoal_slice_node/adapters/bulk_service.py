@@ -16,7 +16,7 @@ import grpc
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import bulk_pb2 as wire
-from shoal_runtime.aborting import abort, send_headers
+from shoal_runtime.aborting import abort, send_headers, write
 from shoal_runtime.client_patience import ClientPatience, Turn
 from shoal_runtime.places import Places, PlacesLimits
 from shoal_runtime.tasks import Tasks
@@ -128,7 +128,7 @@ async def _forward(snapshot: Snapshot, context: Context, turn: Turn, unread: Unr
     while (message := await snapshot.receive()) is not None:
         turn.check()
         async with turn.waiting("read"):
-            await context.write(message)
+            await write(context, message)
             unread.answered(len(message))
 
 

@@ -16,7 +16,7 @@ import grpc
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, TooLarge
 from shoal_contract.limits import IMPORT_OPERATIONS_MAX, RUN_BYTES
 from shoal_contract.wire import bulk_pb2 as wire
-from shoal_runtime.aborting import send_headers
+from shoal_runtime.aborting import send_headers, write
 from shoal_runtime.client_patience import ClientPatience, Turn
 from shoal_runtime.places import Places
 from shoal_runtime.tasks import Tasks
@@ -147,7 +147,7 @@ class ImportStream:
         while (answer := await self._answers.get()) is not None:
             self._broker.check_may_answer()
             async with self._stall("read"):
-                await self._context.write(answer.SerializeToString())
+                await write(self._context, answer.SerializeToString())
             self._room.release()
             if answer.HasField("error"):
                 return

@@ -16,7 +16,7 @@ import grpc
 from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX, PRODUCER_BYTES, PULL_LEASE_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_runtime.aborting import abort, send_headers
+from shoal_runtime.aborting import abort, send_headers, write
 from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.answers import Answers
@@ -201,7 +201,7 @@ class SessionStream:
                 del response
                 broker.steps.done(began)
                 broker.writers.began(session, self._answers.held_bytes)
-                await context.write(data)
+                await write(context, data)
                 broker.watchman.unread.wrote(context.peer(), len(data))
                 broker.writers.ended(session)
                 self._answers.written()

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError, Message
 from shoal_contract.errors import DeadlineExceeded, Malformed, ShoalError, TooLarge
 from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.wire_count import Shape, count_fields
-from shoal_runtime.aborting import abort, send_headers
+from shoal_runtime.aborting import abort, send_headers, write
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.limits import (
     UNARY_ABORT_S,
@@ -112,7 +112,7 @@ async def _write(data: bytes, context: Context, admission: Admission) -> None:
     try:
         async with _patience(lambda: admission.crowded_by_answers):
             await send_headers(context)
-            await context.write(data)
+            await write(context, data)
         admission.unread_requests.answered(len(data))
     except DeadlineExceeded as error:
         admission.places.blame(context.peer())
