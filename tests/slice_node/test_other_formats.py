@@ -27,9 +27,9 @@ READERS: list[Callable[[Path], object]] = [
     lambda node: JournalRepair(node, node / STORE_FOLDER),
 ]
 SAID = [
-    (b"4", "has format 4; this version reads format 6"),
-    (b"7", "has format 7; this version reads format 6"),
-    (None, "names no format, as those of the oldest versions; this version reads format 6"),
+    (b"4", "has format 4; this version reads format 7"),
+    (b"8", "has format 8; this version reads format 7"),
+    (None, "names no format, as those of the oldest versions; this version reads format 7"),
 ]
 
 

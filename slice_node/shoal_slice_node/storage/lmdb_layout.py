@@ -30,7 +30,7 @@ from shoal_slice_node.storage.disk_errors import FULL
 from shoal_slice_node.storage.limits import STORE_BYTES_MAX, STORE_READERS_MAX
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE, fits_memory
 
-FORMAT: Final = b"6"
+FORMAT: Final = b"7"
 STORE: Final = "store"
 FORMAT_ROW: Final = b"format"
 LSN_ROW: Final = b"lsn"

@@ -15,6 +15,7 @@ from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import (
     DELIVERED_MARKS_MAX,
     FEED_BYTES,
@@ -53,6 +54,7 @@ class Registry:
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
+        self.transients = Transients(state, self.is_consumed)
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""
@@ -68,9 +70,19 @@ class Registry:
         if feed.lagging and feed.attachments:
             self.ready[feed] = None
 
-    def add_feed(self, queue_id: bytes, name: bytes) -> Feed:
+    def is_consumed(self, queue_id: bytes) -> bool:
+        """Returns whether a session has the queue attached, or has pulled messages of it out."""
+        feed = self.feeds.get(queue_id)
+        return feed is not None and feed.consumed
+
+    def left(self, feed: Feed) -> None:
+        """Notes that a session consumes the feed's queue no longer."""
+        if feed.expires_after_s and not feed.consumed:
+            self.transients.left(feed.queue_id, feed.expires_after_s)
+
+    def add_feed(self, queue_id: bytes, name: bytes, expires_after_s: int) -> Feed:
         """Registers a new feed, which has no streams yet."""
-        feed = self.feeds[queue_id] = Feed(queue_id, name)
+        feed = self.feeds[queue_id] = Feed(queue_id, name, expires_after_s)
         self.shares.attached.hold(FEED_BYTES)
         return feed
 
@@ -148,6 +160,7 @@ class Registry:
     def forget_puller(self, attachment: Attachment) -> None:
         attachment.feed.remove_puller(attachment)
         attachment.session.remove_puller(attachment)
+        self.left(attachment.feed)
 
     def await_part(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> None:
         """Notes that the session waits for a queue that has no part here yet."""
