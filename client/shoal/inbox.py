@@ -25,7 +25,7 @@ from shoal.limits import (
 )
 from shoal.messages import Delivery, Message, check_acked
 from shoal.routing import Routing
-from shoal_contract.arguments import DEADLINE_S
+from shoal_contract.arguments import DEADLINE_S, check_delay_ms
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
 from shoal_contract.names import Name, direct_key, encode_name, show
@@ -158,6 +158,13 @@ class Inbox:
         check_acked(messages)
         for message in messages:
             message.ack_nowait()
+
+    def nack(self, *messages: Message | Delivery, delay_s: float = 0) -> None:
+        """Nacks each message or delivery, as its own `nack` does."""
+        check_acked(messages, "nack")
+        check_delay_ms(delay_s)
+        for message in messages:
+            message.nack_nowait(delay_s)
 
     async def flush(self, *, deadline_s: float | None = None) -> None:
         """Waits until the slices have every ack: messages acked before never come again.

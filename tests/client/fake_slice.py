@@ -153,6 +153,11 @@ class FakeSlice(SliceServiceServicer):
             if request.acks.tell_unacked and self.tells_unacked:
                 answer.unacked.places.extend(self._unacked(session, request.acks))
                 answer.unacked.SetInParent()
+        elif kind == "nacks":
+            for nack in request.nacks.messages:
+                attached = [session.queues[handle] for handle in nack.handles if handle in session.queues]
+                for queue in (*nack.queues, *attached):
+                    self.state.nack(queue, nack, session)
         elif kind == "pull":
             pull = request.pull
             if pull.queue not in self.state.queues:

@@ -233,6 +233,13 @@ class FakeState:
                 binding.done.add(offset)
                 del binding.given[offset]
 
+    def nack(self, queue: bytes, ack: wire.Ack, session: object) -> None:
+        binding = self.keys.get(ack.key, Key()).bindings.get(queue)
+        if binding is not None:
+            low: int = ack.low
+            for offset in [at for at, holder in binding.given.items() if low <= at < ack.to and holder is session]:
+                del binding.given[offset]
+
     def is_unacked(self, queue: bytes, ack: wire.Ack) -> bool:
         """Whether the queue still has to get or to ack some of these messages."""
         key = self.keys.get(ack.key, Key())

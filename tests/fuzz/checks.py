@@ -108,12 +108,15 @@ class Checks:
         end = stream.end or head
         done = {offset for low, high in stream.done.pairs() for offset in range(low, high)} if stream.done else set()
         parts = [offset for entry in stream.out for offset in range(entry.first, entry.to)]
-        assert len(parts) == stream.out_messages and parts == sorted(parts), where
+        assert parts == sorted(parts), where
+        for resting in (stream.resting or {}).values():
+            parts += range(resting.first, resting.to)
+        assert len(parts) == stream.out_messages, where
         again = [offset for first, to, _ in stream.returned or () for offset in range(first, to)]
         assert again == sorted(again), f"{where}: {again} will be given again out of order"
         parts += again
         below = [offset for offset in range(stream.cursor, min(stream.next, end)) if offset not in done]
-        assert sorted(parts) == below, f"{where}: out and returned {sorted(parts)}, of {below}"
+        assert sorted(parts) == below, f"{where}: out, resting and returned {sorted(parts)}, of {below}"
         owed = set(below).union(offset for offset in range(stream.next, end) if offset not in done)
         assert owed == life.owes(stream.key), f"{where}: it still has {owed}, owed are {life.owes(stream.key)}"
         flushing = self._node.dispatcher.acks._flushing

@@ -46,6 +46,17 @@ class Purged(NamedTuple):
     to: int
 
 
+class Retried(NamedTuple):
+    """Says what a RETRY record did with messages of a watched queue that came back: `done`: they are done for this
+    queue; else how often they were delivered is in the tables."""
+
+    queue_id: bytes
+    key_id: bytes
+    first: int
+    to: int
+    done: bool
+
+
 class Effects:
     """Collects the effects of one record.
 
@@ -82,7 +93,7 @@ class Effects:
         self.set_aside = False
         self.published: list[tuple[bytes, int] | None] = []
         # In the order in which they happened: consumers must see them so.
-        self.events: list[Grown | Bound | Unbound | Purged] = []
+        self.events: list[Grown | Bound | Unbound | Purged | Retried] = []
         self.bound: set[bytes] = set()
         """Keys of the Bound events: from there on they are watched."""
         self.created: list[tuple[bytes, bytes]] = []

@@ -12,6 +12,7 @@ from shoal_slice_node.core.apply.records import Acked
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 
 
@@ -60,12 +61,36 @@ class AcksInFlight:
         registry.state.counters.acks += acked
         feed.acked(stream)
         self._gathering[feed.queue_id] = feed
-        if attachment.handle is None and not attachment.messages:
-            registry.end_pull(attachment)
+        registry.end_pull_without_messages(attachment)
         if feed.lagging:
             registry.wake(feed)
         if attachment.session.stalled:
             registry.has_room_again(attachment.session)
+        return 1 + looked_at // DONE_RANGES_PER_COST
+
+    def note_done(self, stream: Stream) -> None:
+        """Notes that a record marked messages as done, which rested: the next flush takes what cursor and ranges became
+        by that, too."""
+        feed = stream.feed
+        feed.acked(stream)
+        self._gathering[feed.queue_id] = feed
+        self._registry.wake(feed)
+
+    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+        """Takes back the offsets first <= o < to of this key, as far as this attachment has them out. Returns what it
+        cost, in stretches looked at."""
+        feed, registry = attachment.feed, self._registry
+        stream = feed.streams.get(key_id)
+        if stream is None or first >= to:
+            return 1
+        looked_at = len(stream.out) + len(stream.returned or ())
+        back = stream.take_back(attachment, first, to)
+        if back:
+            registry.returns.came_back(stream, back, Reason.NACK, delay_ms)
+            registry.end_pull_without_messages(attachment)
+            registry.wake(feed)
+            registry.has_room_again(attachment.session)
+            registry.forget_if_idle(feed)
         return 1 + looked_at // DONE_RANGES_PER_COST
 
     def begin_flush(self) -> None:

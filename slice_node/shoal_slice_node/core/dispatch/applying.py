@@ -5,7 +5,8 @@ Belongs here: which register and stream changes by which event. Not here: giving
 
 from __future__ import annotations
 
-from shoal_slice_node.core.apply.effects import Bound, Effects, Grown, Purged, Unbound
+from shoal_slice_node.core.apply.effects import Bound, Effects, Grown, Purged, Retried, Unbound
+from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.loading import add_stream
@@ -17,10 +18,11 @@ from shoal_slice_node.core.limits import DISSOLVED_AT_ONCE_MAX
 class Applying:
     """Brings dispatch level with the tables, after each record."""
 
-    def __init__(self, registry: Registry, growing: Growing, attaching: Attaching) -> None:
+    def __init__(self, registry: Registry, growing: Growing, attaching: Attaching, acks: AcksInFlight) -> None:
         self._registry = registry
         self._growing = growing
         self._attaching = attaching
+        self._acks = acks
 
     def applied(self, effects: Effects) -> None:
         """Takes in what a record did. Only chunks may wait for their turn: a binding begins or ends at once."""
@@ -34,6 +36,8 @@ class Applying:
                 self._bound(event)
             elif isinstance(event, Unbound):
                 self._unbound(event)
+            elif isinstance(event, Retried):
+                self._retried(event)
             else:
                 assert isinstance(event, Purged), f"an event that dispatch does not know: {type(event).__name__}"
                 self._purged(event)
@@ -87,6 +91,11 @@ class Applying:
         self._registry.forget_out(stream)
         stream.purge(purged.to)
         feed.forget_work(stream)
+
+    def _retried(self, retried: Retried) -> None:
+        stream = self._registry.feeds[retried.queue_id].streams.get(retried.key_id)
+        if stream is not None and self._registry.returns.retried(stream, retried):
+            self._acks.note_done(stream)
 
     def _after_purge(self, queue_id: bytes) -> None:
         """Wakes a purged queue's feed: windows have opened, and no ack will say so. Pullers may have nothing left."""

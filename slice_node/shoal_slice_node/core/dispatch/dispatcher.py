@@ -37,7 +37,7 @@ class Dispatcher:
         self.attaching = Attaching(self.registry)
         self.growing = Growing(self.registry)
         self.acks = AcksInFlight(self.registry)
-        self._applying = Applying(self.registry, self.growing, self.attaching)
+        self._applying = Applying(self.registry, self.growing, self.attaching, self.acks)
         self._pump = Pump(self.registry, self.growing, self.attaching)
 
     @property
@@ -77,6 +77,10 @@ class Dispatcher:
     def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         """See AcksInFlight.ack."""
         return self.acks.ack(attachment, key_id, first, to)
+
+    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+        """See AcksInFlight.nack."""
+        return self.acks.nack(attachment, key_id, first, to, delay_ms)
 
     def take(self, session: Session, bytes_max: int) -> tuple[list[wire.Delivery], int]:
         """Returns deliveries for the transport, and the bytes to pass to `sent` when the transport has them."""

@@ -17,6 +17,9 @@ from shoal_slice_node.core.rows.key_row import KeyRow
 Pick = Callable[[], Attachment | None]
 """Returns the attachment that gets the next part; None: none has room."""
 
+LeaseOf = Callable[[Attachment], Lease | None]
+"""Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
+
 Give = Callable[[Stream, Attachment, ChunkPart], None]
 
 
@@ -52,17 +55,16 @@ def fill(
     give: Give,
     budget: Budget,
     recent: RecentChunks,
-    lease: Lease | None = None,
+    lease_of: LeaseOf,
 ) -> bool:
     """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
-    the budget is spent, or the stream has as many done ranges as are allowed and waits for acks. `lease`: the lease
-    under which the messages are out."""
+    the budget is spent, or the stream has as many done ranges as are allowed and waits for acks."""
     found = state.key_by_id(stream.key_id)
     if found is None:
         stream.forget_returned()
         return True
     key = found[1]
-    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, recent, lease)
+    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, recent, lease_of)
     if stream.messages_allowed > 0:
         caught_up = filling.give_again() and filling.give_next()
     else:
@@ -85,7 +87,7 @@ class _Filling:
         give: Give,
         budget: Budget,
         recent: RecentChunks,
-        lease: Lease | None,
+        lease_of: LeaseOf,
     ) -> None:
         self._stream = stream
         self._key = key
@@ -94,14 +96,14 @@ class _Filling:
         self._give = give
         self._budget = budget
         self._recent = recent
-        self._lease = lease
+        self._lease_of = lease_of
 
     def give_again(self) -> bool:
         stream = self._stream
         while stream.returned:
             first, to, times = stream.returned[0]
             for found in self._undone(first, to):
-                given = self._give_part(found, times, stream.messages_allowed)
+                given = self._give_part(found, times or self._times(found), stream.messages_allowed)
                 if given and given < to:
                     stream.give_again_from(given)
                 if given < found.to:
@@ -146,7 +148,7 @@ class _Filling:
         stream = self._stream
         again = stream.returned[0] if stream.returned else None
         first, to = again[:2] if again is not None else (stream.next, stream.end or self._key.head)
-        if stream.out and stream.out[0].first < first:
+        if stream.waits_below(first):
             return
         given = to  # This holds if none of it is kept any more.
         for found in self._undone(first, to):
@@ -182,7 +184,10 @@ class _Filling:
 
     def _give_to(self, attachment: Attachment, part: ChunkPart) -> None:
         self._budget.spend(part)
-        self._stream.give(part.low, part.to, part.body_bytes, attachment, part.times, self._lease)
+        lease = self._lease_of(attachment)
+        self._stream.give(part.low, part.to, part.body_bytes, attachment, part.times, lease)
+        if lease is not None:
+            lease.take(self._stream, part.to - part.low)
         self._give(self._stream, attachment, part)
 
     def _part(self, found: Undone, messages_max: int, times: int) -> ChunkPart:

@@ -68,14 +68,14 @@ class Pump:
         if feed.gone:
             return
         budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
-        passed_over = feed.passed_over
+        passed_over, leases = feed.passed_over, registry.leases
         for _ in range(len(feed.lagging)):
             if budget.spent or not feed.find_room():
                 break
             stream = next(iter(feed.lagging.values()))
             feed.clear_lagging(stream)
             before = budget.given
-            caught_up = fill(self._registry.state, stream, feed.pick, registry.give, budget, registry.recent)
+            caught_up = fill(self._registry.state, stream, feed.pick, registry.give, budget, registry.recent, leases.of)
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1

@@ -18,6 +18,7 @@ from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.imports import check_next_chunk
 from shoal_slice_node.core.apply.producers import heard, remember, repeated_answer
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, decode_change, decode_ownership
+from shoal_slice_node.core.apply.retries import apply_retries
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.transients import expire
 from shoal_slice_node.core.apply.trims import apply_trims
@@ -78,6 +79,8 @@ class Engine:
             self.state.set_owned(*decode_ownership(record.payload))
         elif kind == Kind.EXPIRE:
             yield from expire(self.state, record.payload)
+        elif kind == Kind.RETRY:
+            yield from apply_retries(self.state, record.payload)
         else:
             raise ValueError(f"its kind {kind} is not known to this version")
 
