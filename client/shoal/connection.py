@@ -50,6 +50,7 @@ class Connection:
             await self.map.first(self.deadline_s)
         except BaseException:
             self._tasks.cancel()
+            self.telling.closed()
             raise
         self.routing.start()
         current = self.map.current

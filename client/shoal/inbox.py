@@ -109,9 +109,11 @@ class Inbox:
     async def __anext__(self) -> Message:
         """Returns the next message of any queue. Raises the error of a slice that refuses the inbox; NoSuchQueue, once,
         when all its queues have been dropped (not if it was opened without queues). If cancelled, it takes none."""
-        await self._give_turn()
-        message = await self._message()
-        if message is None:
+        self._turn += 1
+        if self._turn >= MESSAGES_PER_TURN_MAX:
+            await self._give_turn()
+        message = next(self._current, None)
+        if message is None and (message := await self._message()) is None:
             raise StopAsyncIteration
         return message
 
@@ -123,7 +125,9 @@ class Inbox:
         drained; the errors of iteration (a slice's refusal; NoSuchQueue, once, when all queues have been dropped).
         """
         seconds = None if timeout is None else TIMEOUT.check(timeout)
-        await self._give_turn()
+        self._turn += 1
+        if self._turn >= MESSAGES_PER_TURN_MAX:
+            await self._give_turn()
         waiting = asyncio.timeout(seconds)
         try:
             async with waiting:
@@ -138,10 +142,8 @@ class Inbox:
 
     async def _give_turn(self) -> None:
         """Lets other tasks run now and then, also where messages are at hand all the time."""
-        self._turn += 1
-        if self._turn >= MESSAGES_PER_TURN_MAX:
-            self._turn = 0
-            await asyncio.sleep(0)
+        self._turn = 0
+        await asyncio.sleep(0)
 
     async def _message(self) -> Message | None:
         message = next(self._current, None)

@@ -242,3 +242,61 @@ async def test_the_log_tells_the_beginning_and_the_end(caplog: pytest.LogCapture
     assert lines[-1] == (logging.INFO, "connection closed")
     assert (logging.DEBUG, "requests to slice s01: opens stream 1 to s01:1") in lines
     assert (logging.DEBUG, f"map version {cluster.map.version} in place of 1") in lines
+
+
+async def test_a_connection_that_cannot_be_opened_is_closed() -> None:
+    cluster, told = FakeCluster(), list[StateChange]()
+    for redirector in cluster.redirectors:
+        redirector.address += "0"
+    broker = cluster.connect(deadline_s=0.1, on_state=told.append)
+    for redirector in cluster.redirectors:
+        redirector.address = "elsewhere:1"
+    with pytest.raises(shoal.Unavailable, match="no map from"):
+        async with broker:
+            pass
+    assert broker.state == State.CLOSED
+    assert [(change.before, change.state) for change in told] == [(State.IDLE, State.AWAY), (State.AWAY, State.CLOSED)]
+
+
+async def test_background_work_that_fails_is_told() -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError("a defect")
+
+    errors: list[Exception] = []
+    async with FakeCluster().connect(on_error=errors.append) as broker:
+        broker.connection.routing.in_background("work", fail())
+        await until(lambda: bool(errors))
+    assert [str(error) for error in errors] == ["a defect"]
+
+
+async def test_a_slice_without_room_for_queues_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = FakeCluster(["s01"])
+    slice_ = cluster.slices["s01"]
+    async with cluster.connect() as broker:
+        await broker.declare("queue")
+        async with broker.consume("queue") as inbox:
+            slice_.refuse_frames = [shoal.ResourceExhausted("no room")] * 2  # One for the probe, one for the attach.
+            slice_.cut()
+            await until(lambda: "slice s01 attaches no more queues now, and is asked again: no room" in caplog.text)
+            await until(lambda: not slice_.refuse_frames)
+            await broker.send("queue", b"x")
+            assert (await inbox.get(timeout=10)).body == b"x"
+
+
+async def test_pulled_messages_that_are_too_many_to_keep_are_told() -> None:
+    cluster, errors = FakeCluster(["s01"]), list[Exception]()
+    async with cluster.connect(on_error=errors.append) as broker:
+        queue, key = await used(broker, cluster)
+        broker._pulling._late._bytes_max = 500
+        await broker.publish_many(key, [bytes(100)] * 3)
+        slice_ = cluster.slices["s01"]
+        slice_.answering.clear()
+        pulling = asyncio.ensure_future(broker.pull(queue, 3))
+        await until(lambda: any(frame.HasField("pull") for frame in slice_.frames))
+        pulling.cancel()
+        await asyncio.wait([pulling])
+        slice_.answering.set()
+        await until(lambda: bool(errors))
+    (error,) = errors
+    assert isinstance(error, shoal.ResourceExhausted) and error.limit == 500
+    assert str(error).startswith("2 messages of cancelled or late pulls are given again only when")
