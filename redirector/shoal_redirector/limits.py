@@ -100,8 +100,8 @@ MEMORY_HIGH: Final = 0.8
 the process holds MEMORY_FULL; no new ones come meanwhile."""
 
 GREW_BYTES_MAX: Final = 64 << 20
-"""Where the memory grew by more than this within seconds, new connections end on which more came than a watcher sends.
-Watchers that come make it grow, too, but send little; Locates take 52 MiB (56 measured, of 100 clients at once; with
+"""Where the memory grew within seconds by more than this, besides what new watchers take, new connections end on which
+more came than a watcher sends. Locates take 52 MiB (56 measured, of 100 clients at once; with
 16 MiB here, 58 of 90 such calls ended)."""
 
 REWATCH_S: Final = 2.0

@@ -59,6 +59,12 @@ def largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
     return chosen
 
 
+def ordinary_new_bytes(clients: Collection[Client], now_s: float) -> int:
+    """Returns what new clients hold if each has one call, at most."""
+    new = (one for one in clients if now_s - one.since_s < NEW_S)
+    return sum(CONNECTION_HELD_BYTES + min(one.calls, 1) * CALL_HELD_BYTES for one in new)
+
+
 def new_holders(clients: Collection[Client], too_much_bytes: int, now_s: float) -> list[Client]:
     """Returns new clients, to which the bound of headers does not apply yet. All with NEW_UNREAD_BYTES_LARGE unread
     bytes, because they send on; as many others as may hold `too_much_bytes` together, those with most first; and, if

@@ -16,7 +16,16 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from random import Random
 
-from shoal_runtime.endings import by_share, crowding, estimated_bytes, largest, new_holders, resting, size_bytes
+from shoal_runtime.endings import (
+    by_share,
+    crowding,
+    estimated_bytes,
+    largest,
+    new_holders,
+    ordinary_new_bytes,
+    resting,
+    size_bytes,
+)
 from shoal_runtime.growth import Growth
 from shoal_runtime.limits import (
     BUDGET_LOOK_S,
@@ -205,10 +214,10 @@ class MemoryGuard:
             give_back()
 
     def _new_holders(self, clients: Collection[Client], too_much_bytes: int, grew_bytes_max: int) -> Sequence[Client]:
-        """Returns new clients whose connections end, where the process grew by more than `grew_bytes_max` lately:
-        clients that do not acknowledge gRPC's settings may hold far more than they sent."""
+        """Returns new clients whose connections end, where the process grew lately by `grew_bytes_max` more than
+        by ordinary clients: clients that do not acknowledge gRPC's settings may hold far more than they sent."""
         now_s, held_bytes = time.monotonic(), self._held_bytes()
-        grew_bytes = self._growth.add(now_s, held_bytes)
+        grew_bytes = self._growth.add(now_s, held_bytes) - ordinary_new_bytes(clients, now_s)
         if grew_bytes <= grew_bytes_max:
             return ()
         chosen = new_holders(clients, min(too_much_bytes, grew_bytes), now_s)
