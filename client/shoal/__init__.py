@@ -65,6 +65,7 @@ from shoal_contract.errors import (
     Unavailable,
     Unroutable,
 )
+from shoal_contract.options import QueueOptions
 
 __all__ = [
     "Admin",
@@ -109,6 +110,7 @@ __all__ = [
     "PermissionDenied",
     "Processing",
     "QueueDescription",
+    "QueueOptions",
     "Receipt",
     "ResourceExhausted",
     "ShoalError",
