@@ -24,6 +24,7 @@ from shoal_loadtest.publish import bench_publish
 from shoal_loadtest.report import Result, as_json, as_text, say
 from shoal_loadtest.restart import bench_restart
 from shoal_loadtest.setting import Setting
+from shoal_loadtest.storm import bench_storm
 from shoal_runtime.loops import Loop
 
 BENCHES: dict[str, Callable[[Setting], Awaitable[Result]]] = {
@@ -34,6 +35,7 @@ BENCHES: dict[str, Callable[[Setting], Awaitable[Result]]] = {
     "idle": bench_idle,
     "latency": bench_latency,
     "neighbours": bench_neighbours,
+    "storm": bench_storm,
     "bulk": bench_bulk,
 }
 NEED_MORE = {"bulk"}
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0, or 1 if a bench failed; argparse exits with 2 for bad arguments."""
     given = _arguments(arguments)
     queues = given.queues or (QUEUES_QUICK if given.quick else QUEUES_DEFAULT)
-    setting = Setting(queues, given.quick, given.seconds, given.data)
+    setting = Setting(queues, given.quick, given.seconds, given.data, plot=given.plot)
     results: list[Result] = []
     failed = False
     for name in [one for one in BENCHES if one not in NEED_MORE] if given.name == ALL else [given.name]:
@@ -101,6 +103,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     default = Path(tempfile.gettempdir()) / "shoal-loadtest"
     parser.add_argument(
         "--data", type=Path, default=default, metavar="DIR", help="folder in which populations are kept"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="storm: draw its course there (.png, .svg); needs matplotlib"
     )
     given = parser.parse_args(arguments)
     if given.queues is not None and not QUEUES_MIN <= given.queues <= QUEUES_MAX:

@@ -27,6 +27,7 @@ CONFLICT = errors.ERROR_CODE_CONFLICT
 EXHAUSTED = errors.ERROR_CODE_RESOURCE_EXHAUSTED
 OUT_OF_RANGE = errors.ERROR_CODE_OUT_OF_RANGE
 UNROUTABLE = errors.ERROR_CODE_UNROUTABLE
+IN_USE = (1 << 64) - 1  # In a record, instead of an incarnation: the leader found the queue in use.
 
 
 class Bounds(NamedTuple):
@@ -228,8 +229,11 @@ class Owed:
         incarnations = step.incarnations or [0] * len(step.queues)
         for number, (name, incarnation) in enumerate(zip(step.queues, incarnations, strict=True)):
             life = self.lives.get(name)
-            there = life is not None and (not incarnation or life.incarnation in (0, incarnation))
-            if self._each(answer, number, {OK} if there else {NO_SUCH_QUEUE}, ("drop", name)):
+            allowed = {CONFLICT if life is not None and step.if_unused and incarnation == IN_USE else NO_SUCH_QUEUE}
+            if life is not None and (not incarnation or life.incarnation in (0, incarnation)):
+                allowed = {CONFLICT if step.if_empty and any(life.todo.values()) else OK}
+            if self._each(answer, number, allowed, ("drop", name, incarnation, step.if_unused, step.if_empty)):
+                assert answer.offsets[number] == (life.incarnation if life else 0)
                 self._end(name)
 
     def _refusals(self, name: bytes, keys: list[bytes]) -> Codes:

@@ -6,7 +6,7 @@ Belongs here: the registers, and the small steps that keep them consistent. Not 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from typing import NamedTuple
 
 from shoal_slice_node.core.apply.state import State
@@ -38,7 +38,7 @@ class _Mark(NamedTuple):
 class Registry:
     """Keeps the registers. `dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn.
     `roomy`: sessions that feeds found full and that now have room. `forgetting`: streams of forgotten feeds that are
-    still registered with their keys."""
+    still registered with their keys. `ending`: names of queues whose drop is being written, and by how many records."""
 
     def __init__(self, state: State, shares: DispatchShares) -> None:
         self.state = state
@@ -53,12 +53,17 @@ class Registry:
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
+        self.ending: Counter[bytes] = Counter()
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""
         state.watch.keys = self.by_key
         state.watch.queues = self.feeds
         state.watch.awaited = self.awaited
+
+    def part_here(self, name: bytes) -> bytes | None:
+        """Returns the id of a queue that may be consumed here; None if it has no part here, or is being dropped."""
+        return None if name in self.ending else self.state.tables.queue_by_name.get(name)
 
     def wake(self, feed: Feed) -> None:
         """Puts a feed in line to be served: there may be something to give, and room, also for streams that were
