@@ -61,6 +61,7 @@ class FakeSlice(SliceServiceServicer):
         self.admin_address = ""
         self._admin_server: grpc.aio.Server | None = None
         self._sessions: list[FakeSession] = []
+        self.state.used = lambda queue: any(queue in session.queues.values() for session in self._sessions)
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
