@@ -212,6 +212,9 @@ STORM_LOOK_S: Final = 0.1
 STORM_PLOT_BIN_S: Final = 0.1
 """The seconds between two looks at the slice, and those that one bar of the plot sums up."""
 
+STORM_CHECKED: Final = 100
+"""Dropped queues, and as many others, that are looked for afterwards: one Describe."""
+
 STORM_RECLAIM_S_MAX: Final = 600.0
 """The seconds after which what is not reclaimed fails the run."""
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import uvloop
@@ -41,6 +42,7 @@ BENCHES: dict[str, Callable[[Setting], Awaitable[Result]]] = {
 NEED_MORE = {"bulk"}
 """Benches that are not part of `all`: they need Spark and Java."""
 ALL = "all"
+PLOT_FORMS = (".png", ".svg")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,6 +90,7 @@ def _command(name: str, setting: Setting) -> str:
     words = ["shoal", "bench", name, "--queues", str(setting.queues)]
     words += ["--quick"] if setting.quick else []
     words += ["--seconds", f"{setting.seconds:g}"] if setting.seconds else []
+    words += ["--plot", str(setting.plot)] if setting.plot else []
     return shlex.join(words)
 
 
@@ -110,6 +113,18 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     if given.queues is not None and not QUEUES_MIN <= given.queues <= QUEUES_MAX:
         parser.error(f"--queues is {given.queues}; it needs {QUEUES_MIN} to {QUEUES_MAX}")
+    if given.plot is not None:
+        _check_plot(parser, given.name, given.plot)
     if not 0 <= given.seconds <= SECONDS_MAX:
         parser.error(f"--seconds is {given.seconds}; the limit is {SECONDS_MAX:g}")
     return given
+
+
+def _check_plot(parser: argparse.ArgumentParser, name: str, plot: Path) -> None:
+    """Refuses a picture that could not be drawn, before a run of minutes. Exits with 2."""
+    if name != "storm":
+        parser.error("--plot is for storm alone")
+    if plot.suffix not in PLOT_FORMS or not plot.absolute().parent.is_dir():
+        parser.error(f"--plot is {plot}; it needs a file in a folder that exists, with an ending of {PLOT_FORMS}")
+    if find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: pip install 'shoal[spark]'")

@@ -31,6 +31,7 @@ from shoal_loadtest.limits import (
     ANSWER_S_MAX,
     LATENCY_BODY_BYTES,
     MEMBERSHIPS_PER_QUEUE,
+    STORM_CHECKED,
     STORM_DROPS,
     STORM_DROPS_PER_FRAME,
     STORM_FRAMES_IN_FLIGHT,
@@ -126,7 +127,7 @@ async def bench_storm(setting: Setting) -> Result:
             await _reclaimed(course, AFTER_DROPS, kept)
             course.end_s = time.perf_counter()
             await asyncio.sleep(2 * STORM_LOOK_S)  # One more look, after the end.
-        await _check_dropped(node, drops, population)
+        await _check_dropped(node, drops)
     if setting.plot is not None:
         _plot(course, setting.plot)
     return Result("storm", "", _figures(course, drops, unbinds), machine, _details(course, drops, unbinds))
@@ -240,11 +241,11 @@ async def _looking(node: NodeProcess, course: Course) -> AsyncIterator[None]:
         await channel.close()
 
 
-async def _check_dropped(node: NodeProcess, drops: int, population: Population) -> None:
+async def _check_dropped(node: NodeProcess, drops: int) -> None:
     """Checks a sample: what was dropped is gone, what was unbound is there without bindings. Raises BenchFailed."""
     source = random.Random("sample")
-    gone = [queue_name(source.randrange(drops)) for _ in range(100)]
-    there = [queue_name(source.randrange(drops, 2 * drops)) for _ in range(100)]
+    gone = [queue_name(queue) for queue in source.sample(range(drops), STORM_CHECKED)]
+    there = [queue_name(queue) for queue in source.sample(range(drops, 2 * drops), STORM_CHECKED)]
     async with LoadSession(node.address) as session:
         question = wire.SessionRequest(describe=wire.Describe(queues=[*gone, *there])).SerializeToString()
         found = (await session.ask(question)).description.queues

@@ -107,7 +107,9 @@ def test_a_reclaim_record_is_applied_in_steps() -> None:
     core.change(drop(*names))
     proposal = core.node.maintenance._jobs["reclaim"].turn(0)
     assert proposal is not None and proposal.operations == RECLAIM_COST_PER_TURN
-    core.node.commit.submit(Item(proposal.kind, proposal.payload, lambda _: None, raises, operations=1_000))
+    core.node.commit.submit(
+        Item(proposal.kind, proposal.payload, lambda _: None, raises, operations=proposal.operations)
+    )
     core.node.commit.gather(1)
     core.node.commit.written()
     steps = 0
