@@ -63,6 +63,7 @@ from shoal_contract.errors import (
     Unavailable,
     Unroutable,
 )
+from shoal_contract.options import QueueOptions
 
 __all__ = [
     "Admin",
@@ -106,6 +107,7 @@ __all__ = [
     "Parts",
     "PermissionDenied",
     "QueueDescription",
+    "QueueOptions",
     "Receipt",
     "ResourceExhausted",
     "ShoalError",

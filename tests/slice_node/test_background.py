@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal_contract.options import DURABLE
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_reclaim
 from shoal_slice_node.core.background.idle_producers import IdleProducers
@@ -194,6 +195,6 @@ def test_small_queues_that_were_dropped_are_reclaimed_many_at_a_time() -> None:
 
 
 def dropped_row(tables: Tables, bindings: int) -> bytes:
-    queue = Queue(tables, bytes(8), b"a queue", 0)
+    queue = Queue(tables, bytes(8), b"a queue", DURABLE)
     queue.bindings = bindings
     return queue.encode()

@@ -17,6 +17,7 @@ from shoal.limits import GATHER_OPERATIONS_MAX, REQUEST_OVERHEAD_BYTES
 from shoal.messages import Start
 from shoal_contract.errors import ShoalError, from_wire
 from shoal_contract.limits import DROP_IF_EMPTY_OPERATIONS
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 
 StepKind = tuple[Any, ...]
@@ -108,12 +109,12 @@ class DeclareRequest(QueueRequest):
     __slots__ = ("_incarnation",)
     verb = "declare"
 
-    def __init__(self, queue: bytes, expires_after_s: int, incarnation: int, deadline: float) -> None:
-        super().__init__((DeclareRequest, expires_after_s, bool(incarnation)), queue, (), deadline)
+    def __init__(self, queue: bytes, options: QueueOptions, incarnation: int, deadline: float) -> None:
+        super().__init__((DeclareRequest, options, bool(incarnation)), queue, (), deadline)
         self._incarnation = incarnation
 
     def begin(self, step: wire.Step) -> Columns:
-        step.declares.options.expires_after_s = self.kind[1]
+        step.declares.options.CopyFrom(self.kind[1].to_wire())
         return step.declares.queues, step.declares.incarnations
 
     def put(self, columns: Columns) -> None:

@@ -22,7 +22,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN, RECLAIM_KEY_COST, RECLAIMED_PER_STEP
 from shoal_slice_node.core.rows.detail_row import KEY_ID, detail_key
 from shoal_slice_node.core.rows.key_row import ID
-from shoal_slice_node.core.rows.queue_row import incarnation_of, streams_of
+from shoal_slice_node.core.rows.queue_row import incarnation_of, options_of, streams_of
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE, decode_idle_producer
 from shoal_slice_node.core.turns import Work
 
@@ -46,13 +46,21 @@ def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> 
             subject=shown,
             value=incarnation,
         )
+    drop_queue(state, queue_id, name, row, budget)
+    return found
+
+
+def drop_queue(state: State, queue_id: bytes, name: bytes, row: bytes, budget: BindingBudget) -> None:
+    """Drops a queue that exists. Bindings beyond the budget are ended in the background. `row`: of table `queue`."""
+    tables = state.tables
     tables.queue_by_name.delete(name)
     tables.queue.delete(queue_id)
+    if options_of(row).expires_after_s:
+        tables.transient.delete(queue_id)
     if queue_id in state.watch.queues:
         state.effects.dropped.append(queue_id)
     if streams_of(row):
         _give_up(state, queue_id, name, row, budget)
-    return found
 
 
 def _give_up(state: State, queue_id: bytes, name: bytes, row: bytes, budget: BindingBudget) -> None:

@@ -24,6 +24,7 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.transients import Transients
 
 
 class Dispatcher:
@@ -42,6 +43,10 @@ class Dispatcher:
     @property
     def shares(self) -> DispatchShares:
         return self.registry.shares
+
+    @property
+    def transients(self) -> Transients:
+        return self.registry.transients
 
     @property
     def dirty(self) -> dict[int, Session]:
@@ -91,8 +96,7 @@ class Dispatcher:
     def is_consumed(self, name: bytes) -> bool:
         """Returns whether a session has attached the queue, or has pulled messages of it that are not acked."""
         queue_id = self.state.tables.queue_by_name.get(name)
-        feed = None if queue_id is None else self.feeds.get(queue_id)
-        return feed is not None and bool(feed.attachments or feed.pullers)
+        return queue_id is not None and self.registry.is_consumed(queue_id)
 
     def end_soon(self, names: Sequence[bytes]) -> None:
         """Notes queues that a record drops which is being written: until it is applied, to sessions they are not
