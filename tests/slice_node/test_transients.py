@@ -90,6 +90,23 @@ def test_a_declare_begins_the_time_anew(core: Driver) -> None:
     assert not core.exists("t")
 
 
+def test_a_bind_begins_the_time_anew_and_a_refused_one_does_not(core: Driver) -> None:
+    core.transient("t", "other")
+    core.change(bind("t", "k"))
+    core.wait(TIME_MS - 1000)
+    core.change(bind("t", "k"))  # It is bound already. Whoever binds is about to consume.
+    core.change(bind("other", "k", start=wire.START_OFFSET, value=9))
+    core.wait(TIME_MS - 1000)
+    assert core.exists("t") and not core.exists("other")
+    core.change(bind("t", *(f"k{number}" for number in range(900))))  # In steps.
+    core.wait(TIME_MS - 1000)
+    assert core.exists("t")
+    core.wait(3000)
+    assert not core.exists("t")
+    core.settle()
+    core.check()
+
+
 def test_after_a_restart_all_times_begin_anew(core: Driver) -> None:
     core.transient(*(f"t{number}" for number in range(700)))
     core.wait(TIME_MS - 1000)
@@ -202,12 +219,13 @@ def test_who_attaches_a_queue_that_is_about_to_end_waits_for_the_next_of_its_nam
     assert core.exists("t")
 
 
-def test_a_queue_that_is_declared_again_while_it_ends_stays(core: Driver) -> None:
+@pytest.mark.parametrize("step", [declare("t", expires_after_s=TIME_MS // 1000), bind("t", "k")])
+def test_a_queue_that_is_declared_or_bound_again_while_it_ends_stays(core: Driver, step: wire.Step) -> None:
     core.transient("t")
     core.change(bind("t", "k"))
     core.maintain()
     core.now_ms += TIME_MS + 1000
-    core.transient("t")  # Its record is applied after the leader decided, and before the expiry.
+    core.change(step)  # Its record is applied after the leader decided, and before the expiry.
     looked_at = core.state.lsn - 1
     queue_id = core.tables.queue_by_name.get(b"t")
     assert queue_id is not None

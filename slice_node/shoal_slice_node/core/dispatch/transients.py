@@ -1,7 +1,7 @@
 """Keeps the times of transient queues, and finds those that nothing has consumed for as long as they allow.
 
-The time of a queue begins when it is declared, and when the last session leaves it; with a new leader all times begin
-anew. They are counted by the node's own clock, which only grows, so nothing ends early.
+The time of a queue begins when it is declared or bound, and when the last session leaves it; with a new leader all
+times begin anew. They are counted by the node's own clock, which only grows, so nothing ends early.
 
 Up to TRANSIENTS_LEFT_MAX queues have a time of their own. Queues beyond them share times: the time when a queue was
 left last is noted in one of many slots, by the queue's number. Of the queues of one slot each counts as left when the
@@ -70,8 +70,8 @@ class Transients:
         self._walking = True
 
     def left(self, queue_id: bytes, expires_after_s: int) -> None:
-        """Notes that a transient queue was declared, or that the last session left it."""
-        self.ending.discard(queue_id)  # Declared again: its record will leave it.
+        """Notes that a transient queue was declared or bound, or that the last session left it."""
+        self.ending.discard(queue_id)  # Its record will leave it.
         self._fresh[queue_id] = expires_after_s
 
     def taken(self, queue_id: bytes) -> None:
