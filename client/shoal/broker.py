@@ -10,29 +10,25 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import overload
 from weakref import WeakSet
 
 from shoal.binding_calls import BindingCalls
+from shoal.binding_verbs import BindingVerbs
 from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
 from shoal.core.merging import key_description
 from shoal.core.refusals import deadline_exceeded
-from shoal.core.requests import BindRequest, UnbindRequest
 from shoal.dropping import Dropping
 from shoal.inbox import Inbox
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
 from shoal.messages import (
-    NOW,
     Delivery,
     KeyDescription,
     Message,
     QueueDescription,
     Receipt,
-    Start,
     check_acked,
-    check_start,
 )
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
@@ -71,7 +67,7 @@ def connect(
     return Broker(addresses, seconds, GrpcTransport(), on_state=on_state, on_error=on_error)
 
 
-class Broker:
+class Broker(BindingVerbs):
     """Is a connection to a cluster, made by `connect`, for use in one event loop.
 
     Besides the errors it names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for its arguments
@@ -145,62 +141,6 @@ class Broker:
         """
         names = check_names("queue", queues)
         await self._queues.declare(list(names), check_queue_options(options), self._deadline(deadline_s))
-
-    @overload
-    async def bind(  # type: ignore[overload-overlap]  # a name is one key, never an iterable of them
-        self, queue: Name, keys: Name, *, start: Start = NOW, deadline_s: float | None = None
-    ) -> int: ...
-
-    @overload
-    async def bind(
-        self, queue: Name, keys: Iterable[Name], *, start: Start = NOW, deadline_s: float | None = None
-    ) -> dict[Name, int]: ...
-
-    async def bind(
-        self, queue: Name, keys: Name | Iterable[Name], *, start: Start = NOW, deadline_s: float | None = None
-    ) -> int | dict[Name, int]:
-        """Binds a queue to keys. Returns the first offset that will be seen: one offset, or key -> offset for many.
-
-        `start`: NOW, EARLIEST, Last(messages) or Offset(offset). A second bind changes nothing and returns the same.
-        Keys of one slice are all bound or none. Raises NoSuchQueue, OutOfRange, TooLarge (over 1,000 keys of a slice).
-        """
-        name = encode_name(queue, "queue")
-        encoded = check_names("key", keys)
-        check_start(start)
-        deadline = self._deadline(deadline_s)
-
-        def make(some: Sequence[bytes]) -> BindRequest:
-            return BindRequest(name, some, start, deadline)
-
-        return _as_asked(keys, encoded, await self._bindings.bind(name, list(encoded), make, deadline))
-
-    @overload
-    async def unbind(  # type: ignore[overload-overlap]  # as for bind
-        self, queue: Name, keys: Name, *, discard: bool = False, deadline_s: float | None = None
-    ) -> int: ...
-
-    @overload
-    async def unbind(
-        self, queue: Name, keys: Iterable[Name], *, discard: bool = False, deadline_s: float | None = None
-    ) -> dict[Name, int]: ...
-
-    async def unbind(
-        self, queue: Name, keys: Name | Iterable[Name], *, discard: bool = False, deadline_s: float | None = None
-    ) -> int | dict[Name, int]:
-        """Ends bindings. Returns the first offset that will not be seen (0: was not bound): one, or key -> offset.
-
-        Messages published while bound stay until consumed, unless `discard`. Keys of one slice are all unbound or none.
-        Raises NoSuchQueue, TooLarge (over 1,000 keys of a slice).
-        """
-        name = encode_name(queue, "queue")
-        encoded = check_names("key", keys)
-        check_flag("discard", discard)
-        deadline = self._deadline(deadline_s)
-
-        def make(some: Sequence[bytes]) -> UnbindRequest:
-            return UnbindRequest(name, some, discard, deadline)
-
-        return _as_asked(keys, encoded, await self._bindings.unbind(name, list(encoded), make, deadline))
 
     async def publish(
         self,
@@ -390,11 +330,3 @@ class Broker:
                 await self._routing.flush()
         except TimeoutError:
             raise deadline_exceeded("flush") from None
-
-
-def _as_asked(
-    keys: Name | Iterable[Name], encoded: Mapping[bytes, Name], offsets: Mapping[bytes, int]
-) -> int | dict[Name, int]:
-    if isinstance(keys, str | bytes):
-        return offsets[next(iter(encoded))]
-    return {key: offsets[name] for name, key in encoded.items()}
