@@ -64,8 +64,8 @@ class Key:
 class Life:
     """Models one life of a queue. `bound`: where each binding began. `todo`: offsets not known to be done, each with
     the record that made it so. `acked`: those of them that consumers acked. `ends`: where bindings ended. `bound_back`:
-    the LSN and offset of each bind that began below the key's head. `idle_since_ms`: when it was declared or consumed
-    last, as far as the model saw."""
+    the LSN and offset of each bind that began below the key's head. `idle_since_ms`: when it was declared, bound or
+    consumed last, as far as the model saw."""
 
     def __init__(self, number: int, name: bytes, expires_after_s: int, incarnation: int) -> None:
         self.number = number
@@ -78,7 +78,7 @@ class Life:
         self.todo: dict[bytes, dict[int, int]] = {}
         self.acked: dict[bytes, set[int]] = {}
         self.bound_back: dict[bytes, list[tuple[int, int]]] = {}
-        self.declared_lsn = self.idle_since_ms = 0
+        self.renewed_lsn = self.idle_since_ms = 0
 
     def owes(self, key: bytes) -> set[int]:
         """Returns the offsets that must still come to a consumer, or be acked by one."""
@@ -204,7 +204,7 @@ class Owed:
                 self.end(name)
                 life = self._begin(name, expires, incarnation, answer.offsets[number])
             life.incarnation = life.incarnation or incarnation
-            life.declared_lsn, life.idle_since_ms = self.lsn, self.time_ms
+            life.renewed_lsn, life.idle_since_ms = self.lsn, self.time_ms
             assert answer.offsets[number] == life.incarnation
 
     def _begin(self, name: bytes, expires_after_s: int, asked: int, given: int) -> Life:
@@ -255,6 +255,8 @@ class Owed:
             allowed = self._refusals(name, keys) or self._bindable(self.lives[name], starts)
             if not self._each(answer, number, allowed, ("bind", name, keys, step.start, step.start_value)):
                 continue
+            if count:
+                self.lives[name].renewed_lsn, self.lives[name].idle_since_ms = self.lsn, self.time_ms
             for key, offset in zip(keys, offsets, strict=True):
                 self._bind(self.lives[name], key, offset, step.start, step.start_value)
 

@@ -1,7 +1,7 @@
 """Keeps the register of transient queues, and drops those that nothing consumed for as long as they allow.
 
 The leader decides which: it knows who consumes what, and since when. An EXPIRE record drops them, so that replay and
-replicas agree. A queue that was declared again since the leader looked stays.
+replicas agree. A queue that was declared or bound since the leader looked stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal_slice_node.core.turns import Work
 
 def expire(state: State, payload: bytes) -> Work[None]:
     """Applies an EXPIRE record: drops the transient queues that it names, but those that are gone already, and those
-    that were declared again since."""
+    that were declared or bound since."""
     looked_at_lsn, queues = decode_expire(payload)
     budget = BindingBudget(DROP_BINDINGS_MAX if len(queues) <= DROPPED_WITH_BINDINGS_MAX else 0)
     tables = state.tables
