@@ -6,7 +6,8 @@ Belongs here: the registers, and the small steps that keep them consistent. Not 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal_contract.options import QueueOptions
@@ -42,7 +43,7 @@ class _Mark(NamedTuple):
 class Registry:
     """Keeps the registers. `dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn.
     `roomy`: sessions that feeds found full and that now have room. `forgetting`: streams of forgotten feeds that are
-    still registered with their keys."""
+    still registered with their keys. `ending`: names of queues whose drop is being written, and by how many records."""
 
     def __init__(self, state: State, shares: DispatchShares) -> None:
         self.state = state
@@ -57,6 +58,7 @@ class Registry:
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
+        self.ending: Counter[bytes] = Counter()
         self.transients = Transients(state, self.is_consumed)
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
@@ -66,6 +68,11 @@ class Registry:
         state.watch.keys = self.by_key
         state.watch.queues = self.feeds
         state.watch.awaited = self.awaited
+
+    def part_here(self, name: bytes) -> bytes | None:
+        """Returns the id of a queue that may be consumed here; None if it has no part here, or is being dropped."""
+        queue_id = None if name in self.ending else self.state.tables.queue_by_name.get(name)
+        return None if queue_id in self.transients.ending else queue_id
 
     def wake(self, feed: Feed) -> None:
         """Puts a feed in line to be served: there may be something to give, and room, also for streams that were
@@ -212,6 +219,30 @@ class Registry:
         assert attachment.handle is not None
         parcel.add_handle(attachment.handle)
         self.shares.hold(session, HANDLE_BYTES)
+
+    def give_run(self, stream: Stream, attachment: Attachment, parts: Sequence[ChunkPart]) -> int:
+        """Puts whole chunks, given for the first time, on their way as `give` does, until the session has no room.
+        Returns how many."""
+        session, key_id, handle = attachment.session, stream.key_id, attachment.handle
+        assert handle is not None
+        waiting, number = session.waiting, stream.parcel
+        given = held_bytes = 0
+        for part in parts:
+            if session.under_way_bytes + held_bytes >= session.room_bytes:
+                break
+            parcel = waiting.get((key_id, part.low, part.to, 0, 0))
+            if parcel is None or parcel.number < number:
+                self.shares.hold(session, held_bytes)
+                held_bytes = 0
+                stream.join_parcel(number)
+                parcel = self.parcel(session, stream, part)
+            number = parcel.number
+            parcel.add_handle(handle)
+            held_bytes += HANDLE_BYTES
+            given += 1
+        self.shares.hold(session, held_bytes)
+        stream.join_parcel(number)
+        return given
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds less: feeds that found it full may have room again."""
