@@ -1,6 +1,7 @@
 """Consumes one or thousands of queues through one bounded buffer, over all slices: the inbox.
 
 Belongs here: which queues and slices, the buffer, handing out messages. Not here: one slice's part (inbox_slice.py).
+Long because all that applications may ask of an inbox is one class.
 """
 
 from __future__ import annotations

@@ -170,6 +170,14 @@ class Node:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
         ack, take_back, detach = dispatcher.ack, attaching.take_back, attaching.detach
+        nack = dispatcher.nack
+
+        def nacking(attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+            stream = attachment.feed.streams.get(key_id)
+            life = self.owed.lives.get(attachment.feed.name)
+            if stream is not None and life is not None and not attachment.feed.gone:
+                self.given.nack(life, attachment, stream.key, first, to)
+            return nack(attachment, key_id, first, to, delay_ms)
 
         def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
             stream = attachment.feed.streams.get(key_id)
@@ -191,6 +199,7 @@ class Node:
                 self.given.left.add(session.attachments[handle])
             detach(session, handle)
 
+        dispatcher.nack = nacking  # type: ignore[method-assign]
         dispatcher.ack, attaching.take_back, attaching.detach = acking, taking_back, detaching  # type: ignore[method-assign]
 
     @property
@@ -329,6 +338,10 @@ class Node:
         while self.node.puller.expire(self.now_ms):
             pass
         self.given.leases_over(over)
+
+    def end_delays(self) -> None:
+        """Begins the delays of nacks since the last time, and ends those that are over."""
+        self.dispatcher.registry.returns.tick(self.now_ms)
 
     def end_idle_queues(self) -> None:
         """Lets the node decide which transient queues end. None of them is consumed, or was a moment ago."""

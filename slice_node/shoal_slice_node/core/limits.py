@@ -1,4 +1,7 @@
-"""Keeps the core's bounds, each with its unit and its reason. The contract's bounds are in shoal_contract.limits."""
+"""Keeps the core's bounds, each with its unit and its reason. The contract's bounds are in shoal_contract.limits.
+
+Long because all bounds of the core are in one place.
+"""
 
 from typing import Final
 

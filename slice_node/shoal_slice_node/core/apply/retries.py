@@ -7,8 +7,6 @@ owns that key, the leader sends the copy first (Returns.letters), and its record
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from shoal_contract.partition_hash import partition_of
 from shoal_slice_node.core.apply.acks import settle
 from shoal_slice_node.core.apply.binds import save_detail
@@ -93,18 +91,13 @@ class _Retrying:
     def _count(self, queue: Queue, key: KeyRow, detail: Detail) -> None:
         state, retry = self._state, self._retry
         had_row = bool(detail.ended or detail.done or detail.counts)
-        for low, to in self._undone(key, detail):
+        for low, to in detail.done.gaps(max(retry.first, key.low), retry.to):
             detail.counts.put(low, to, retry.times)
         detail.counts.keep_lowest(COUNTED_RANGES_MAX)
         if detail.counts:
             queue.details += 0 if had_row else 1
             save_detail(state, queue, retry.key_id, detail)
             queue.save()
-
-    def _undone(self, key: KeyRow, detail: Detail) -> Iterator[tuple[int, int]]:
-        rows = LogRows(self._state.tables.log, key)
-        for part in undone(rows, max(self._retry.first, key.low), self._retry.to, detail.done):
-            yield part.low, part.to
 
     def _publish_copies(self, queue: bytes, dead_letter: bytes, key: KeyRow, name: bytes, detail: Detail) -> Work[None]:
         """Publishes a copy of each message that is not done."""
