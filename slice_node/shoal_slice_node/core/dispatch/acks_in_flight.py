@@ -61,7 +61,8 @@ class AcksInFlight:
         registry.state.counters.acks += acked
         feed.acked(stream)
         self._gathering[feed.queue_id] = feed
-        registry.end_pull_without_messages(attachment)
+        if attachment.handle is None and not attachment.messages:
+            registry.end_pull(attachment)
         if feed.lagging:
             registry.wake(feed)
         if attachment.session.stalled:
