@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
 from shoal.binding_calls import BindingCalls
+from shoal.core.many import as_asked
 from shoal.core.requests import BindRequest, UnbindRequest
 from shoal.messages import NOW, Start, check_start
 from shoal_contract.arguments import check_flag, check_names
@@ -44,7 +45,7 @@ class BindingVerbs:
         def make(some: Sequence[bytes]) -> BindRequest:
             return BindRequest(name, some, start, deadline)
 
-        return _as_asked(keys, encoded, await self._bindings.bind(name, list(encoded), make, deadline))
+        return as_asked(keys, encoded, await self._bindings.bind(name, list(encoded), make, deadline))
 
     @overload
     async def unbind(  # type: ignore[overload-overlap]  # as for bind
@@ -72,12 +73,4 @@ class BindingVerbs:
         def make(some: Sequence[bytes]) -> UnbindRequest:
             return UnbindRequest(name, some, discard, deadline)
 
-        return _as_asked(keys, encoded, await self._bindings.unbind(name, list(encoded), make, deadline))
-
-
-def _as_asked(
-    keys: Name | Iterable[Name], encoded: Mapping[bytes, Name], offsets: Mapping[bytes, int]
-) -> int | dict[Name, int]:
-    if isinstance(keys, str | bytes):
-        return offsets[next(iter(encoded))]
-    return {key: offsets[name] for name, key in encoded.items()}
+        return as_asked(keys, encoded, await self._bindings.unbind(name, list(encoded), make, deadline))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import overload
 from weakref import WeakSet
 
 from shoal.binding_calls import BindingCalls
@@ -17,8 +18,10 @@ from shoal.binding_verbs import BindingVerbs
 from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
+from shoal.core.many import as_asked, raise_failed
 from shoal.core.merging import key_description
 from shoal.core.refusals import deadline_exceeded
+from shoal.core.requests import Conditions
 from shoal.dropping import Dropping
 from shoal.inbox import Inbox
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
@@ -300,22 +303,54 @@ class Broker(BindingVerbs):
         answer = await session.ask(question, self._deadline(deadline_s))
         return key_description(key, answer.description.keys[0])
 
-    async def drop(self, queue: Name, *, deadline_s: float | None = None) -> None:
-        """Ends a queue with its bindings and backlog, on all slices. Raises NoSuchQueue.
+    async def drop(
+        self,
+        queues: Name | Iterable[Name],
+        *,
+        if_unused: bool = False,
+        if_empty: bool = False,
+        deadline_s: float | None = None,
+    ) -> None:
+        """Ends one or many queues with their bindings and backlogs, on all slices. Raises NoSuchQueue, Conflict.
 
-        The queue is gone once its home has dropped it. If another slice does not answer, this raises DeadlineExceeded,
+        Each queue is dropped by itself. Of many, those that can be dropped are; then this raises the error of the first
+        that was not. Its `failed` has the errors of all of them, by queue, and its `done` the others.
+
+        `if_unused`: raises Conflict where a session consumes the queue. `if_empty`: where it has a backlog, on any of
+        its slices; TooLarge where it has over 1,000 bindings on one. Its home slice looks and drops in one step; what
+        another slice gets after it was asked goes with the queue.
+
+        A queue is gone once its home has dropped it. If another slice does not answer, this raises DeadlineExceeded,
         which names the slice; `shoal sweep`, the admin gateway, or dropping the queue again removes what is left there.
         """
-        await self._dropping.drop(encode_name(queue, "queue"), self._deadline(deadline_s))
+        names = check_names("queue", queues)
+        check_flag("if_unused", if_unused)
+        check_flag("if_empty", if_empty)
+        conditions = Conditions(if_unused, if_empty)
+        failed = await self._dropping.drop(list(names), conditions, self._deadline(deadline_s))
+        raise_failed(failed, names, {}, "dropped")
 
-    async def purge(self, queue: Name, *, deadline_s: float | None = None) -> int:
-        """Drops a queue's backlog on all slices; the queue stays bound. Returns how many messages were dropped.
+    @overload
+    async def purge(  # type: ignore[overload-overlap]  # as for bind
+        self, queues: Name, *, deadline_s: float | None = None
+    ) -> int: ...
+
+    @overload
+    async def purge(self, queues: Iterable[Name], *, deadline_s: float | None = None) -> dict[Name, int]: ...
+
+    async def purge(self, queues: Name | Iterable[Name], *, deadline_s: float | None = None) -> int | dict[Name, int]:
+        """Drops the backlog of one or many queues on all slices; they stay bound. Returns how many messages were
+        dropped: one number, or queue -> number for many.
 
         Messages that its consumers have unacked are forgotten too: they are not given again, and their acks change
         nothing. Messages on their way to a consumer, or published meanwhile, may still come. Raises NoSuchQueue; if a
-        slice does not answer, an error that says how many messages were dropped on the others.
+        slice does not answer, an error that says how many messages were dropped on the others. Many queues are purged
+        each by itself, and errors raised as by `drop`.
         """
-        return await self._queues.purge(encode_name(queue, "queue"), self._deadline(deadline_s))
+        names = check_names("queue", queues)
+        purged, failed = await self._queues.purge_all(list(names), self._deadline(deadline_s))
+        raise_failed(failed, names, purged, "purged")
+        return as_asked(queues, names, purged)
 
     async def flush(self, *, deadline_s: float | None = None) -> None:
         """Waits until everything under way is answered, acks of pulled messages included. Inboxes have their own

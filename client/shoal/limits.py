@@ -33,6 +33,11 @@ CHUNK_FRAMING_BYTES: Final = 16
 DECLARES_AT_ONCE_MAX: Final = 10_000
 """The number of queues of one declare call under way together: bounds its futures."""
 
+LEFTOVERS_AT_ONCE_MAX: Final = 1_000
+PURGES_AT_ONCE_MAX: Final = 1_000
+"""The number of queues of one call that are looked for on other slices, or purged, together: bounds tasks and
+futures."""
+
 FRAMES_IN_FLIGHT_MAX: Final = 32
 """The number of a session's unanswered frames: covers 100 ms of round trip at 300 frames/s, and bounds what is sent
 again."""

@@ -4,7 +4,7 @@ The model is written from docs/concepts.md and knows no row, cursor or id. It he
 applied, with the slice's answer, and checks that this answer is allowed. Where that page leaves a choice to the slice
 (when a key vanishes, when a log is trimmed), the model accepts the slice's choice, within bounds.
 
-Belongs here: what records do. Not here: what consumers hold (given.py).
+Belongs here: what records do. Not here: what consumers hold (given.py). Long because it has the rule of each verb.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ CONFLICT = errors.ERROR_CODE_CONFLICT
 EXHAUSTED = errors.ERROR_CODE_RESOURCE_EXHAUSTED
 OUT_OF_RANGE = errors.ERROR_CODE_OUT_OF_RANGE
 UNROUTABLE = errors.ERROR_CODE_UNROUTABLE
+IN_USE = (1 << 64) - 1  # In a record, instead of an incarnation: the leader found the queue in use.
 
 
 class Bounds(NamedTuple):
@@ -231,8 +232,12 @@ class Owed:
         incarnations = step.incarnations or [0] * len(step.queues)
         for number, (name, incarnation) in enumerate(zip(step.queues, incarnations, strict=True)):
             life = self.lives.get(name)
-            there = life is not None and (not incarnation or life.incarnation in (0, incarnation))
-            if self._each(answer, number, {OK} if there else {NO_SUCH_QUEUE}, ("drop", name)):
+            used = life is not None and step.if_unused and incarnation == IN_USE
+            allowed: Codes = {CONFLICT if used else NO_SUCH_QUEUE}
+            if life is not None and incarnation != IN_USE and (not incarnation or life.incarnation in (0, incarnation)):
+                allowed = {CONFLICT if step.if_empty and any(life.todo.values()) else OK}
+            if self._each(answer, number, allowed, ("drop", name, incarnation, step.if_unused, step.if_empty)):
+                assert answer.offsets[number] == (life.incarnation if life else 0)
                 self.end(name)
 
     def _refusals(self, name: bytes, keys: list[bytes]) -> Codes:

@@ -66,6 +66,7 @@ class FakeSlice:
         self.admin_address = ""
         """The address of a port of its administration's own; "": there is none."""
         self._sessions: list[FakeSession] = []
+        self.state.used = lambda queue: any(queue in session.queues.values() for session in self._sessions)
 
     def go_away(self) -> None:
         """Ends all streams, and refuses new ones until `come_back`, as a slice that is down. It keeps what it has."""

@@ -100,12 +100,23 @@ TRANSIENT_WALK_REST_MS: Final = 10_000
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
 
+EMPTY_BINDINGS_MAX: Final = 1_000
+"""Bindings looked at for a backlog by the drops of one record that are to be of empty queues: about 3 ms. A queue with
+more cannot be dropped so."""
+
+DROPPED_WITH_BINDINGS_MAX: Final = 100
+"""A step that drops more queues leaves all their bindings to the background: so a storm of drops is answered soon."""
+
 PRICED_QUEUES_MAX: Final = 250
 """Queues that a change may purge, or drop, for its price to be looked up: under 1 ms. A change with more is assumed to
 use up the budget of a record."""
 
-RECLAIM_COST_PER_TURN: Final = 1_000
-"""Cost of one RECLAIM record at most, in bindings: about 4 ms."""
+RECLAIM_COST_PER_TURN: Final = 500
+"""Cost of one RECLAIM record at most, in bindings: about 2 ms, once a tick. So a storm of drops is reclaimed in the
+background: 25,000 bindings a second."""
+
+RECLAIMED_PER_STEP: Final = 200
+"""Cost of what a RECLAIM record does in one step, in bindings: under 1 ms. A step ends one bucket more at most."""
 
 RECLAIM_QUEUE_COST: Final = 2 * BUCKET_ENTRIES_MEAN
 RECLAIM_KEY_COST: Final = 2

@@ -27,9 +27,14 @@ def existing_queue(state: State, name: bytes) -> Queue:
     """Returns the queue of this name. Raises NoSuchQueue."""
     queue = state.load_queue(name)
     if queue is None:
-        shown = state.refusals.shown(name)
-        raise NoSuchQueue(f"queue {shown} does not exist; declare it first", subject=shown)
+        raise no_such_queue(state, name)
     return queue
+
+
+def no_such_queue(state: State, name: bytes) -> NoSuchQueue:
+    """Returns the error of a request about a queue that is not here."""
+    shown = state.refusals.shown(name)
+    return NoSuchQueue(f"queue {shown} does not exist; declare it first", subject=shown)
 
 
 def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> Work[list[int]]:
