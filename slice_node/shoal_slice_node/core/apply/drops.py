@@ -13,6 +13,7 @@ from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.binds import discard_ended, end_binding, existing_queue
+from shoal_slice_node.core.apply.effects import Dropped
 from shoal_slice_node.core.apply.lookups import bound_key
 from shoal_slice_node.core.apply.producers import forget_producer
 from shoal_slice_node.core.apply.queues import Queue
@@ -43,6 +44,8 @@ def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> 
     tables.queue.delete(queue.id)
     if queue.id in state.watch.queues:
         state.effects.dropped.append(queue.id)
+    if state.watch.members is not None and queue.id in state.watch.members.queues:
+        state.effects.members.append(Dropped(queue.id))
     _end_direct(state, queue)
     if budget.left <= 0 or not _reclaim_step(state, queue, budget):
         state.put_reclaim(RECLAIM_QUEUE + queue.id, queue.encode())

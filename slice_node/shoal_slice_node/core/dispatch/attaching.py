@@ -63,7 +63,7 @@ class Attaching:
             registry.let_go(session, freed_bytes)
         attachment = Attachment(session, feed, handle, window_messages, window_bytes)
         session.add(attachment)
-        feed.add(attachment)
+        registry.add_attachment(attachment)
         registry.wake(feed)
 
     def feed(self, queue_id: bytes) -> Feed:
@@ -105,7 +105,7 @@ class Attaching:
             feed = attachment.feed
             self._registry.shares.attached.let_go(ATTACHMENT_BYTES)
             if not feed.gone:
-                feed.remove(attachment)
+                self._registry.remove_attachment(attachment)
                 self.take_back(attachment)
             return
         name = session.stop_awaiting(handle)
