@@ -20,6 +20,7 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceServicer, add_SliceSe
 from shoal_runtime.grpc_server import listen, new_server
 from tests.client.fake_admin import FakeAdmin
 from tests.client.fake_state import FakeState
+from tests.client.fake_watch import FakeWatches
 
 WINDOW_MESSAGES = 1000
 
@@ -61,6 +62,7 @@ class FakeSlice(SliceServiceServicer):
         self.admin_address = ""
         self._admin_server: grpc.aio.Server | None = None
         self._sessions: list[FakeSession] = []
+        self.watches = FakeWatches(self._members_of, lambda: list(self.state.keys))
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
@@ -88,6 +90,7 @@ class FakeSlice(SliceServiceServicer):
         for session in self._sessions:
             session.cut = True
             session.outbox.put_nowait(None)
+        self.watches.cut()
 
     @property
     def unsent_responses(self) -> int:
@@ -115,6 +118,19 @@ class FakeSlice(SliceServiceServicer):
             self._sessions.remove(session)
             self.state.release(session)
             self.pump()
+
+    async def Watch(  # noqa: N802 - gRPC's name
+        self, request: wire.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[wire.WatchResponse]:
+        async for response in self.watches.stream(request):
+            yield response
+
+    def _members_of(self, name: bytes) -> dict[bytes, bool]:
+        """Members, and which of them a session has attached."""
+        attached = {queue for session in self._sessions for queue in session.queues.values()}
+        key = self.state.keys.get(name)
+        live = [] if key is None else [queue for queue, binding in key.bindings.items() if not binding.end]
+        return {queue: queue in attached for queue in live}
 
     async def _read(self, session: FakeSession, requests: AsyncIterator[wire.SessionRequest]) -> None:
         async for request in requests:
@@ -204,6 +220,7 @@ class FakeSlice(SliceServiceServicer):
             if together:
                 deliveries = [_delivery(given, handles) for given, handles in together.items()]
                 session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries))
+        self.watches.tell()
 
 
 def _delivery(given: Any, handles: list[int]) -> wire.Delivery:

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from shoal.transport.base import Method, Request, Response
 from shoal_contract.errors import DeadlineExceeded, Unavailable
 from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
-from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse
+from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse, WatchRequest, WatchResponse
 from tests.client.fake_cluster import FakeCluster, FakeRedirector
 from tests.client.fake_slice import FakeSlice
 
@@ -72,6 +72,9 @@ class MemoryTransport:
 
     def watch_map(self, address: str) -> MemoryStream[WatchMapResponse]:
         return MemoryStream(self._redirector_at(address).WatchMap(WatchMapRequest(), None))
+
+    def watch(self, address: str, request: WatchRequest) -> MemoryStream[WatchResponse]:
+        return MemoryStream(self._slice_at(address).Watch(copied(request), cast("Any", None)))
 
     async def call(
         self, address: str, method: Method[Request, Response], request: Request, timeout_s: float
