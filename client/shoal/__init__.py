@@ -76,6 +76,7 @@ from shoal_contract.errors import (
     Unavailable,
     Unroutable,
 )
+from shoal_contract.options import QueueOptions
 
 __all__ = [
     "Admin",
@@ -131,6 +132,7 @@ __all__ = [
     "Parts",
     "PermissionDenied",
     "QueueDescription",
+    "QueueOptions",
     "Receipt",
     "ResourceExhausted",
     "ShoalError",

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from shoal_contract.errors import Conflict, NoSuchQueue
 from shoal_contract.names import show
+from shoal_contract.options import QueueOptions
 
 
 @dataclass
 class FakeQueue:
     """`incarnation` 0: not known, as after a bulk load. `life`: of this part, never used twice on a slice."""
 
-    expires_after_s: int
+    options: QueueOptions
     incarnation: int
     life: int
 
@@ -33,7 +34,7 @@ class FakeQueues:
     def __contains__(self, queue: bytes) -> bool:
         return queue in self.parts
 
-    def declare(self, queue: bytes, expires_after_s: int, incarnation: int) -> int:
+    def declare(self, queue: bytes, options: QueueOptions, incarnation: int) -> int:
         """Returns its incarnation. Raises Conflict; NoSuchQueue for a life that is over."""
         found = self.parts.get(queue)
         if found is None and incarnation and self._is_home(queue):
@@ -48,8 +49,8 @@ class FakeQueues:
                 found.incarnation = incarnation
         if found is None:
             self._lives += 1
-            found = self.parts[queue] = FakeQueue(expires_after_s, incarnation or self._next(queue), self._lives)
-        if found.expires_after_s != expires_after_s:
+            found = self.parts[queue] = FakeQueue(options, incarnation or self._next(queue), self._lives)
+        if found.options != options:
             raise Conflict(f"queue {show(queue)} exists with other options", subject=show(queue))
         return found.incarnation
 
