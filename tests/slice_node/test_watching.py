@@ -102,6 +102,22 @@ def test_a_dropped_queue_leaves_at_once_and_once(core: CoreDriver, bindings: int
     core.check()
 
 
+def test_a_transient_queue_that_ends_leaves(core: CoreDriver) -> None:
+    core.change(declare("short", expires_after_s=5), bind("short", "room"))
+    session = core.session()
+    core.attach(session, "short")
+    watch = ToldWatch(core, key="room")
+    settle(core)
+    watch.take()
+    core.dispatcher.close(session)
+    core.pump()
+    told = watch.take()
+    for _ in range(10):
+        settle(core)
+        told += watch.take()
+    assert told == [(OFFLINE, "short"), (LEFT, "short")]
+
+
 def test_a_queue_dropped_before_the_watch_began_is_no_member(core: CoreDriver) -> None:
     core.change(declare("gone"), bind("gone", *[f"k{number}" for number in range(200)]))
     core.change(drop("gone"))
