@@ -28,8 +28,8 @@ class FakeWatched:
 
 
 class FakeWatches:
-    """Serves watches. `members_of`: key -> its members, each with whether it is online. `keys`: names of all keys. `forgets`: no place
-    is gone on from, as after another leader came."""
+    """Serves watches. `members_of`: key -> its members, each with whether it is online. `keys`: names of all keys.
+    `forgets`: no place is gone on from, as after another leader came."""
 
     def __init__(self, members_of: Callable[[bytes], Mapping[bytes, bool]], keys: Callable[[], list[bytes]]) -> None:
         self.forgets = False
