@@ -38,9 +38,10 @@ from shoal.queue_calls import QueueCalls
 from shoal.telling import OnError, OnState, SliceState, State, Telling, check_callback
 from shoal.transport.base import Transport
 from shoal.transport.grpc import GrpcTransport
+from shoal.watching import CountsWatch, MembersWatch, Watching
 from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
-from shoal_contract.arguments import Body, check_flag, check_names, check_text
+from shoal_contract.arguments import Body, check_flag, check_names, check_prefix, check_text
 from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.options import DURABLE, QueueOptions, check_queue_options
@@ -98,6 +99,7 @@ class Broker(BindingVerbs):
         self._bindings = BindingCalls(self._routing, homes, known)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)
+        self._watching = Watching(self.connection.map, transport)
         self._inboxes: WeakSet[Inbox] = WeakSet()
         """Inboxes that the application still holds. They close with their connection."""
 
@@ -115,7 +117,7 @@ class Broker(BindingVerbs):
             self.connection.telling.end()
             self._pulling.close()
             try:
-                await asyncio.gather(*(inbox.close() for inbox in list(self._inboxes)))
+                await asyncio.gather(self._watching.close(), *(inbox.close() for inbox in list(self._inboxes)))
             finally:
                 await self.connection.close(CLOSE_S)
 
@@ -247,7 +249,7 @@ class Broker(BindingVerbs):
         )
         buffer_bytes = arguments.BUFFER_BYTES.check(buffer_bytes)
         check_flag("drop_repeats", drop_repeats)
-        seconds = self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
+        seconds = self._seconds(deadline_s)
         names = list(check_names("queue", queues))
         inbox = Inbox(self._routing, names, window, buffer_bytes, drop_repeats, seconds)
         self._inboxes.add(inbox)
@@ -284,6 +286,27 @@ class Broker(BindingVerbs):
         check_acked(messages)
         for message in messages:
             message.ack_nowait()
+
+    def watch_members(
+        self, key: Name, *, presence: bool = True, after: str = "", deadline_s: float | None = None
+    ) -> MembersWatch:
+        """Returns a watch of the queues bound to a key: `async for event in broker.watch_members("room-7")`.
+
+        First comes Members, then each change once, also over lost connections; of more than 1,000 members MemberCount.
+        `presence`: tell also which are attached by a session. `after`: an event's `position`; what came after it is
+        told, or, if it is too long ago, Members. `deadline_s`: until the first answer. Raises Malformed.
+        """
+        name, seconds, presence = encode_name(key, "key"), self._seconds(deadline_s), check_flag("presence", presence)
+        return MembersWatch(self._watching, name, presence, check_text("after", after), seconds)
+
+    def watch_counts(self, prefix: Name, *, presence: bool = True, deadline_s: float | None = None) -> CountsWatch:
+        """Returns a watch of how many queues are bound to each key that begins with `prefix` ("": all keys).
+
+        First comes a KeyCount for each key that has any, then Complete, then a KeyCount for each change. `presence`:
+        count also those that are consumed now. `deadline_s`: until the first answer of every slice.
+        """
+        seconds, presence = self._seconds(deadline_s), check_flag("presence", presence)
+        return CountsWatch(self._watching, check_prefix(prefix), presence, seconds)
 
     async def describe(
         self, queue: Name, *, bindings: bool = False, deadline_s: float | None = None
@@ -351,6 +374,9 @@ class Broker(BindingVerbs):
         purged, failed = await self._queues.purge_all(list(names), self._deadline(deadline_s))
         raise_failed(failed, names, purged, "purged")
         return as_asked(queues, names, purged)
+
+    def _seconds(self, deadline_s: float | None) -> float:
+        return self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
 
     async def flush(self, *, deadline_s: float | None = None) -> None:
         """Waits until everything under way is answered, acks of pulled messages included. Inboxes have their own
