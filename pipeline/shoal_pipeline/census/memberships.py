@@ -5,8 +5,8 @@ each rule needs nothing else (slice_node/core/apply/binds, drops, imports):
 - a request is all or nothing: one bad, reserved or foreign key refuses all of it;
 - a queue that was not declared, or was dropped, is bound to nothing;
 - binding a key that is bound, or unbinding one that is not, changes nothing; a drop ends every binding.
-One case does not follow from a queue's history and counts as done: a bind that was refused because the offset it asked
-for was not kept.
+Two cases do not follow from a queue's history and count as done: a bind that was refused because the offset it asked
+for was not kept, and what stands in a refused transaction.
 
 The state is the memberships of one queue on one slice. Repeated frames are left out before (requests.py).
 """

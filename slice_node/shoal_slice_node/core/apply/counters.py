@@ -49,6 +49,7 @@ class Counters:
         self.unbinds += other.unbinds
         self.publishes += other.publishes
         self.chunks += other.chunks
+        self.acks += other.acks
         self.drops += other.drops
         self.purges += other.purges
         for code, count in other.refused.items():

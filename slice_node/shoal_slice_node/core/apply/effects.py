@@ -46,6 +46,15 @@ class Purged(NamedTuple):
     to: int
 
 
+class AckedByChange(NamedTuple):
+    """Says that a change acked messages first <= offset < to of a key, for a watched queue."""
+
+    queue_id: bytes
+    key_id: bytes
+    first: int
+    to: int
+
+
 class Effects:
     """Collects the effects of one record.
 
@@ -81,7 +90,7 @@ class Effects:
         self.set_aside = False
         self.published: list[tuple[bytes, int] | None] = []
         # In the order in which they happened: consumers must see them so.
-        self.events: list[Grown | Bound | Unbound | Purged] = []
+        self.events: list[Grown | Bound | Unbound | Purged | AckedByChange] = []
         self.bound: set[bytes] = set()
         """Keys of the Bound events: from there on they are watched."""
         self.created: list[tuple[bytes, bytes]] = []
