@@ -25,12 +25,13 @@ from shoal.figures import (
     SliceInfo,
 )
 from shoal.inbox import Inbox
-from shoal.leases import Backlog, Done, Leases
+from shoal.leases import Backlog, Leases
 from shoal.messages import (
     EARLIEST,
     NOW,
     BindingDescription,
     Delivery,
+    Done,
     KeyDescription,
     Last,
     Message,
@@ -40,6 +41,7 @@ from shoal.messages import (
     Start,
 )
 from shoal.parts import Part, Parts
+from shoal.transactions import Transaction, TransactionResult
 from shoal_contract.errors import (
     BadCall,
     Conflict,
@@ -113,6 +115,8 @@ __all__ = [
     "SliceInfo",
     "Start",
     "TooLarge",
+    "Transaction",
+    "TransactionResult",
     "Unauthenticated",
     "Unavailable",
     "Unroutable",

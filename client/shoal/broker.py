@@ -36,6 +36,7 @@ from shoal.messages import (
 )
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
+from shoal.transactions import Transaction
 from shoal.transport.base import Transport
 from shoal.transport.grpc import GrpcTransport
 from shoal_contract import arguments
@@ -76,6 +77,7 @@ class Broker:
         self._deadline = self.connection.deadline
         self._routing = self.connection.routing
         homes, known = self.connection.homes, KnownQueues()
+        self._known = known
         self._queues = QueueCalls(self._routing, homes, known)
         self._bindings = BindingCalls(self._routing, homes, known)
         self._dropping = Dropping(self._routing, homes, known)
@@ -250,6 +252,12 @@ class Broker:
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         await self._routing.publish(publishing.single(queue, key, body, headers, True, deadline, future))
         return await future
+
+    def transaction(self, *, deadline_s: float | None = None) -> Transaction:
+        """Returns a transaction: `async with broker.transaction() as tx`. What `tx` takes in the block is done when the
+        block ends: all of it, in one record of one slice, or nothing. `deadline_s`: for the end of the block."""
+        seconds = self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
+        return Transaction(self._routing, self.connection.homes, self._known, lambda: self._deadline(seconds))
 
     def consume(
         self,

@@ -19,7 +19,7 @@ from shoal_contract.wire.admin_pb2_grpc import add_AdminServiceServicer_to_serve
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceServicer, add_SliceServiceServicer_to_server
 from shoal_runtime.grpc_server import listen, new_server
 from tests.client.fake_admin import FakeAdmin
-from tests.client.fake_state import FakeState
+from tests.client.fake_state import FakeState, refused_first
 
 WINDOW_MESSAGES = 1000
 
@@ -141,7 +141,12 @@ class FakeSlice(SliceServiceServicer):
         kind = request.WhichOneof("frame")
         if kind == "change":
             sequence, settled = request.sequence, request.settled
-            answer.outcome = self.state.change(session.producer, sequence, settled, request.change)
+            outcome = self.state.change(session.producer, sequence, settled, request.change)
+            refused = refused_first(outcome) if wire.Change.FromString(request.change).atomic else None
+            if refused is not None:
+                answer.error.CopyFrom(refused)
+            else:
+                answer.outcome = outcome
         elif kind == "attach":
             self._attach(session, request.attach, answer.attached)
         elif kind == "detach":
