@@ -28,7 +28,7 @@ class AckStep(models.Acks, QueueOfStep):
 
 
 class Step(BaseModel):
-    """One step: exactly one of its fields is given."""
+    """Describes one step: exactly one of its fields is given."""
 
     model_config = example(publish={"key": "{room-7}talk", "body": "hello"})
     declare: Annotated[models.DeclareQueues | None, Field(description="as POST /v1/queues")] = None
@@ -60,7 +60,7 @@ class Done(BaseModel):
 
 
 class Committed(BaseModel):
-    """All steps are done, in one record."""
+    """Says that all steps are done, in one record."""
 
     model_config = ConfigDict(
         json_schema_extra={
