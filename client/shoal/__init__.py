@@ -65,6 +65,7 @@ from shoal_contract.errors import (
     Unavailable,
     Unroutable,
 )
+from shoal_contract.options import QueueOptions
 
 __all__ = [
     "Admin",
@@ -108,6 +109,7 @@ __all__ = [
     "Parts",
     "PermissionDenied",
     "QueueDescription",
+    "QueueOptions",
     "Receipt",
     "ResourceExhausted",
     "ShoalError",

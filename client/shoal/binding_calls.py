@@ -148,9 +148,7 @@ class BindingCalls:
         deadline: float,
     ) -> dict[str, Any]:
         """Binds, and declares the part first at the slices in `parts`. Puts the slices that took it into `made`."""
-        declares = [
-            (name, DeclareRequest(queue, life.expires_after_s, life.incarnation, deadline)) for name in parts if life
-        ]
+        declares = [(name, DeclareRequest(queue, life.options, life.incarnation, deadline)) for name in parts if life]
         binds = [(name, make(_checked(keys))) for name, keys in groups.items()]
         answers = await self._routing.ask([*declares, *binds])
         for (name, _), answer in zip(declares, answers, strict=False):

@@ -44,6 +44,7 @@ from shoal_contract.addresses import redirector_addresses
 from shoal_contract.arguments import Body, check_flag, check_names, check_text
 from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, direct_key, encode_name
+from shoal_contract.options import DURABLE, QueueOptions, check_queue_options
 from shoal_contract.wire import slice_pb2 as wire
 
 Headers = Mapping[str, Body]
@@ -108,16 +109,15 @@ class Broker:
         return self.connection.map.current.version
 
     async def declare(
-        self, queues: Name | Iterable[Name], *, expires_after_s: int = 0, deadline_s: float | None = None
+        self, queues: Name | Iterable[Name], options: QueueOptions = DURABLE, *, deadline_s: float | None = None
     ) -> None:
-        """Declares one or many queues. Repeating it changes nothing.
+        """Declares one or many queues. Repeating it changes nothing, but a transient queue's time begins anew.
 
-        `expires_after_s`: 0 for durable queues. Another number is stored and compared, but has no effect yet: no queue
-        is dropped. Raises Conflict where a queue exists with other options (the other queues are declared).
+        `options`: see QueueOptions; left out, the queues are durable. Raises Conflict where a queue exists with other
+        options (the other queues are declared).
         """
         names = check_names("queue", queues)
-        expires_after_s = arguments.EXPIRES_AFTER_S.check(expires_after_s)
-        await self._queues.declare(list(names), expires_after_s, self._deadline(deadline_s))
+        await self._queues.declare(list(names), check_queue_options(options), self._deadline(deadline_s))
 
     @overload
     async def bind(  # type: ignore[overload-overlap]  # a name is one key, never an iterable of them

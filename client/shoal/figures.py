@@ -129,6 +129,8 @@ class Counters:
     """Queues purged."""
     refusals: int
     """Requests that were answered with an error."""
+    expired: int
+    """Transient queues dropped because no session consumed them."""
 
 
 @dataclass(frozen=True, slots=True)

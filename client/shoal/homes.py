@@ -15,6 +15,7 @@ from shoal.limits import HOME_QUESTION_QUEUES_MAX
 from shoal.routing import Routing
 from shoal_contract.errors import ShoalError, Unavailable
 from shoal_contract.names import direct_key, show
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 
 Asking = tuple[bytes, float, asyncio.Future[Life | None]]
@@ -78,4 +79,4 @@ def life_in(description: wire.QueueDescription) -> Life | None:
     """Returns the life of a queue's part on the slice that gave the description; None if there is no part."""
     if not description.exists:
         return None
-    return Life(description.options.expires_after_s, description.incarnation)
+    return Life(QueueOptions.of_wire(description.options), description.incarnation)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
 from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE
 from shoal_contract.names import Name, text
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
@@ -293,9 +294,8 @@ class QueueDescription:
     """The queue's name as the caller gave it."""
     exists: bool
     """True if there is such a queue; if not, all counts are 0."""
-    expires_after_s: int
-    """The value it was declared with; 0: durable. It is stored and compared, but has no effect yet: no queue is
-    dropped."""
+    options: QueueOptions
+    """The options it was declared with."""
     binding_count: int
     """The number of its bindings."""
     messages: int

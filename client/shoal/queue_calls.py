@@ -20,6 +20,7 @@ from shoal.messages import QueueDescription
 from shoal.routing import Routing
 from shoal_contract.errors import NoSuchQueue, ShoalError
 from shoal_contract.names import Name, show
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 
 
@@ -34,20 +35,20 @@ class QueueCalls:
         self._homes = homes
         self._known = known
 
-    async def declare(self, queues: Sequence[bytes], expires_after_s: int, deadline: float) -> None:
+    async def declare(self, queues: Sequence[bytes], options: QueueOptions, deadline: float) -> None:
         """Declares queues. Raises Conflict where one exists with other options; the other queues are declared."""
         first_error: ShoalError | None = None
         for start in range(0, len(queues), DECLARES_AT_ONCE_MAX):
             some = queues[start : start + DECLARES_AT_ONCE_MAX]
             homes = [self._homes.home_of(queue) for queue in some]
-            requests = [DeclareRequest(queue, expires_after_s, 0, deadline) for queue in some]
+            requests = [DeclareRequest(queue, options, 0, deadline) for queue in some]
             results = await self._routing.ask(zip(homes, requests, strict=True))
             now = asyncio.get_running_loop().time()
             for queue, home, result in zip(some, homes, results, strict=True):
                 if isinstance(result, ShoalError):
                     first_error = first_error or result
                 else:
-                    self._known.declared(queue, Life(expires_after_s, result[0]), home, now)
+                    self._known.declared(queue, Life(options, result[0]), home, now)
         if first_error is not None:
             raise first_error
 

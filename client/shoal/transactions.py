@@ -29,7 +29,7 @@ from shoal.homes import Homes
 from shoal.limits import GATHER_OPERATIONS_MAX, REQUEST_OVERHEAD_BYTES, TRANSACTION_BYTES_MAX
 from shoal.messages import NOW, Delivery, Done, Message, Receipt, Start, check_acked, check_start
 from shoal.routing import Routing
-from shoal_contract.arguments import EXPIRES_AFTER_S, OFFSET, Body, check_body, check_flag, check_headers, check_names
+from shoal_contract.arguments import OFFSET, Body, check_body, check_flag, check_headers, check_names
 from shoal_contract.errors import (
     Conflict,
     CrossSlice,
@@ -40,6 +40,7 @@ from shoal_contract.errors import (
     TooLarge,
 )
 from shoal_contract.names import Name, direct_key, encode_name, show
+from shoal_contract.options import DURABLE, QueueOptions, check_queue_options
 
 Value = TypeVar("Value")
 _NOTHING: Final[Any] = object()
@@ -150,15 +151,15 @@ class Transaction:
 
     # Changes.
 
-    def declare(self, queues: Name | Iterable[Name], *, expires_after_s: int = 0) -> None:
+    def declare(self, queues: Name | Iterable[Name], options: QueueOptions = DURABLE) -> None:
         """Declares one or many queues, as `Broker.declare` does. Their home must be this slice: a queue whose name
         begins with the keys' tag has its home there. Raises CrossSlice; refused with Conflict."""
         names = check_names("queue", queues)
-        expires_after_s = EXPIRES_AFTER_S.check(expires_after_s)
+        check_queue_options(options)
         for queue in names:
             self._add(
                 _Step(
-                    lambda deadline, _, queue=queue: DeclareRequest(queue, expires_after_s, 0, deadline),  # type: ignore[misc]
+                    lambda deadline, _, queue=queue: DeclareRequest(queue, options, 0, deadline),  # type: ignore[misc]
                     [(direct_key(queue), f"the home of queue {show(queue)}")],
                 )
             )
@@ -349,7 +350,7 @@ class Transaction:
     async def _send(self, slice_name: str, lives: Mapping[bytes, Life], deadline: float) -> None:
         """Sends all as one frame, and gives the answers to the results. Raises the slice's refusal of the whole."""
         requests: list[Request] = [
-            DeclareRequest(queue, life.expires_after_s, life.incarnation, deadline) for queue, life in lives.items()
+            DeclareRequest(queue, life.options, life.incarnation, deadline) for queue, life in lives.items()
         ]
         slots: list[tuple[_Step, _Slot]] = []
         for step in self._steps:

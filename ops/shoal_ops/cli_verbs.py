@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from shoal_contract.arguments import EXPIRES_AFTER_S
+from shoal_contract.options import QueueOptions
 from shoal_ops import exits
 from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues
 from shoal_ops.starts import checked_start, parse_start
@@ -40,7 +41,7 @@ def declare(
             "--expires-after-s",
             min=EXPIRES_AFTER_S.low,
             max=EXPIRES_AFTER_S.high,
-            help="The number is stored and compared, and has no effect yet: nothing expires.",
+            help="0: durable. Else they are dropped when no session has consumed them for so many seconds.",
         ),
     ] = 0,
     at: At = AT_DEFAULT,
@@ -49,7 +50,7 @@ def declare(
     """Make queues exist."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.declare(at, queues, expires_after_s, as_json))
+    exits.run(verbs.declare(at, queues, QueueOptions(expires_after_s), as_json))
 
 
 @commands.command()

@@ -8,13 +8,14 @@ from typing import Any
 
 from shoal_contract.errors import Conflict, NoSuchQueue
 from shoal_contract.names import show
+from shoal_contract.options import QueueOptions
 
 
 @dataclass
 class FakeQueue:
     """`incarnation` 0: not known, as after a bulk load. `life`: of this part, never used twice on a slice."""
 
-    expires_after_s: int
+    options: QueueOptions
     incarnation: int
     life: int
 
@@ -41,7 +42,7 @@ class FakeQueues:
         """What `copy` returned."""
         self.parts, self._lives, self._incarnations = copied
 
-    def declare(self, queue: bytes, expires_after_s: int, incarnation: int) -> int:
+    def declare(self, queue: bytes, options: QueueOptions, incarnation: int) -> int:
         """Returns its incarnation. Raises Conflict; NoSuchQueue for a life that is over."""
         found = self.parts.get(queue)
         if found is None and incarnation and self._is_home(queue):
@@ -56,8 +57,8 @@ class FakeQueues:
                 found.incarnation = incarnation
         if found is None:
             self._lives += 1
-            found = self.parts[queue] = FakeQueue(expires_after_s, incarnation or self._next(queue), self._lives)
-        if found.expires_after_s != expires_after_s:
+            found = self.parts[queue] = FakeQueue(options, incarnation or self._next(queue), self._lives)
+        if found.options != options:
             raise Conflict(f"queue {show(queue)} exists with other options", subject=show(queue))
         return found.incarnation
 

@@ -14,6 +14,7 @@ from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ShoalError, Unroutable
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.names import DIRECT_PREFIX, direct_key, show
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Error
 from tests.client.fake_queues import FakeQueues
@@ -107,7 +108,7 @@ class FakeState:
             declares = step.declares
             lives = declares.incarnations or [0] * len(declares.queues)
             for queue, incarnation in zip(declares.queues, lives, strict=True):
-                yield 0, partial(self._declare, queue, declares.options.expires_after_s, incarnation)
+                yield 0, partial(self._declare, queue, QueueOptions.of_wire(declares.options), incarnation)
         elif step.HasField("drops"):
             drops = step.drops
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
@@ -138,8 +139,8 @@ class FakeState:
             return [self._bind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
         return [self._unbind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
 
-    def _declare(self, queue: bytes, expires_after_s: int, incarnation: int) -> tuple[list[int], list[int]]:
-        found = self.queues.declare(queue, expires_after_s, incarnation)
+    def _declare(self, queue: bytes, options: QueueOptions, incarnation: int) -> tuple[list[int], list[int]]:
+        found = self.queues.declare(queue, options, incarnation)
         if self._owner_of(direct_key(queue)) == self.name:
             key = self.keys.setdefault(direct_key(queue), Key())
             key.bindings.setdefault(queue, Binding(key.head))
@@ -298,7 +299,7 @@ class FakeState:
         found = self.queues.parts.get(queue)
         description = wire.QueueDescription(queue=queue, exists=found is not None)
         if found is not None:
-            description.options.expires_after_s = found.expires_after_s
+            description.options.CopyFrom(found.options.to_wire())
             description.incarnation = found.incarnation if self.queues.knows_incarnations else 0
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)

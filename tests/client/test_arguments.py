@@ -25,7 +25,7 @@ class User:
     def __init__(self, broker: shoal.Broker, inbox: shoal.Inbox) -> None:
         leases, admin = shoal.Leases(broker), shoal.Admin(broker)
         self.verbs: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-            "declare": (broker.declare, {"queues": "q", "expires_after_s": 0, "deadline_s": 1}),
+            "declare": (broker.declare, {"queues": "q", "options": shoal.QueueOptions(), "deadline_s": 1}),
             "bind": (broker.bind, {"queue": "q", "keys": ["k"], "start": shoal.NOW, "deadline_s": 1}),
             "unbind": (broker.unbind, {"queue": "q", "keys": ["k"], "discard": False, "deadline_s": 1}),
             "publish": (
@@ -96,8 +96,9 @@ BEYOND = [-1, 1 << 32, 1 << 40, 1 << 64, -(1 << 70), 1 << 2000]
 WRONG: list[tuple[str, str, list[Any], type[Exception]]] = [
     ("declare", "queues", [7, None, 1.5, [7], [None]], TypeError),
     ("declare", "queues", ["", b"", "q" * 256, "\ud800", ["a", ""]], shoal.InvalidName),
-    ("declare", "expires_after_s", NUMBER, TypeError),
-    ("declare", "expires_after_s", BEYOND, shoal.OutOfRange),
+    ("declare", "options", [7, None, "60", {"expires_after_s": 60}], TypeError),
+    ("declare", "options", [shoal.QueueOptions(number) for number in NUMBER], TypeError),  # type: ignore[arg-type]
+    ("declare", "options", [shoal.QueueOptions(number) for number in BEYOND], shoal.OutOfRange),
     ("bind", "queue", NAME, TypeError),
     ("bind", "keys", [7, None, [7], [["a"]]], TypeError),
     ("bind", "keys", ["", ["a", ""], ["k" * 256]], shoal.InvalidName),
@@ -152,6 +153,7 @@ CALLED = {
     "*": ["queue", "ack takes messages"],
     "queues": ["queue"],
     "keys": ["key"],
+    "options": ["options", "expires_after_s"],
     "headers": ["header"],
     "done": ["done", "offset"],
     "bodies": ["bod", "chunk messages", "chunk bytes"],

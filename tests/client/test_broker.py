@@ -77,7 +77,7 @@ async def test_declare_with_other_options_conflicts(broker: Broker) -> None:
     queue = fresh("queue")
     await broker.declare(queue)
     with pytest.raises(shoal.Conflict):
-        await broker.declare(queue, expires_after_s=60)
+        await broker.declare(queue, shoal.QueueOptions(expires_after_s=60))
 
 
 async def test_single_publishes_in_flight_keep_their_order(broker: Broker) -> None:

@@ -124,7 +124,7 @@ async def test_late_messages_of_another_session_are_news(cluster: FakeCluster, f
 async def test_publishes_follow_a_moved_partition_in_order(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
     queue, key = await bound(fake_broker, cluster, "s01")
     home, there = (cluster.slices[name].state.queues for name in ("s01", "s02"))
-    there.declare(queue.encode(), 0, home.parts[queue.encode()].incarnation)
+    there.declare(queue.encode(), shoal.QueueOptions(), home.parts[queue.encode()].incarnation)
     moved = cluster.slices["s01"].state.keys.pop(key.encode())
     cluster.slices["s02"].state.keys[key.encode()] = moved
     cluster.move({partition_of(key.encode(), PARTITIONS): "s02"}, tell=False)
@@ -348,11 +348,11 @@ async def test_bind_at_a_slice_without_a_part_declares_it_with_the_options_of_th
     cluster: FakeCluster, fake_broker: shoal.Broker
 ) -> None:
     queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
-    await fake_broker.declare(queue, expires_after_s=60)
+    await fake_broker.declare(queue, shoal.QueueOptions(expires_after_s=60))
     async with shoal.connect(cluster.redirectors[1].address) as other:
         await other.bind(queue, key)
     parts = [cluster.slices[name].state.queues.parts[queue.encode()] for name in ("s01", "s02")]
-    assert [(part.expires_after_s, part.incarnation) for part in parts] == [(60, 100), (60, 100)]
+    assert [(part.options.expires_after_s, part.incarnation) for part in parts] == [(60, 100), (60, 100)]
     assert not cluster.slices["s03"].frames
 
 

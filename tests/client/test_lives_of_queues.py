@@ -10,6 +10,7 @@ import pytest
 
 import shoal
 from shoal.routing import Routing
+from shoal_contract.options import DURABLE
 from tests.client.fake_cluster import FakeCluster
 
 
@@ -189,7 +190,7 @@ async def test_parts_of_a_bulk_load_belong_to_their_queue(cluster: FakeCluster, 
     queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
     loaded = cluster.slices["s02"].state
     loaded.queues.knows_incarnations = False
-    loaded.queues.declare(queue.encode(), 0, 0)
+    loaded.queues.declare(queue.encode(), DURABLE, 0)
     loaded.queues.knows_incarnations = True
     assert part(cluster, "s02", queue) == 0
     await fake_broker.declare(queue)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import shoal
+from shoal_contract.options import DURABLE
 from tests.client.fake_cluster import FakeCluster
 from tests.client.test_faults import bound, until
 
@@ -75,7 +76,7 @@ async def test_a_second_life_that_began_while_the_stream_was_lost(
         slice_.state.queues.drop(queue.encode(), 0)
         slice_.state.take_dropped()
         if not absent:
-            slice_.state.queues.declare(queue.encode(), 0, 0)
+            slice_.state.queues.declare(queue.encode(), DURABLE, 0)
         await slice_.start()
         await until(lambda: inbox._slices["s01"].attachments.complete)
         await fake_broker.declare(queue)
@@ -94,7 +95,7 @@ async def test_deliveries_that_come_before_the_life_is_known_wait_for_it(
         slice_.late_attached = True  # The answer to an attach comes behind the first deliveries.
         slice_.cut()
         slice_.state.queues.drop(queue.encode(), 0)
-        slice_.state.queues.declare(queue.encode(), 0, 0)
+        slice_.state.queues.declare(queue.encode(), DURABLE, 0)
         slice_.state.take_dropped()
         await fake_broker.bind(queue, key, start=shoal.EARLIEST)
         assert [message.body for message in await take(inbox, 2)] == [b"1", b"2"]

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import shoal
+from shoal_contract.options import DURABLE
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.fake_cluster import PARTITIONS, FakeCluster
@@ -53,7 +54,7 @@ async def test_a_refusal_whose_answer_is_lost_stays_a_refusal(cluster: FakeClust
 
     task = asyncio.create_task(transact())
     await until(lambda: slice_.state.applied > applied)
-    slice_.state.queues.declare(missing.encode(), 0, 0)
+    slice_.state.queues.declare(missing.encode(), DURABLE, 0)
     slice_.cut()
     slice_.answering.set()
     with pytest.raises(shoal.NoSuchQueue):

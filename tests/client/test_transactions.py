@@ -91,7 +91,7 @@ async def test_a_refusal_leaves_no_trace(broker: Broker) -> None:
     with pytest.raises(shoal.Conflict):
         async with broker.transaction() as tx:
             tx.publish(key, b"x")
-            tx.declare(queue, expires_after_s=7)
+            tx.declare(queue, shoal.QueueOptions(expires_after_s=7))
     with pytest.raises(shoal.NoSuchQueue, match="nobody"):
         async with broker.transaction() as tx:
             tx.publish(key, b"x")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -103,8 +105,29 @@ async def test_what_comes_to_nothing_is_said(cluster: LocalCluster) -> None:
     )  # fmt: skip
     assert await shoal("members", "lonely", at=at) == (0, "", "no queue is bound to lonely\n")
     assert await shoal_json("members", "lonely", at=at) == {"members": [], "next": ""}
-    code, out, error = await shoal("declare", "short-lived", "--expires-after-s", "60", at=at)
-    assert (code, out) == (0, "") and error.startswith("warning: --expires-after-s is stored, not acted on yet")
+
+
+async def gone(queue: str, at: str) -> None:
+    """Returns once there is no such queue."""
+    async with asyncio.timeout(60):
+        while (await shoal("describe", queue, at=at))[0] == 0:
+            pass
+    assert "does not exist" in (await shoal("describe", queue, at=at))[2]
+
+
+async def test_transient_queues_go_when_nothing_consumes_them(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    assert await shoal("declare", "stays", "--expires-after-s", "600", at=at) == (0, "", "")
+    assert "expires after 600 s" in re.sub(" +", " ", (await shoal("describe", "stays", at=at))[1])
+    async with client.connect(at) as broker, asyncio.timeout(60), AsyncExitStack() as consuming:
+        await broker.declare(["consumed", "left"], client.QueueOptions(expires_after_s=5))
+        inbox = await consuming.enter_async_context(broker.consume("consumed"))
+        await broker.bind("consumed", "some room")
+        await gone("left", at)
+        await broker.publish("some room", b"still here")
+        assert (await anext(aiter(inbox))).body == b"still here"
+    await gone("consumed", at)
+    assert await shoal_json("members", "some room", at=at) == {"members": [], "next": ""}
 
 
 async def test_numbers_and_nouns_agree(cluster: LocalCluster) -> None:

@@ -53,7 +53,7 @@ class FaultyFile:
 
     def write_at(self, position: int, data: bytes) -> None:
         assert self._open, "written after its end"
-        if self._files.write_error is not None:
+        if self._files.write_error is not None and (data.strip(b"\0") or not self._files.zeros_fit):
             half = data[: len(data) // 2]
             self._node.unsynced.append((position, half))
             _write(self._node.seen, position, half)
@@ -74,7 +74,7 @@ class FaultyFile:
         if self._files.sync_error:
             self._node.unsynced.clear()  # the kernel drops the dirty pages and says so once
             self._files.sync_error = False
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(self._files.sync_code, "faulty sync")
         self._files.step()
         self._node.disk = bytearray(self._node.seen)
         self._node.unsynced.clear()
@@ -96,7 +96,10 @@ class FaultyFiles:
         self.steps_done = 0
         self.free_bytes = 1 << 60
         self.sync_error = False
+        self.sync_code = errno.EIO
         self.write_error: int | None = None
+        self.zeros_fit = False
+        """Zeros are written even where `write_error` is set."""
         self.open_errors: dict[str, int] = {}
         """By operation: "create", "open", "read" or "sync folder"."""
         self.open_files = 0

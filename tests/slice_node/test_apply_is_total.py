@@ -85,6 +85,7 @@ UNAPPLIABLE = {
     "acks cut off": (Kind.ACKS, b"1234567890"),
     "trims cut off": (Kind.TRIM, b"12345"),
     "reclaim of a cut key": (Kind.RECLAIM, b"\x09k"),
+    "expiry of a cut name": (Kind.EXPIRE, b"12345678" + b"12345678" + b"\x05abc"),
     "ownership of no partition": (Kind.OWNERSHIP, bytes(12)),
     "ownership cut off": (Kind.OWNERSHIP, b"1234"),
 }

@@ -143,6 +143,48 @@ async def test_segments_wait_in_the_journal_while_the_archive_is_gone(
     assert journal.first_lsn == journal.next_lsn == 405
 
 
+async def test_a_segment_is_sealed_once_the_journals_disk_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And what the archive has is released once a file can be opened for that."""
+    monkeypatch.setattr("shoal_slice_node.adapters.archiving.ARCHIVE_RETRY_MS", 10)
+    files = FaultyFiles()
+    journal = open_journal(files)
+    append(journal, 4)
+    files.free_bytes = 0
+    journal_thread = ThreadPoolExecutor(1)
+
+    def in_journal_thread(work: Callable[[], object]) -> asyncio.Future[object]:
+        return asyncio.get_running_loop().run_in_executor(journal_thread, work)
+
+    archiving = Archiving(Archive(ARCHIVE, files), journal, in_journal_thread, every_s=0.01)
+    running = asyncio.create_task(archiving.run())
+
+    def out_of_files(below_lsn: int) -> int:
+        raise ResourceExhausted("no file can be opened", subject="open files")
+
+    async def until(reached: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not reached():
+                assert not running.done(), running.exception()
+                await asyncio.sleep(0.01)
+
+    try:
+        await until(lambda: "could not be closed" in caplog.text)
+        files.free_bytes = 1 << 60
+        await until(lambda: archiving.figures.archived == 1)
+        caplog.clear()
+        append(journal, 4)
+        with monkeypatch.context() as patched:
+            patched.setattr(journal, "release", out_of_files)
+            archiving.release(journal.next_lsn)
+            await until(lambda: "no file can be opened" in caplog.text)
+        await until(lambda: journal.first_lsn == 5)
+    finally:
+        running.cancel()
+    assert len(caplog.records) < 5, "it is not said again and again"
+
+
 def test_an_archive_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "segment").write_bytes(b"x")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
 from shoal_slice_node.adapters.recovery import FREEZE_LIMITS
@@ -78,5 +79,28 @@ async def test_a_delta_frozen_while_the_journal_is_released_is_waited_for() -> N
         applied(3)
         assert not store.freezing, "none begins after that"
         assert store.checkpoints == 2
+    finally:
+        running.cancel()
+
+
+async def test_a_process_out_of_files_keeps_its_journal_and_goes_on() -> None:
+    store = FakeStore()
+    store.delta_rows = DELTA_ROWS_MAX
+    store.written.set()
+
+    def in_journal_thread(work: Callable[[], object]) -> asyncio.Future[object]:
+        refused: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        refused.set_exception(ResourceExhausted("no file can be opened", subject="open files"))
+        return refused
+
+    freezing = Freezing(store.state, store, FREEZE_LIMITS)
+    checkpoints = Checkpoints(cast(Store, store), cast(Journal, None), store.state, freezing, in_journal_thread)
+    running = asyncio.create_task(checkpoints.run())
+    try:
+        for lsn in (1, 2):
+            store.state.lsn = lsn
+            reached = asyncio.create_task(checkpoints.reach(lsn, checkpoints.consider))
+            await asyncio.wait([reached, running], timeout=5, return_when=asyncio.FIRST_COMPLETED)
+            assert reached.done() and not running.done()
     finally:
         running.cancel()

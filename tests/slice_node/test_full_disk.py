@@ -111,3 +111,19 @@ async def test_a_disk_with_no_room_at_all_is_no_damage(tmp_path: Path) -> None:
             filler.unlink()
             await until_trouble(found, "")
         assert check_path(disk).sound
+
+
+async def test_a_node_on_a_full_disk_goes_on_when_a_segment_is_due_for_the_archive(tmp_path: Path) -> None:
+    archive = ("--archive", str(tmp_path / "archive"), "--archive-every", "0.2")
+    with small_disk(tmp_path / "data", 200) as disk:
+        async with troubled(tmp_path, *archive) as found:
+            await found.declare(b"q")
+            filler = fill(disk, 2 * MIB)
+            await publish(found, b"a segment is due")
+            async with asyncio.timeout(WAIT_S):
+                while not found.lines("could not be closed"):
+                    assert found.node.process.returncode is None, found.lines("disk space")
+                    await asyncio.sleep(0.05)
+            await publish(found, b"it goes on")
+            filler.unlink()
+        assert not found.lines("Traceback")

@@ -13,11 +13,12 @@ import pytest
 
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.journal_record import decode_record
+from shoal_contract.options import QueueOptions
 from shoal_slice_node.core.apply import records
 from shoal_slice_node.core.apply.queues import Queue
-from shoal_slice_node.core.apply.records import Acked, ChangeHead, Kind, Trim
+from shoal_slice_node.core.apply.records import Acked, ChangeHead, Expired, Kind, Trim
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows import detail_row, key_row, log_row, producer_row, queue_row, small_rows
+from shoal_slice_node.core.rows import detail_row, key_row, log_row, producer_row, queue_row, small_rows, transient_row
 from shoal_slice_node.core.rows.detail_row import Detail
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 from shoal_slice_node.core.rows.key_row import KeyRow
@@ -55,12 +56,12 @@ def bucket_row(value: tuple[dict[bytes, int], dict[bytes, int]]) -> bytes:
 
 def queue_of(row: bytes) -> tuple[bytes, int, int, int, list[tuple[bytes, int, int]]]:
     queue = Queue.decode(MemoryTables(), QUEUE, row)
-    return queue.name, queue.expires_after_s, queue.incarnation, queue.details, list(queue.entries())
+    return queue.name, queue.options.expires_after_s, queue.incarnation, queue.details, list(queue.entries())
 
 
 def encode_queue(value: tuple[bytes, int, int, int, list[tuple[bytes, int, int]]]) -> bytes:
     name, expires_after_s, incarnation, details, entries = value
-    queue = Queue(MemoryTables(), QUEUE, name, expires_after_s, incarnation)
+    queue = Queue(MemoryTables(), QUEUE, name, QueueOptions(expires_after_s), incarnation)
     queue.details = details
     for entry in entries:
         queue.bucket(entry[0]).put(*entry)
@@ -103,7 +104,7 @@ ROWS = [
         (b"q", 60, 9, 0, []),
         encode_queue,
         queue_of,
-        "000100000000000000000000000000000000003c000000000000000971",
+        "0001000000000000000000000000000005000000000000000971010000003c",
     ),
     Golden(
         "queue, two keys",
@@ -111,7 +112,7 @@ ROWS = [
         encode_queue,
         queue_of,
         (
-            "840100020000000000000002000000010000003c00000000000000097100030000000000070003000000000008000000"
+            "8401000200000000000000020000000105000000000000000971010000003c00030000000000070003000000000008000000"
             "05000000050000000600000005"
         ),
     ),
@@ -194,6 +195,9 @@ ROWS = [
     ),
 ]
 
+ROWS.append(
+    Golden("transient", 9, transient_row.encode_transient, transient_row.decode_transient, "010000000000000009")
+)
 RECORDS = [
     Golden(
         "CHANGE",
@@ -229,6 +233,13 @@ RECORDS = [
         lambda value: records.encode_ownership(*value),
         records.decode_ownership,
         "0000000000000002000000020100",
+    ),
+    Golden(
+        "EXPIRE",
+        (4, [Expired(QUEUE, b"anna"), Expired(QUEUE, b"")]),
+        lambda value: records.encode_expire(value[1], value[0]),
+        records.decode_expire,
+        "0000000000000004000000000000010204616e6e61000000000000010200",
     ),
 ]
 
@@ -272,7 +283,7 @@ def test_a_value_is_written_as_these_bytes_and_read_from_them(golden: Golden) ->
 def test_kinds_letters_and_names_stay_what_they_are() -> None:
     """They are the forms of what they name."""
     kinds = {kind.name: kind.value for kind in Kind}
-    assert kinds == {"CHANGE": 1, "ACKS": 2, "TRIM": 3, "RECLAIM": 4, "OWNERSHIP": 5}
+    assert kinds == {"CHANGE": 1, "ACKS": 2, "TRIM": 3, "RECLAIM": 4, "OWNERSHIP": 5, "EXPIRE": 6}
     letters = (small_rows.RECLAIM_KEY, small_rows.RECLAIM_QUEUE, small_rows.ACKS_CUT, small_rows.TRIMS_HELD)
     assert (*letters, small_rows.RECLAIM_PRODUCER) == (b"k", b"q", b"a", b"b", b"p")
     names = (small_rows.NEXT_QUEUE, small_rows.OWNED, small_rows.EPOCH, small_rows.ACKS_CUT_FORGOTTEN)

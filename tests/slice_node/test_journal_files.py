@@ -186,11 +186,24 @@ def test_a_batch_half_written_on_a_full_disk_leaves_nothing() -> None:
     assert reopened.next_lsn >= 5 and before.rstrip(b"\0") in files.read(files.paths()[0])
 
 
-def test_a_failed_sync_is_never_tried_again() -> None:
+def test_what_was_written_of_a_refused_batch_does_not_come_back_after_a_power_loss() -> None:
+    for seed in range(20):
+        files = FaultyFiles()
+        journal = open_journal(files)
+        append(journal, 4)
+        files.write_error, files.zeros_fit = errno.ENOSPC, True
+        with pytest.raises(ResourceExhausted):
+            append(journal, 4)
+        assert open_journal(files.after_power_loss(Random(seed))).next_lsn == 5
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_failed_sync_is_never_tried_again(code: int) -> None:
+    """Thin volumes and quotas of NFS may say only then that there is no room."""
     files = FaultyFiles()
     journal = open_journal(files)
     append(journal, 2)
-    files.sync_error = True
+    files.sync_error, files.sync_code = True, code
     for _ in range(2):
         with pytest.raises(Corrupt):
             append(journal, 2)
@@ -353,3 +366,19 @@ def test_a_segment_that_could_not_be_begun_leaves_nothing_that_a_start_stumbles_
         for found in (files, files.after_power_loss(Random(seed))):
             reopened = open_journal(found)
             assert [record.lsn for record in reopened.records(1)] == list(range(1, last + 1))
+
+
+def test_a_segment_that_cannot_be_sealed_for_lack_of_room_does_not_fill_with_marks() -> None:
+    files = FaultyFiles()
+    journal = open_journal(files)
+    append(journal, 2)
+    files.free_bytes = 0
+    written = journal.written_bytes
+    for _ in range(3):
+        with pytest.raises(ResourceExhausted):
+            journal.seal()
+    assert journal.written_bytes == written + MARK_BYTES
+    files.free_bytes = 1 << 60
+    append(journal, 1)
+    assert journal.seal() is not None
+    check(open_journal(files), 1, 3, 0)

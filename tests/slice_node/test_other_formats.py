@@ -27,13 +27,14 @@ READERS: list[Callable[[Path], object]] = [
     lambda node: JournalRepair(node, node / STORE_FOLDER),
 ]
 SAID = [
-    (b"4", "has format 4; this version reads format 6"),
-    (b"7", "has format 7; this version reads format 6"),
-    (None, "names no format, as those of the oldest versions; this version reads format 6"),
+    (b"4", "has format 4; this version reads format 7"),
+    (b"6", "has format 6; this version reads format 7"),  # The same tables, with keys with tags elsewhere.
+    (b"8", "has format 8; this version reads format 7"),
+    (None, "names no format, as those of the oldest versions; this version reads format 7"),
 ]
 
 
-@pytest.fixture(params=SAID, ids=["older", "newer", "oldest"])
+@pytest.fixture(params=SAID, ids=["older", "without tags", "newer", "oldest"])
 def other(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
     """A node's folder, and what is said of it."""
     store_format, said = request.param

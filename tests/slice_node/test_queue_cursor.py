@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from shoal_contract.options import DURABLE
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 from shoal_slice_node.core.rows.queue_cursor import move_cursor, read_cursor
@@ -14,7 +15,7 @@ from shoal_slice_node.core.tables.memory_tables import MemoryTables
 def test_cursor_in_place_equals_cursor_decoded(seed: int) -> None:
     rng = random.Random(seed)
     tables = MemoryTables()
-    queue = Queue(tables, queue_id(7), b"inbox", 0)
+    queue = Queue(tables, queue_id(7), b"inbox", DURABLE)
     top = rng.choice([100, 1 << 31, 1 << 40])
     # Ids of equal bytes at odd distances: a search must not find one across two.
     keys = [key_id(rng.choice([0, 257]), rng.choice([0, 1, 256, 257, 65_793]) + (n << 24)) for n in range(9)]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from shoal_contract.options import QueueOptions
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import (
@@ -97,7 +98,7 @@ def test_a_key_of_a_form_that_is_not_known_is_refused(decode: Callable[[bytes], 
 
 @pytest.mark.parametrize("form", [0x10, 0x14, 0x74, 0x94, 0xC8, 1, 0x85, 0x80])
 def test_a_queue_of_a_form_that_is_not_known_is_refused(form: int) -> None:
-    queue = Queue(MemoryTables(), queue_id(1), b"q", 60)
+    queue = Queue(MemoryTables(), queue_id(1), b"q", QueueOptions(60))
     queue.bucket(KEY).put(KEY, 5, 6)
     row = bytes([form]) + queue.encode()[1:]
     with pytest.raises(ValueError, match=f"has form {form}; this version reads"):
@@ -120,7 +121,7 @@ def test_linear_hashing_moves_entries_only_between_a_bucket_and_its_split() -> N
 def test_a_queue_of_any_size_finds_each_binding_in_one_bucket() -> None:
     tables = MemoryTables()
     ids = [key_id(number % 7, number) for number in range(1000)]
-    queue = Queue(tables, queue_id(1), b"q", 0)
+    queue = Queue(tables, queue_id(1), b"q", QueueOptions())
     queue.save()
     for count, entry in enumerate(ids, 1):
         queue = Queue.decode(tables, queue_id(1), tables.queue.get(queue_id(1)) or b"")

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +192,7 @@ def test_a_write_is_repeated_only_when_what_is_seen_is_on_disk(tmp_path: Path, m
     monkeypatch.setattr(os, "fsync", synced)
     metas = f"{min(128 << 10, (tmp_path / DATA_FILE).stat().st_size)} bytes at 0"
     kept = _Kept(tmp_path)
-    with pytest.raises(Corrupt, match="cannot be synced"):
+    with pytest.raises(Corrupt, match="cannot be written and synced"):
         _written(kept, pieces(1), 7)
     assert done == [metas, "sync", "write", metas, "sync"], "no second write"
 
@@ -199,3 +201,43 @@ def test_the_lock_file_has_all_its_blocks_before_readers_need_them(tmp_path: Pat
     CheckpointWriter(tmp_path).close()
     lock = (tmp_path / "lock.mdb").stat()
     assert lock.st_blocks * 512 >= lock.st_size > 4096
+
+
+@pytest.mark.parametrize("operation", ["open", "pwrite", "fsync"])
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [(errno.ENOSPC, ResourceExhausted), (errno.EDQUOT, ResourceExhausted), (errno.EACCES, Corrupt)],
+)
+def test_a_disk_without_room_for_meta_pages_is_full_and_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, code: int, expected: type[Exception]
+) -> None:
+    """Where pages are never written in place (btrfs, ZFS), and with quotas of NFS."""
+
+    def failing(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    CheckpointWriter(tmp_path).close()
+    monkeypatch.setattr(os, operation, failing)
+    with pytest.raises(expected, match=os.strerror(code)):
+        CheckpointWriter(tmp_path)
+
+
+OPENS_ALONE = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+"""
+"""What LMDB asks when it opens an environment: if no other process has it open, it makes readers and locks anew."""
+
+
+def test_no_process_thinks_that_it_is_alone_while_a_writer_is_open(tmp_path: Path) -> None:
+    def opens_alone() -> bool:
+        command = [sys.executable, "-c", OPENS_ALONE, str(tmp_path / "lock.mdb")]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    writer = CheckpointWriter(tmp_path)
+    assert not opens_alone()
+    writer.write(pieces(1), 1)
+    assert not opens_alone()
+    writer.close()
+    assert opens_alone()

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shoal.limits import KNOWN_QUEUE_AGE_S, KNOWN_QUEUES_MAX
+from shoal_contract.options import QueueOptions
 
 
 class Life(NamedTuple):
     """Holds a queue's options and life, as its home tells them. `incarnation` 0: not known."""
 
-    expires_after_s: int
+    options: QueueOptions
     incarnation: int
 
 

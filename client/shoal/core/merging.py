@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from shoal.core.known_queues import same_life
 from shoal.messages import BindingDescription, KeyDescription, QueueDescription
 from shoal_contract.names import Name, text
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 
 
@@ -19,7 +20,7 @@ def merge_descriptions(
     return QueueDescription(
         queue=name,
         exists=home.exists,
-        expires_after_s=home.options.expires_after_s,
+        options=QueueOptions.of_wire(home.options),
         binding_count=sum(part.binding_count for part in present),
         messages=sum(part.messages for part in present),
         body_bytes=sum(part.body_bytes for part in present),

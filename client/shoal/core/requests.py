@@ -16,6 +16,7 @@ from shoal.core.waiters import UNHEARD, Waiter, fail_waiter
 from shoal.limits import REQUEST_OVERHEAD_BYTES
 from shoal.messages import Start
 from shoal_contract.errors import ShoalError
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 
 StepKind = tuple[Any, ...]
@@ -106,12 +107,12 @@ class DeclareRequest(QueueRequest):
     __slots__ = ("_incarnation",)
     verb = "declare"
 
-    def __init__(self, queue: bytes, expires_after_s: int, incarnation: int, deadline: float) -> None:
-        super().__init__((DeclareRequest, expires_after_s, bool(incarnation)), queue, (), deadline)
+    def __init__(self, queue: bytes, options: QueueOptions, incarnation: int, deadline: float) -> None:
+        super().__init__((DeclareRequest, options, bool(incarnation)), queue, (), deadline)
         self._incarnation = incarnation
 
     def begin(self, step: wire.Step) -> Columns:
-        step.declares.options.expires_after_s = self.kind[1]
+        step.declares.options.CopyFrom(self.kind[1].to_wire())
         return step.declares.queues, step.declares.incarnations
 
     def put(self, columns: Columns) -> None:

@@ -301,6 +301,7 @@ class Counters(_message.Message):
     DROPS_FIELD_NUMBER: _builtins.int
     PURGES_FIELD_NUMBER: _builtins.int
     REFUSALS_FIELD_NUMBER: _builtins.int
+    EXPIRED_FIELD_NUMBER: _builtins.int
     declares: _builtins.int
     binds: _builtins.int
     """Keys bound and unbound, repeats included."""
@@ -316,6 +317,8 @@ class Counters(_message.Message):
     purges: _builtins.int
     refusals: _builtins.int
     """Requests refused, whatever the error."""
+    expired: _builtins.int
+    """Transient queues dropped because no session consumed them."""
     def __init__(
         self,
         *,
@@ -329,10 +332,11 @@ class Counters(_message.Message):
         drops: _builtins.int = ...,
         purges: _builtins.int = ...,
         refusals: _builtins.int = ...,
+        expired: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "chunks", b"chunks", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "publishes", b"publishes", "purges", b"purges", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "chunks", b"chunks", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "expired", b"expired", "publishes", b"publishes", "purges", b"purges", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

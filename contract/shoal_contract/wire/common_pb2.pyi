@@ -137,8 +137,8 @@ class QueueOptions(_message.Message):
 
     EXPIRES_AFTER_S_FIELD_NUMBER: _builtins.int
     expires_after_s: _builtins.int
-    """Seconds without an attached session after which a transient queue is dropped; 0: the queue is durable. Stored and
-    compared, not acted on yet: nothing is dropped.
+    """0: the queue is durable. Else it is transient: each slice drops its part once no session there has consumed it for so
+    many seconds. The time begins anew with each declare, with each session that leaves, and with a slice's new leader.
     """
     def __init__(
         self,

@@ -127,7 +127,7 @@ def _parsed(number: int, line: str) -> tuple[int, argparse.Namespace] | None:
 
 
 def _declare(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
-    transaction.declare(line.queues, expires_after_s=line.expires_after_s)
+    transaction.declare(line.queues, shoal.QueueOptions(line.expires_after_s))
     return _Told(lambda: {"declared": line.queues}, lambda: f"declared {_names(line.queues)}")
 
 

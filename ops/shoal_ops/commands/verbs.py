@@ -17,11 +17,9 @@ def connect(at: str) -> shoal.Broker:
     return shoal.connect(*at.split(","), deadline_s=VERB_DEADLINE_S)
 
 
-async def declare(at: str, queues: Sequence[str], expires_after_s: int, as_json: bool) -> None:
-    if expires_after_s:
-        output.remark("warning: --expires-after-s is stored, not acted on yet: these queues stay until dropped")
+async def declare(at: str, queues: Sequence[str], options: shoal.QueueOptions, as_json: bool) -> None:
     async with connect(at) as broker:
-        await broker.declare(queues, expires_after_s=expires_after_s)
+        await broker.declare(queues, options)
     if as_json:
         output.say_json({"declared": list(queues)})
 
@@ -89,7 +87,7 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
         return
     told = {
         "queue": output.shown(queue),
-        "expires after": f"{found.expires_after_s} s" if found.expires_after_s else "never",
+        "expires after": f"{found.options.expires_after_s} s" if found.options.expires_after_s else "never",
     }
     output.facts(
         told

@@ -5,10 +5,12 @@ Belongs here: forms, their bounds and examples. Not here: administration (models
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shoal_contract import options as contract_options
 from shoal_contract.arguments import EXPIRES_AFTER_S, LEASE_MS, OFFSET, PULL_MESSAGES
 from shoal_contract.limits import BODY_BYTES_MAX, NAME_BYTES_MAX
 from shoal_ops.http import limits
@@ -31,9 +33,16 @@ class QueueOptions(BaseModel):
         Field(
             ge=EXPIRES_AFTER_S.low,
             le=EXPIRES_AFTER_S.high,
-            description="0: durable; another number is stored and compared, not acted on yet",
+            description="0: durable; else a slice drops the queue when no session has consumed it for so many seconds",
         ),
     ] = 0
+
+    @classmethod
+    def of(cls, options: contract_options.QueueOptions) -> Self:
+        return cls(**asdict(options))
+
+    def values(self) -> contract_options.QueueOptions:
+        return contract_options.QueueOptions(self.expires_after_s)
 
 
 class DeclareQueues(QueueOptions):
@@ -233,7 +242,7 @@ class Queue(BaseModel):
             "examples": [
                 {
                     "queue": "inbox-anna",
-                    "expires_after_s": 0,
+                    "options": {"expires_after_s": 0},
                     "bindings": 9,
                     "messages": 2,
                     "body_bytes": 10,
@@ -246,7 +255,7 @@ class Queue(BaseModel):
     )
     queue: str
     queue_encoded: str | None = None
-    expires_after_s: int
+    options: QueueOptions
     bindings: int
     messages: Annotated[int, Field(description="backlog, exact")]
     body_bytes: int

@@ -240,6 +240,7 @@ FIGURES_EXAMPLE: Final = {
         "drops": 0,
         "purges": 0,
         "refusals": 12,
+        "expired": 0,
     },
     "trouble": "",
     "version": "0.1.0",

@@ -19,7 +19,7 @@ router = APIRouter(tags=["queues"])
 async def declare_queues(gateway: TheGateway, wanted: models.DeclareQueues) -> models.Declared:
     """Makes many queues exist. Repeating it changes nothing. Answers Conflict where one exists with other options."""
     queues = names.all_given("queue", wanted.queues, wanted.queues_encoded)
-    await gateway.broker.declare(queues, expires_after_s=wanted.expires_after_s)
+    await gateway.broker.declare(queues, wanted.values())
     return models.Declared(declared=len(set(queues)))
 
 
@@ -28,7 +28,7 @@ async def declare_queue(
     gateway: TheGateway, queue: QueueName, options: models.QueueOptions | None = None
 ) -> models.Declared:
     """Makes a queue exist. Repeating it changes nothing. Answers Conflict if it exists with other options."""
-    await gateway.broker.declare(queue, expires_after_s=options.expires_after_s if options else 0)
+    await gateway.broker.declare(queue, (options or models.QueueOptions()).values())
     return models.Declared(declared=1)
 
 
@@ -40,7 +40,7 @@ async def describe_queue(gateway: TheGateway, queue: QueueName) -> models.Queue:
         raise NoSuchQueue(f"queue {show(queue)} does not exist; declare it first", subject=show(queue))
     return models.Queue(
         **names.fields("queue", queue),
-        expires_after_s=found.expires_after_s,
+        options=models.QueueOptions.of(found.options),
         bindings=found.binding_count,
         messages=found.messages,
         body_bytes=found.body_bytes,

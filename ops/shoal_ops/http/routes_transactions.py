@@ -64,7 +64,7 @@ def _take(gateway: TheGateway, transaction: shoal.Transaction, number: int, step
 
 def _declare(transaction: shoal.Transaction, wanted: models.DeclareQueues) -> Answer:
     queues = names.all_given("queue", wanted.queues, wanted.queues_encoded)
-    transaction.declare(queues, expires_after_s=wanted.expires_after_s)
+    transaction.declare(queues, wanted.values())
     return lambda: forms.Done(declared=len(set(queues)))
 
 

@@ -20,6 +20,7 @@ from shoal_slice_node.core.apply.records import (
     Kind,
     decode_acks,
     decode_change,
+    decode_expire,
     decode_ownership,
     decode_trims,
 )
@@ -31,7 +32,13 @@ Item = TypeVar("Item")
 Cells = list[int | None]
 Names = list[bytes | None]
 CHANGES = frozenset((*(verb.name for verb in VERBS.values()), "other"))
-_BY_RECORD: dict[int, str] = {Kind.ACKS: "ack", Kind.TRIM: "trim", Kind.RECLAIM: "reclaim", Kind.OWNERSHIP: "own"}
+_BY_RECORD: dict[int, str] = {
+    Kind.ACKS: "ack",
+    Kind.TRIM: "trim",
+    Kind.RECLAIM: "reclaim",
+    Kind.OWNERSHIP: "own",
+    Kind.EXPIRE: "expire",
+}
 
 
 class Run(NamedTuple):
@@ -177,6 +184,12 @@ class Rows:
         run = _plain(record, "own", len(numbers))._replace(sequence=version)
         self._append(run, partitions=numbers, messages=[len(owned)] * len(numbers))
 
+    def _expire(self, record: Record) -> None:
+        decided_lsn, queues = decode_expire(record.payload)
+        names = [name for _, name in queues]
+        run = _plain(record, "expire", len(names))
+        self._append(run, queues=names, offsets=[decided_lsn] * len(names))
+
     def _reclaim(self, record: Record) -> None:
         self._append(_plain(record, "reclaim", 1))
 
@@ -189,6 +202,7 @@ _RECORDS: dict[str, Callable[[Rows, Record], None]] = {
     "trim": Rows._trims,
     "reclaim": Rows._reclaim,
     "own": Rows._ownership,
+    "expire": Rows._expire,
     "other": Rows._other,
 }
 

@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 
 KINDS: Final = (
     *("declare", "bind", "unbind", "publish", "drop", "purge", "import"),
-    *("ack", "trim", "reclaim", "own", "damaged", "other"),
+    *("ack", "trim", "reclaim", "own", "expire", "damaged", "other"),
 )
 
 SCHEMA: Final = StructType(

@@ -4,7 +4,8 @@ The archive has requests as they were sent. Their effect on a slice follows from
 each rule needs nothing else (slice_node/core/apply/binds, drops, imports):
 - a request is all or nothing: one bad, reserved or foreign key refuses all of it;
 - a queue that was not declared, or was dropped, is bound to nothing;
-- binding a key that is bound, or unbinding one that is not, changes nothing; a drop ends every binding.
+- binding a key that is bound, or unbinding one that is not, changes nothing; a drop ends every binding;
+- an expiry drops a queue, unless it was declared again after the leader had decided.
 Two cases do not follow from a queue's history and count as done: a bind that was refused because the offset it asked
 for was not kept, and what stands in a refused transaction.
 
@@ -25,7 +26,7 @@ from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
 
 class Request(NamedTuple):
     """Describes one key of a request, or a request without keys. Requests are sorted by the first five fields. `owned`:
-    whether the slice owned the key's partition then."""
+    whether the slice owned the key's partition then. `offset`: of an expiry, the LSN when the leader decided it."""
 
     queue: bytes
     slice: str
@@ -37,6 +38,7 @@ class Request(NamedTuple):
     key: bytes | None
     partition: int | None
     owned: bool
+    offset: int | None = None
 
 
 class Change(NamedTuple):
@@ -60,6 +62,7 @@ class _Membership:
     def __init__(self, known: bool) -> None:
         self.known = known
         self.keys: dict[bytes, int | None] | None = None
+        self._declared_lsn = 0
 
     def apply(self, request: Sequence[Request]) -> Iterator[Change]:
         first = request[0]
@@ -68,9 +71,13 @@ class _Membership:
             yield from self._declared(first)
         self.known = True
         if first.kind == "declare":
+            self._declared_lsn = first.lsn
             yield from self._declared(first)
         elif first.kind == "drop":
             yield from self._dropped(first)
+        elif first.kind == "expire":
+            if self._declared_lsn <= (first.offset or 0):
+                yield from self._dropped(first)
         elif all(_may_be_bound(one) for one in request if one.key is not None):
             if first.kind == "import" and self._has_room(len(request)):
                 yield from self._declared(first)

@@ -26,7 +26,7 @@ from shoal_pipeline.census.outcome import SliceSpan
 from shoal_pipeline.census.ownership import Owned, with_owned
 from shoal_pipeline.limits import ARROW_ROWS
 
-MEMBERSHIP_KINDS = ("declare", "bind", "unbind", "import", "drop")
+MEMBERSHIP_KINDS = ("declare", "bind", "unbind", "import", "drop", "expire")
 _LEFT_OUT = ("ack", "trim", "reclaim")
 """Kinds that say nothing of memberships, and are most of an archive's rows."""
 CHANGES = StructType(
@@ -44,7 +44,7 @@ CHANGES = StructType(
 )
 _NAMES = ("key", "queue")
 _COLUMNS = (
-    *("time", "lsn", "slice", "kind", "key", "queue", "partition", "messages", "size", "step", "request"),
+    *("time", "lsn", "slice", "kind", "key", "queue", "partition", "offset", "messages", "size", "step", "request"),
     *("producer", "sequence"),
 )
 

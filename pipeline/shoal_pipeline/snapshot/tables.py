@@ -47,7 +47,7 @@ def _queues_between(tables: Tables, first: int, end: int) -> Iterator[Queue]:
 
 def _queues(tables: Tables, first: int, end: int) -> Iterator[Row]:
     for queue in _queues_between(tables, first, end):
-        yield text(queue.name), queue.bindings, queue.expires_after_s
+        yield text(queue.name), queue.bindings, queue.options.expires_after_s
 
 
 def _keys(tables: Tables, first: int, end: int) -> Iterator[Row]:

@@ -52,6 +52,8 @@ class Archiving:
         self._in_journal_thread = in_journal_thread
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._below_lsn = 0
+        self._lacking = ""
+        """What the journal's disk, or the process, lacked at the last attempt; "": nothing."""
         self._wake = asyncio.Event()
 
     def release(self, below_lsn: int) -> None:
@@ -70,7 +72,23 @@ class Archiving:
             except TimeoutError:
                 pass
             self._wake.clear()
+            done = await self._attempt()
+
+    async def _attempt(self) -> bool:
+        """Archives and releases what can be. Returns False if something has to be tried again. Raises Corrupt."""
+        try:
             done = await self._turn() and await self._seal_by_age()
+        except ResourceExhausted as error:
+            if error.message != self._lacking:
+                _log.warning(
+                    "a journal segment could not be closed or removed: %s. It is tried again every %d ms, and nothing"
+                    " is lost",
+                    *(error.message, ARCHIVE_RETRY_MS),
+                )
+            self._lacking = error.message
+            return False
+        self._lacking = ""
+        return done
 
     async def _seal_by_age(self) -> bool:
         """Closes and archives the segment that is being written, if it is old enough. The journal keeps the segment

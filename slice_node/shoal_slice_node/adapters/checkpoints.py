@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from shoal_contract.errors import Corrupt, ShoalError
+from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import JournalThread
@@ -145,11 +145,17 @@ class Checkpoints:
         if self._archiving is not None:
             self._archiving.release(below_lsn)
         else:
-            await self._in_journal_thread(lambda: self._journal.release(below_lsn))
+            await self._release(below_lsn)
         if not self._store.freezing:  # The next delta may have been frozen while the journal was released.
             self._caught_up.set()
         if self._freed is not None and not self._freed.done():
             self._freed.set_result(None)
+
+    async def _release(self, below_lsn: int) -> None:
+        try:
+            await self._in_journal_thread(lambda: self._journal.release(below_lsn))
+        except ResourceExhausted as error:
+            _log.warning("the journal below the checkpoint is kept until the next one: %s", error.message)
 
     def rest(self, idle_s: float) -> None:
         """Lets the checkpoint's pages leave the resident memory once the node was idle for more than IDLE_MS. Called

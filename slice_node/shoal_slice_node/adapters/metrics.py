@@ -70,6 +70,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("acks", "Messages acked, once for each queue.", lambda f: f.counters.acks),
     ("drops", "Queues dropped.", lambda f: f.counters.drops),
     ("purges", "Queues purged.", lambda f: f.counters.purges),
+    ("expired", "Transient queues dropped because no session consumed them.", lambda f: f.counters.expired),
     ("silent_bindings", "Bindings found that nothing would have served: a defect.", lambda f: f.silent_bindings),
     ("checkpointer_restarts", "How often the checkpointer died.", lambda f: f.checkpointer_restarts),
 )

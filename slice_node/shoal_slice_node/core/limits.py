@@ -77,6 +77,19 @@ DONE_RANGES_PER_APPLIED: Final = 16
 """Done ranges of a binding that count as one more key in such a step, and in a purge: a row of 2,000 ranges takes
 0.2 ms, and has a step of its own."""
 
+OPTIONS_KEPT_MAX: Final = 1_000
+"""Different options of queues whose decoded values are kept: most queues have one of few."""
+
+EXPIRED_PER_RECORD_MAX: Final = 500
+"""Transient queues that one EXPIRE record drops: about 5 ms, and their bindings up to DROP_BINDINGS_MAX."""
+
+TRANSIENTS_LEFT_MAX: Final = 200_000
+"""Transient queues that a leader keeps a time for, about 250 bytes each. Of more it only knows when the newest of them
+was left, and that they are found in the tables: they are dropped a little later."""
+
+TRANSIENTS_PER_TURN: Final = 200
+"""Rows of transient queues looked at in one turn: 10,000 a second, 0.4 ms each turn."""
+
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
 

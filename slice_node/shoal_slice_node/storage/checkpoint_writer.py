@@ -10,6 +10,7 @@ Belongs here: writing pieces as rows on disk. Not here: how pieces are sent (che
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -61,14 +62,16 @@ class CheckpointWriter:
         self._room = room or StoreRoom(folder)
         settle(folder)
         self._environment = environment = open_environment(folder, readonly=False)
+        self._lock_file: int | None = None
         try:
-            reserve_lock_file(folder)
+            with errors_translated(folder):
+                self._lock_file = reserve_lock_file(folder)
             with self._writing():
                 environment.reader_check()  # else a killed reader would keep its old pages from reuse for good
                 with environment.begin(write=True) as transaction:
                     self._tables = self._open(transaction, identity)
         except BaseException:
-            environment.close()
+            self.close()
             raise
 
     def _open(self, transaction: Any, identity: bytes) -> dict[str, Any]:
@@ -89,6 +92,9 @@ class CheckpointWriter:
 
     def close(self) -> None:
         self._environment.close()
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

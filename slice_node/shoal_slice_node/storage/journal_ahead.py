@@ -46,9 +46,11 @@ class NextSegment:
 
     def is_made(self) -> bool:
         """Returns whether it is on disk. If it is not and the disk may have room for it, its making begins."""
-        if self.begun:
-            assert self._made is not None
-            return self._made.done()
+        made = self._made
+        if made is not None and not made.done():
+            return False
+        if made is not None and made.exception() is None:
+            return True
         if self._files.free_space_bytes(self._folder) >= self._segment_bytes:  # Else it would fill the disk, and fail.
             self._made = None
             self.begin()

@@ -78,6 +78,8 @@ class Journal:
         self._named = True
         """True if the name of the segment being written is on disk."""
         self._position = 0
+        self._end_marked = 0
+        """The position after the mark that was written last by `_mark_end`."""
         self.next_lsn = 0
         self._raw = RawReader(files)
 
@@ -205,19 +207,22 @@ class Journal:
             self._unwrite(error, len(batch))
         try:
             self._file.sync()
-        except OSError as error:
-            self.failed = typed_error(error, self._segments[-1].path, self._position)
+        except OSError as error:  # Also without room (thin volumes, quotas): what the disk has now is unknown.
+            path = self._segments[-1].path
+            text = f"{path}, byte {self._position}: a batch could not be synced: {error}"
+            self.failed = Corrupt(text, subject=str(path), position=self._position)
             raise self.failed from error
         self._position += len(batch)
 
     def _unwrite(self, error: OSError, batch_bytes: int) -> None:
-        """Overwrites with zeros what may be written of a failed batch. If that fails too, the journal stops. Raises
-        ResourceExhausted, Corrupt."""
+        """Overwrites with zeros what may be written of a failed batch, and syncs them: no start may find a record that
+        was refused. If that fails too, the journal stops. Raises ResourceExhausted, Corrupt."""
         failure = typed_error(error, self._segments[-1].path, self._position)
         try:
             if not isinstance(failure, ResourceExhausted):
                 raise error
             self._file.write_at(self._position, bytes(batch_bytes))
+            self._file.sync()
         except OSError:
             self.failed = failure = Corrupt(failure.message, subject=failure.subject, position=self._position)
         raise failure from error
@@ -247,7 +252,7 @@ class Journal:
             raise
         if self._segments:
             self._file.close()
-        self._file, self._position, self._nonce = file, self._head_bytes, nonce
+        self._file, self._position, self._nonce, self._end_marked = file, self._head_bytes, nonce, 0
         self._segments.append(Segment(self.next_lsn, path))
         self._named = False
 
@@ -307,7 +312,7 @@ class Journal:
         self._raw.forget()
         self._file.close()
         self._file, self._nonce, self._named = file, head.nonce, True
-        self._position, self.next_lsn = len(kept), from_lsn
+        self._position, self._end_marked, self.next_lsn = len(kept), 0, from_lsn
 
     def _prepare_with(self, kept: bytes) -> File:
         """Makes a segment that begins with these bytes, head and records, under the name that no start-up reads."""
@@ -371,5 +376,8 @@ class Journal:
 
     def _mark_end(self) -> None:
         mark = batch_mark(self.next_lsn, self.next_lsn - 1, self._nonce)
+        if self._position == self._end_marked:  # It is asked again: there was no room for the next segment.
+            return
         if self.failed is None and self._position + len(mark) <= self._segment_bytes:
             self._write(mark)
+            self._end_marked = self._position

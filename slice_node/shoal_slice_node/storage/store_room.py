@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal_contract.errors import Corrupt, ResourceExhausted
-from shoal_slice_node.storage.disk_errors import FULL
+from shoal_slice_node.storage.disk_errors import FULL, typed_error
 from shoal_slice_node.storage.limits import STORE_GROWTH_BYTES, STORE_ROOM_RETRY_S
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE, LMDB_LOCK_FILE
 
@@ -37,30 +37,37 @@ def settle(folder: Path) -> None:
     If the write of a meta page failed, LMDB has put the old one back, as it is seen from now on; but the disk may have
     the new one. A next write reuses pages which that one refers to: after a power loss it would stand over foreign
     pages. A failed sync leaves pages that count as clean, so they are written once more. Raises Corrupt if the disk
-    cannot.
+    cannot, ResourceExhausted if it has no room for that: some file systems write each page to a new place.
     """
     path = folder / LMDB_FILE
     if not path.exists():
         return
-    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        os.pwrite(file, os.pread(file, _META_BYTES, 0), 0)
-        os.fsync(file)
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.pwrite(file, os.pread(file, _META_BYTES, 0), 0)
+            os.fsync(file)
+        finally:
+            os.close(file)
     except OSError as error:
-        raise Corrupt(f"{path} cannot be synced: {error.strerror}", subject=str(path)) from error
-    finally:
-        os.close(file)
+        failure = typed_error(error, path)
+        if isinstance(failure, Corrupt):
+            failure = Corrupt(f"{path} cannot be written and synced: {error.strerror}", subject=str(path))
+        raise failure from error
 
 
-def reserve_lock_file(folder: Path) -> None:
+def reserve_lock_file(folder: Path) -> int:
     """Gives LMDB's lock file all its blocks, if there is room. It is sparse: with about 60 readers a process touches a
-    page that has none, and on a full disk the system then ends it (SIGBUS)."""
+    page that has none, and on a full disk the system then ends it (SIGBUS).
+
+    Returns the open file, which must be closed after the environment. A process that closes a file gives up all locks
+    that it has on it (fcntl(2), F_SETLK), LMDB's, too: the next process that opens the environment would then think
+    that it is alone, and make readers and locks anew. Raises OSError.
+    """
     file = os.open(folder / LMDB_LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):
-            os.posix_fallocate(file, 0, os.fstat(file).st_size)
-    finally:
-        os.close(file)
+    with suppress(OSError):
+        os.posix_fallocate(file, 0, os.fstat(file).st_size)
+    return file
 
 
 class StoreRoom:

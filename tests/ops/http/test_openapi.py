@@ -58,7 +58,7 @@ def test_everything_has_a_description_and_an_example(http: httpx.Client) -> None
 
 def test_what_is_stored_and_not_acted_on_yet_is_said_so(http: httpx.Client) -> None:
     options = http.get("/openapi.json").json()["components"]["schemas"]["QueueOptions"]["properties"]
-    assert "not acted on yet" in options["expires_after_s"]["description"]
+    assert "0: durable" in options["expires_after_s"]["description"]
 
 
 def test_made_up_calls_are_answered_as_described(running: Running, tmp_path: Path) -> None:

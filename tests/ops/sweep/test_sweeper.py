@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import shoal
+from shoal_contract.options import DURABLE
 from shoal_ops.sweep.sweeper import Sweeper
 from tests.client.fake_cluster import FakeCluster
 
@@ -174,7 +175,7 @@ async def test_parts_of_an_unknown_life_are_counted_and_left(cluster: FakeCluste
     queue = cluster.queue_with_home("s01")
     loaded = cluster.slices["s02"].state.queues
     loaded.knows_incarnations = False
-    loaded.declare(queue.encode(), 0, 0)
+    loaded.declare(queue.encode(), DURABLE, 0)
     loaded.knows_incarnations = True
     sweeper = Sweeper(shoal.Parts(broker), pause_s=0, unknown_too=True)
     await sweeper.once()

@@ -16,6 +16,7 @@ class Counters:
         "declares",
         "deliveries",
         "drops",
+        "expired",
         "publishes",
         "purges",
         "refused",
@@ -31,6 +32,7 @@ class Counters:
         self.deliveries = 0
         self.acks = 0
         self.drops = 0
+        self.expired = 0
         self.purges = 0
         self.refused: dict[ErrorCode.ValueType, int] = {}
         """The number of refusals by error code, of whole frames and of single requests."""
@@ -51,6 +53,7 @@ class Counters:
         self.chunks += other.chunks
         self.acks += other.acks
         self.drops += other.drops
+        self.expired += other.expired
         self.purges += other.purges
         for code, count in other.refused.items():
             self.refused[code] = self.refused.get(code, 0) + count

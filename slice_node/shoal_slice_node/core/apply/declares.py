@@ -8,13 +8,14 @@ brings nothing back where a newer life is known. A part that it leaves elsewhere
 from __future__ import annotations
 
 from shoal_contract.errors import Conflict, NoSuchQueue
+from shoal_contract.options import QueueOptions
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.drops import drop
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 
 
-def declare(state: State, name: bytes, expires_after_s: int, incarnation: int, dropping: BindingBudget) -> int:
+def declare(state: State, name: bytes, options: QueueOptions, incarnation: int, dropping: BindingBudget) -> int:
     """Makes a queue, or its part on this slice, unless it is there. Returns its incarnation.
 
     `incarnation`: the number that the queue's home gave it; 0 at the home. A part of an older incarnation is dropped
@@ -24,15 +25,12 @@ def declare(state: State, name: bytes, expires_after_s: int, incarnation: int, d
     if incarnation:
         queue = _of_incarnation(state, name, queue, incarnation, dropping)
     if queue is None:
-        return state.create_queue(name, expires_after_s, incarnation or state.new_incarnation(name)).incarnation
-    if queue.expires_after_s != expires_after_s:
+        return state.create_queue(name, options, incarnation or state.new_incarnation(name)).incarnation
+    if queue.options != options:
         shown = state.refusals.shown(name)
-        raise Conflict(
-            f"queue {shown} exists with expires_after_s={queue.expires_after_s}, not {expires_after_s}",
-            subject=shown,
-            limit=queue.expires_after_s,
-            value=expires_after_s,
-        )
+        raise Conflict(f"queue {shown} exists with {queue.options.difference(options)}", subject=shown)
+    if options.expires_after_s:
+        state.declare_transient(queue)
     if incarnation and not queue.incarnation:
         queue.incarnation = incarnation
         queue.save()

@@ -38,15 +38,22 @@ def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> 
             subject=shown,
             value=incarnation,
         )
+    drop_queue(state, queue, budget)
+    return queue.incarnation
+
+
+def drop_queue(state: State, queue: Queue, budget: BindingBudget) -> None:
+    """Drops a queue that exists. Bindings beyond the budget are ended in the background."""
     tables = state.tables
-    tables.queue_by_name.delete(name)
+    tables.queue_by_name.delete(queue.name)
     tables.queue.delete(queue.id)
+    if queue.options.expires_after_s:
+        tables.transient.delete(queue.id)
     if queue.id in state.watch.queues:
         state.effects.dropped.append(queue.id)
     _end_direct(state, queue)
     if budget.left <= 0 or not _reclaim_step(state, queue, budget):
         state.put_reclaim(RECLAIM_QUEUE + queue.id, queue.encode())
-    return queue.incarnation
 
 
 def _end_direct(state: State, queue: Queue) -> None:

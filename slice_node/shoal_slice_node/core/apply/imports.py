@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from shoal_contract.errors import OutOfRange, ShoalError
+from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.binds import bind_resolved, check_binding_count, check_done_ranges, check_offsets
 from shoal_slice_node.core.apply.queues import Queue
@@ -60,7 +61,7 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
     """Returns whether the queue was made, and how many bindings. Raises NotOwner, OutOfRange, ResourceExhausted."""
     full_names = state.owned_names(keys)
     found = state.load_queue(name)
-    queue = found or Queue(state.tables, b"", name, 0, state.new_incarnation(name))
+    queue = found or Queue(state.tables, b"", name, DURABLE, state.new_incarnation(name))
     finish(check_binding_count(state, queue, full_names))
     if queue.details:
         check_done_ranges(state, queue, full_names)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.limits import BUCKET_ENTRIES_LOW, BUCKET_ENTRIES_MEAN
+from shoal_slice_node.core.rows.options_row import decode_options, encode_options
 from shoal_slice_node.core.rows.queue_row import (
     HEADER,
     Bucket,
@@ -27,20 +29,20 @@ class Queue:
         "_tables",
         "bindings",
         "details",
-        "expires_after_s",
         "extra_buckets",
         "id",
         "incarnation",
         "name",
+        "options",
     )
 
     def __init__(
-        self, tables: Tables, queue_id: bytes, name: bytes, expires_after_s: int, incarnation: int = 0
+        self, tables: Tables, queue_id: bytes, name: bytes, options: QueueOptions, incarnation: int = 0
     ) -> None:
         self._tables = tables
         self.id = queue_id
         self.name = name
-        self.expires_after_s = expires_after_s
+        self.options = options
         self.incarnation = incarnation
         self.extra_buckets = 0
         self.bindings = 0
@@ -49,9 +51,11 @@ class Queue:
 
     @staticmethod
     def decode(tables: Tables, queue_id: bytes, row: bytes) -> Queue:
-        form, name_bytes, count, extra, bindings, details, expires, incarnation = HEADER.unpack_from(row)
-        end = HEADER.size + name_bytes
-        queue = Queue(tables, queue_id, row[HEADER.size : end], expires, incarnation)
+        form, name_bytes, count, extra, bindings, details, options_bytes, incarnation = HEADER.unpack_from(row)
+        name_end = HEADER.size + name_bytes
+        end = name_end + options_bytes
+        options = decode_options(row[name_end:end]) if options_bytes else DURABLE
+        queue = Queue(tables, queue_id, row[HEADER.size : name_end], options, incarnation)
         queue.extra_buckets = extra
         queue.bindings = bindings
         queue.details = details
@@ -61,6 +65,7 @@ class Queue:
     def encode(self) -> bytes:
         first = self._buckets[0]
         form, data = encode_bucket(first)
+        options = encode_options(self.options)
         header = HEADER.pack(
             form,
             len(self.name),
@@ -68,10 +73,10 @@ class Queue:
             self.extra_buckets,
             self.bindings,
             self.details,
-            self.expires_after_s,
+            len(options),
             self.incarnation,
         )
-        return header + self.name + data
+        return header + self.name + options + data
 
     def bucket(self, key_id: bytes) -> Bucket:
         """Returns the bucket where this key's binding is or would be."""

@@ -5,6 +5,7 @@ ACKS       LSN when they were taken u64 | (queue id 8 | key id 8 | from u64 | to
 TRIM       (key id 8 | low u64 | lsn u64 when the search for low began)*
 RECLAIM    (length u8 | what to reclaim, as core/rows/small_rows draws it)*
 OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
+EXPIRE     LSN when it was decided u64 | (queue id 8 | length u8 | name)*     transient queues that nothing consumes
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Kind(IntEnum):
     TRIM = 3
     RECLAIM = 4
     OWNERSHIP = 5
+    EXPIRE = 6
 
 
 class ChangeHead(NamedTuple):
@@ -50,10 +52,18 @@ class Trim(NamedTuple):
     looked_at_lsn: int
 
 
+class Expired(NamedTuple):
+    """Names a queue that expires. `name`: for readers of the archive, who know no ids."""
+
+    queue_id: bytes
+    name: bytes
+
+
 NO_PRODUCER = bytes(PRODUCER_BYTES)
 _CHANGE = Struct(f">{PRODUCER_BYTES}sQQ")
 _ACKED = Struct(">8s8sQQ")
 _TAKEN = Struct(">Q")
+_EXPIRED = Struct(">8sB")
 _TRIM = Struct(">8sQQ")
 _OWNERSHIP = Struct(">QI")
 
@@ -63,7 +73,12 @@ def encode_change(head: ChangeHead, change: bytes) -> bytes:
 
 
 def decode_change(payload: bytes) -> tuple[ChangeHead, bytes]:
-    return ChangeHead._make(_CHANGE.unpack_from(payload)), payload[_CHANGE.size :]
+    return decode_change_head(payload), payload[_CHANGE.size :]
+
+
+def decode_change_head(payload: bytes) -> ChangeHead:
+    """Returns the head alone, without a copy of the change."""
+    return ChangeHead._make(_CHANGE.unpack_from(payload))
 
 
 def encode_acks(acks: Iterable[Acked], taken_at_lsn: int) -> bytes:
@@ -110,3 +125,22 @@ def decode_ownership(payload: bytes) -> tuple[int, bytes]:
     if len(owned) != partitions or not partitions:
         raise ValueError(f"it names {partitions} partitions and has {len(owned)}")
     return version, owned
+
+
+def encode_expire(queues: Iterable[Expired], looked_at_lsn: int) -> bytes:
+    """Encodes an expiry. `looked_at_lsn`: every record up to it was applied when the leader decided."""
+    return b"".join([_TAKEN.pack(looked_at_lsn), *(_EXPIRED.pack(id, len(name)) + name for id, name in queues)])
+
+
+def decode_expire(payload: bytes) -> tuple[int, list[Expired]]:
+    """Returns the LSN when it was decided, and the queues. Raises ValueError for a payload that is cut off."""
+    (looked_at_lsn,) = _TAKEN.unpack_from(payload)
+    queues: list[Expired] = []
+    position = _TAKEN.size
+    while position < len(payload):
+        queue_id, length = _EXPIRED.unpack_from(payload, position)
+        position += _EXPIRED.size + length
+        if position > len(payload):
+            raise ValueError(f"an EXPIRE record of {len(payload)} bytes ends within a name")
+        queues.append(Expired(queue_id, payload[position - length : position]))
+    return looked_at_lsn, queues

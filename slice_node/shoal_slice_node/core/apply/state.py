@@ -7,6 +7,7 @@ from zlib import crc32
 from shoal_contract.errors import NotOwner, ShoalError
 from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key
+from shoal_contract.options import QueueOptions
 from shoal_contract.partition_hash import MAY_HAVE_TAG, hashed_part, partition_of
 from shoal_slice_node.core.apply.bind_backs import BindBacks
 from shoal_slice_node.core.apply.counters import Counters
@@ -31,6 +32,7 @@ from shoal_slice_node.core.rows.small_rows import (
     encode_owned,
     encode_partition,
 )
+from shoal_slice_node.core.rows.transient_row import encode_transient
 from shoal_slice_node.core.tables.overlay import overlay
 from shoal_slice_node.core.tables.tables import Tables
 
@@ -221,11 +223,24 @@ class State:
         row = self.tables.meta.get(NEXT_QUEUE)
         return 1 if row is None else int.from_bytes(row, "big")
 
-    def create_queue(self, name: bytes, expires_after_s: int, incarnation: int) -> Queue:
-        queue = Queue(self.tables, b"", name, expires_after_s, incarnation)
+    def create_queue(self, name: bytes, options: QueueOptions, incarnation: int) -> Queue:
+        queue = Queue(self.tables, b"", name, options, incarnation)
         self.place_queue(queue)
         queue.save()
+        if options.expires_after_s:
+            self.declare_transient(queue)
         return queue
+
+    def declare_transient(self, queue: Queue) -> None:
+        """Notes that a transient queue was declared now: for the time that it may stay without a session."""
+        self.tables.transient.put(queue.id, encode_transient(self.lsn))
+        self.note_transient(queue)
+
+    def note_transient(self, queue: Queue) -> None:
+        """Notes in the effects that a transient queue's time begins anew."""
+        self.effects.transients.append((queue.id, queue.options.expires_after_s))
+        if queue.name in self.watch.awaited:
+            self.effects.created.append((queue.name, queue.id))
 
     def place_queue(self, queue: Queue) -> None:
         """Gives a new queue its id and writes the row of its name. The caller saves the queue."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from shoal_slice_node.core.apply.records import Kind, encode_reclaim, encode_trims
+from shoal_slice_node.core.apply.records import Kind, encode_expire, encode_reclaim, encode_trims
+from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.idle_producers import IdleProducers
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
+from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import RECLAIM_COST_PER_TURN
 
 
@@ -76,6 +78,25 @@ class ReclaimJob:
     def refused(self, now_ms: int) -> None:
         """See Job."""
         self._rows.note(self._proposed)
+
+
+class ExpireJob:
+    """Proposes to drop transient queues that nothing has consumed for as long as they allow."""
+
+    name = "expire"
+
+    def __init__(self, transients: Transients, state: State) -> None:
+        self._transients = transients
+        self._state = state
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        due = self._transients.due(now_ms)
+        return Proposal(Kind.EXPIRE, encode_expire(due, self._state.lsn), len(due)) if due else None
+
+    def refused(self, now_ms: int) -> None:
+        """See Job."""
+        self._transients.refused()
 
 
 class ForgetProducersJob:

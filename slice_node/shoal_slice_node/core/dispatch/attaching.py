@@ -26,6 +26,7 @@ class Attaching:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        registry.transients.tell(self.created)
         self.loading: deque[tuple[Feed, Generator[int, None, None]]] = deque()
         self.returning: deque[tuple[Attachment, Iterator[Stream]]] = deque()
         self.closing: deque[Session] = deque()
@@ -44,7 +45,8 @@ class Attaching:
         self.room(session).check(name, handle)
         self.detach(session, handle)
         queue_id = self._registry.state.tables.queue_by_name.get(name)
-        if queue_id is None:
+        if queue_id is None or queue_id in self._registry.transients.ending:
+            queue_id = None
             self._registry.await_part(session, name, handle, window_messages, window_bytes)
             session.await_part(name, handle)
         else:
@@ -64,6 +66,8 @@ class Attaching:
         attachment = Attachment(session, feed, handle, window_messages, window_bytes)
         session.add(attachment)
         feed.add(attachment)
+        if feed.expires_after_s:
+            registry.transients.taken(feed.queue_id)
         registry.wake(feed)
 
     def feed(self, queue_id: bytes) -> Feed:
@@ -73,7 +77,7 @@ class Attaching:
         if feed is None:
             queue = registry.state.load_queue_by_id(queue_id)
             assert queue is not None, f"queue {queue_id.hex()} has a name but no row"
-            feed = registry.add_feed(queue_id, queue.name)
+            feed = registry.add_feed(queue_id, queue.name, queue.options.expires_after_s)
             at_once = queue.bindings + queue.details <= INLINE_STREAMS_MAX
             steps = load_streams(registry.state, feed, registry.watch, queue if at_once else None)
             if at_once:
@@ -106,6 +110,7 @@ class Attaching:
             self._registry.shares.attached.let_go(ATTACHMENT_BYTES)
             if not feed.gone:
                 feed.remove(attachment)
+                self._registry.left(feed)
                 self.take_back(attachment)
             return
         name = session.stop_awaiting(handle)

@@ -24,6 +24,7 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.transients import Transients
 
 
 class Dispatcher:
@@ -42,6 +43,10 @@ class Dispatcher:
     @property
     def shares(self) -> DispatchShares:
         return self.registry.shares
+
+    @property
+    def transients(self) -> Transients:
+        return self.registry.transients
 
     @property
     def dirty(self) -> dict[int, Session]:

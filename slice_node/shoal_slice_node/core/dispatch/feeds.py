@@ -99,9 +99,10 @@ class Feed:
     `attachments`, by session number, get pushes, in turns; `pullers` took messages. `sole`: the attachment, if there is
     exactly one. `lagging`: streams with something to read or give again; a stream is in it exactly while
     `stream.lagging`. `unflushed`: streams with acks that no flush has taken. `loading`: some bindings may have no
-    stream yet; the loader makes them. `gone`: the feed is not registered any more; it has no streams then.
-    `passed_over`: the number of streams, at the end of `lagging`, that were looked at and got nothing, as they wait for
-    acks. If all wait, the feed waits too. Every event that may change this sets it to 0.
+    stream yet; the loader makes them. `expires_after_s`: as the queue's options say. `gone`: the feed is not registered
+    any more; it has no streams then. `passed_over`: the number of streams, at the end of `lagging`, that were looked at
+    and got nothing, as they wait for acks. If all wait, the feed waits too. Every event that may change this sets it
+    to 0.
     """
 
     __slots__ = (
@@ -109,6 +110,7 @@ class Feed:
         "_line",
         "_unapplied_acks",
         "attachments",
+        "expires_after_s",
         "gone",
         "lagging",
         "loading",
@@ -121,9 +123,10 @@ class Feed:
         "unflushed",
     )
 
-    def __init__(self, queue_id: bytes, name: bytes) -> None:
+    def __init__(self, queue_id: bytes, name: bytes, expires_after_s: int = 0) -> None:
         self.queue_id = queue_id
         self.name = name
+        self.expires_after_s = expires_after_s
         self.loading = True
         self.gone = False
         self.passed_over = 0
@@ -141,6 +144,11 @@ class Feed:
         """The number of attachments that left, while their messages are still being taken back."""
         self._unapplied_acks = 0
         """The number of streams' acks in records that are not applied yet, and 1 while a flush takes acks from here."""
+
+    @property
+    def consumed(self) -> bool:
+        """Returns whether a session has the queue attached, or has pulled messages of it out."""
+        return bool(self.attachments or self.pullers)
 
     @property
     def busy(self) -> bool:

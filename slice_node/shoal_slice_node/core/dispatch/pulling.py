@@ -61,6 +61,8 @@ class Puller:
             attachment = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
             session.add_puller(attachment)
             feed.add_puller(attachment)
+            if feed.expires_after_s:
+                self._dispatcher.registry.transients.taken(queue_id)
         lease = Lease(attachment, now_ms + terms.lease_ms) if terms.lease_ms else None
         attachment.begin_pull()
         try:

@@ -7,6 +7,7 @@ Belongs here: the registers, and the small steps that keep them consistent. Not 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal_slice_node.core.apply.state import State
@@ -15,6 +16,7 @@ from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import (
     DELIVERED_MARKS_MAX,
     FEED_BYTES,
@@ -53,6 +55,7 @@ class Registry:
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
+        self.transients = Transients(state, self.is_consumed)
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""
@@ -68,9 +71,19 @@ class Registry:
         if feed.lagging and feed.attachments:
             self.ready[feed] = None
 
-    def add_feed(self, queue_id: bytes, name: bytes) -> Feed:
+    def is_consumed(self, queue_id: bytes) -> bool:
+        """Returns whether a session has the queue attached, or has pulled messages of it out."""
+        feed = self.feeds.get(queue_id)
+        return feed is not None and feed.consumed
+
+    def left(self, feed: Feed) -> None:
+        """Notes that a session consumes the feed's queue no longer."""
+        if feed.expires_after_s and not feed.consumed:
+            self.transients.left(feed.queue_id, feed.expires_after_s)
+
+    def add_feed(self, queue_id: bytes, name: bytes, expires_after_s: int) -> Feed:
         """Registers a new feed, which has no streams yet."""
-        feed = self.feeds[queue_id] = Feed(queue_id, name)
+        feed = self.feeds[queue_id] = Feed(queue_id, name, expires_after_s)
         self.shares.attached.hold(FEED_BYTES)
         return feed
 
@@ -148,6 +161,7 @@ class Registry:
     def forget_puller(self, attachment: Attachment) -> None:
         attachment.feed.remove_puller(attachment)
         attachment.session.remove_puller(attachment)
+        self.left(attachment.feed)
 
     def await_part(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> None:
         """Notes that the session waits for a queue that has no part here yet."""
@@ -187,6 +201,30 @@ class Registry:
         assert attachment.handle is not None
         parcel.add_handle(attachment.handle)
         self.shares.hold(session, HANDLE_BYTES)
+
+    def give_run(self, stream: Stream, attachment: Attachment, parts: Sequence[ChunkPart]) -> int:
+        """Puts whole chunks, given for the first time, on their way as `give` does, until the session has no room.
+        Returns how many."""
+        session, key_id, handle = attachment.session, stream.key_id, attachment.handle
+        assert handle is not None
+        waiting, number = session.waiting, stream.parcel
+        given = held_bytes = 0
+        for part in parts:
+            if session.under_way_bytes + held_bytes >= session.room_bytes:
+                break
+            parcel = waiting.get((key_id, part.low, part.to, 0, 0))
+            if parcel is None or parcel.number < number:
+                self.shares.hold(session, held_bytes)
+                held_bytes = 0
+                stream.join_parcel(number)
+                parcel = self.parcel(session, stream, part)
+            number = parcel.number
+            parcel.add_handle(handle)
+            held_bytes += HANDLE_BYTES
+            given += 1
+        self.shares.hold(session, held_bytes)
+        stream.join_parcel(number)
+        return given
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds less: feeds that found it full may have room again."""

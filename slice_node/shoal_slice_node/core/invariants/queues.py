@@ -11,8 +11,9 @@ from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
-from shoal_slice_node.core.rows.queue_row import bucket_key, bucket_number, decode_bucket_row
+from shoal_slice_node.core.rows.queue_row import bucket_key, bucket_number, decode_bucket_row, options_of
 from shoal_slice_node.core.rows.small_rows import NEXT_QUEUE, RECLAIM_QUEUE
+from shoal_slice_node.core.rows.transient_row import decode_transient
 from shoal_slice_node.core.tables.tables import Tables
 
 
@@ -33,6 +34,7 @@ def check_queues(tables: Tables) -> Iterator[Problem]:
         yield from _check_queue(tables, Queue.decode(tables, queue_id, row), totals)
     yield from _check_names(tables)
     yield from _check_totals(tables, totals)
+    yield from _check_transients(tables)
 
 
 def _check_names(tables: Tables) -> Iterator[Problem]:
@@ -46,6 +48,17 @@ def _check_names(tables: Tables) -> Iterator[Problem]:
     for name, queue_id in tables.queue_by_name.scan():
         if tables.queue.get(queue_id) is None:
             yield Problem("queue_by_name", repr(name), f"queue {queue_id.hex()} is not there")
+
+
+def _check_transients(tables: Tables) -> Iterator[Problem]:
+    for queue_id, row in tables.queue.scan():
+        if options_of(row).expires_after_s and tables.transient.get(queue_id) is None:
+            yield Problem("queue", queue_id.hex(), "it is transient, and table transient does not have it")
+    for queue_id, row in tables.transient.scan():
+        decode_transient(row)
+        queue = tables.queue.get(queue_id)
+        if queue is None or not options_of(queue).expires_after_s:
+            yield Problem("transient", queue_id.hex(), "there is no transient queue with this id")
 
 
 def _check_queue(tables: Tables, queue: Queue, totals: _Totals) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.idle_producers import IdleProducers
-from shoal_slice_node.core.background.job import ForgetProducersJob, ReclaimJob, TrimJob
+from shoal_slice_node.core.background.job import ExpireJob, ForgetProducersJob, ReclaimJob, TrimJob
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
@@ -54,9 +54,11 @@ class Node:
         jobs = (
             TrimJob(self.trimmer, KeyWalk(engine.state)),
             ReclaimJob(self.reclaims),
+            ExpireJob(self.dispatcher.transients, engine.state),
             ForgetProducersJob(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
         self.maintenance = Maintenance(self.commit, self.acks, self.puller, jobs, now_ms)
+        self.dispatcher.transients.begin(now_ms)
         self._sessions = 0
 
     @property
@@ -108,6 +110,8 @@ class Node:
         return more
 
     def _on_effects(self, effects: Effects) -> None:
+        for queue_id, expires_after_s in effects.transients:
+            self.dispatcher.transients.left(queue_id, expires_after_s)
         if effects.events or effects.created or effects.dropped:
             self.dispatcher.applied(effects)
         if effects.reclaim:

@@ -201,7 +201,7 @@ def pull(
     def work() -> Work[wire.Answer]:
         """Pulls or peeks. Raises NoSuchQueue, ResourceExhausted."""
         queue_id = node.state.tables.queue_by_name.get(request.queue)
-        if queue_id is None:
+        if queue_id is None or queue_id in node.dispatcher.registry.transients.ending:
             name = show(request.queue)
             raise NoSuchQueue(f"queue {name} does not exist; declare it first", subject=name)
         if request.peek:

@@ -106,7 +106,7 @@ def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_ma
         attached_sessions=attached(queue.id),
         incarnation=queue.incarnation,
     )
-    described.options.expires_after_s = queue.expires_after_s
+    described.options.CopyFrom(queue.options.to_wire())
     cost = 0
     for batch in walk_bindings(state, queue.id):
         for binding in batch:

@@ -1,11 +1,12 @@
 """Encodes tables `queue_by_name`, `queue` and `membership`.
 
     queue_by_name   name                    ->  queue id. The form is the table's (storage/lmdb_layout)
-    queue           queue id                ->  header | name | bucket 0
+    queue           queue id                ->  header | name | options | bucket 0
     membership      queue id | bucket u32   ->  u16 count | u8 form | bucket
 
     header   0 form u8 · 1 name length u8 · 2 entries in bucket 0 u16 · 4 further buckets u32 · 8 bindings u32
-             12 detail rows u32 · 16 expires_after_s u32 · 20 incarnation u64: which life of the name, 0 not known
+             12 detail rows u32 · 16 bytes of options u8 (options_row) · 17 incarnation u64: which life of the name,
+             0 not known
     bucket   key ids 8 each | starts | cursors
     form     low 4 bits: bytes of each start and cursor: 0 (all are 1), 4, 8; bit 7: cursors are there (else = starts);
              bits 4-6: the layout of the row, header and bucket: 0 is this one
@@ -21,8 +22,13 @@ from struct import Struct
 from zlib import crc32
 
 from shoal_contract.limits import FIRST_OFFSET
+from shoal_contract.options import DURABLE, QueueOptions
+from shoal_slice_node.core.rows.options_row import decode_options
 
-HEADER = Struct(">BBHIIIIQ")
+HEADER = Struct(">BBHIIIBQ")
+_OPTIONS_BYTES = 16
+"""The place of the number of bytes that options take."""
+
 _BUCKET_HEADER = Struct(">HB")
 CURSORS = 0x80
 _FORMS = {0: "", 4: "I", 8: "Q", CURSORS | 4: "I", CURSORS | 8: "Q"}
@@ -32,6 +38,14 @@ FORMS_WITH_CURSORS = frozenset((CURSORS | 4, CURSORS | 8))
 def name_of(row: bytes) -> bytes:
     """Returns the queue's name, from its row of table `queue`."""
     return row[HEADER.size : HEADER.size + row[1]]
+
+
+def options_of(row: bytes) -> QueueOptions:
+    """Returns the queue's options, from its row of table `queue`."""
+    if not row[_OPTIONS_BYTES]:
+        return DURABLE
+    start = HEADER.size + row[1]
+    return decode_options(row[start : start + row[_OPTIONS_BYTES]])
 
 
 def streams_of(row: bytes) -> int:

@@ -147,6 +147,7 @@ class MemoryTables:
         self.reclaim: Rows = MemoryRows()
         self.partition: Rows = MemoryRows()
         self.meta: Rows = MemoryRows()
+        self.transient: Rows = MemoryRows()
         self.local_totals: Rows = MemoryRows()
         self.local_hints: Rows = MemoryRows()
         self.binding: Groups = MemoryGroups()

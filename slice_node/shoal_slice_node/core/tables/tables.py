@@ -98,6 +98,7 @@ class Tables(Protocol):
     reclaim: Rows
     partition: Rows
     meta: Rows
+    transient: Rows
     local_totals: Rows
     local_hints: Rows
     binding: Groups
@@ -116,6 +117,7 @@ ROW_TABLES = (
     "reclaim",
     "partition",
     "meta",
+    "transient",
 )
 """The tables of rows that are equal on every node that applied the same records."""
 

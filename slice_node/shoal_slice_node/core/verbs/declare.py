@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.declares import declare
 from shoal_slice_node.core.checking.columns import check_named
@@ -20,11 +21,11 @@ def _check(number: int, step: wire.Declares, _: Measures) -> int:
 
 
 def _apply(change: Change, step: wire.Declares) -> Work[wire.StepOutcome]:
-    state, expires, budget = change.state, step.options.expires_after_s, change.dropping
+    state, options, budget = change.state, QueueOptions.of_wire(step.options), change.dropping
     outcome = yield from change.each_queue(
         step.queues,
         step.incarnations,
-        lambda queue, incarnation: declare(state, queue, expires, incarnation, budget),
+        lambda queue, incarnation: declare(state, queue, options, incarnation, budget),
         answers=True,
     )
     state.effects.counters.declares += len(step.queues) - len(outcome.refusals)

@@ -1,0 +1,247 @@
+"""Transient queues: dropped when no session has consumed them for their time, never earlier, and not while one does."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.errors import Conflict, NoSuchQueue, ResourceExhausted
+from shoal_contract.journal_record import Record
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.records import Expired, Kind, encode_expire
+from shoal_slice_node.core.dispatch import transients
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.invariants.checksums import checksums
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.turns import finish
+from shoal_slice_node.core.verbs.engine import Engine
+
+from .core_driver import CoreDriver, bind, declare, drop, publish
+
+TIME_MS = 60_000
+
+
+class Driver(CoreDriver):
+    def exists(self, queue: str) -> bool:
+        return self.tables.queue_by_name.get(queue.encode()) is not None
+
+    def transient(self, *queues: str) -> None:
+        self.change(declare(*queues, expires_after_s=TIME_MS // 1000))
+
+    def wait(self, ms: int) -> None:
+        """The time goes on, in steps as of ticks."""
+        end_ms = self.now_ms + ms
+        while self.now_ms < end_ms:
+            self.now_ms = min(end_ms, self.now_ms + 1000)
+            self.maintain()
+
+    def consumer(self, *queues: str) -> Session:
+        session = self.session()
+        for handle, queue in enumerate(queues, 1):
+            assert self.attach(session, queue, handle)
+        return session
+
+
+@pytest.fixture
+def core() -> Driver:
+    return Driver()
+
+
+def test_a_queue_that_nothing_consumes_ends_after_its_time_and_not_before(core: Driver) -> None:
+    core.transient("t")
+    core.change(declare("durable"), bind("t", "k"), bind("durable", "k"))
+    core.maintain()
+    core.wait(TIME_MS - 1000)
+    assert core.exists("t")
+    core.wait(2000)
+    assert not core.exists("t") and core.exists("durable")
+    assert core.change(publish("k", b"x")).steps[0].queues == [1]
+    assert core.state.counters.expired == 1
+    core.settle()
+    core.check()
+
+
+def test_the_time_begins_when_the_last_session_leaves(core: Driver) -> None:
+    core.transient("t")
+    one, other = core.consumer("t"), core.consumer("t")
+    core.wait(3 * TIME_MS)
+    core.dispatcher.detach(one, 1)
+    core.wait(3 * TIME_MS)
+    assert core.exists("t")
+    core.dispatcher.close(other)
+    core.wait(TIME_MS - 1000)
+    again = core.consumer("t")
+    core.wait(2 * TIME_MS)
+    core.dispatcher.close(again)
+    core.wait(TIME_MS - 1000)
+    assert core.exists("t")
+    core.wait(3000)
+    assert not core.exists("t")
+    core.check()
+
+
+def test_a_declare_begins_the_time_anew(core: Driver) -> None:
+    core.transient("t")
+    core.wait(TIME_MS - 1000)
+    core.transient("t")
+    core.wait(TIME_MS - 1000)
+    assert core.exists("t")
+    core.wait(3000)
+    assert not core.exists("t")
+
+
+def test_after_a_restart_all_times_begin_anew(core: Driver) -> None:
+    core.transient(*(f"t{number}" for number in range(700)))
+    core.wait(TIME_MS - 1000)
+    core.restart()
+    consumer = core.consumer("t5")
+    core.wait(TIME_MS - 1000)
+    assert core.exists("t0") and core.exists("t699")
+    core.wait(10_000)
+    left = [number for number in range(700) if core.exists(f"t{number}")]
+    assert left == [5]
+    core.dispatcher.close(consumer)
+    core.wait(TIME_MS + 3000)
+    assert not core.exists("t5")
+    core.check()
+
+
+def test_messages_that_were_pulled_count_as_consumption(core: Driver) -> None:
+    core.transient("t")
+    core.change(bind("t", "k"), publish("k", b"one"))
+    session = core.session()
+    assert core.pull(session, "t", 10)
+    core.wait(3 * TIME_MS)
+    assert core.exists("t")
+    core.dispatcher.close(session)
+    core.wait(TIME_MS + 3000)
+    assert not core.exists("t")
+
+
+def test_more_queues_than_times_are_kept_end_later_and_all(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transients, "TRANSIENTS_LEFT_MAX", 20)
+    monkeypatch.setattr(transients, "TRANSIENTS_PER_TURN", 7)
+    for number in range(100):
+        core.transient(f"t{number}")
+        core.maintain()
+    assert len(core.dispatcher.transients) <= 20
+    core.wait(TIME_MS - 1000)
+    assert sum(core.exists(f"t{number}") for number in range(100)) == 100
+    core.wait(40_000)
+    assert not any(core.exists(f"t{number}") for number in range(100))
+    core.check()
+
+
+def begin_ending(core: Driver) -> None:
+    """The record that drops queue `t` is about to be written."""
+    core.transient("t")
+    core.maintain()
+    core.now_ms += TIME_MS + 1000
+    core.node.tick(core.now_ms)
+    assert core.dispatcher.transients.ending
+
+
+def test_who_attaches_a_queue_that_is_about_to_end_waits_for_the_next_of_its_name(core: Driver) -> None:
+    begin_ending(core)
+    session = core.session()
+    assert not core.attach(session, "t")
+    with pytest.raises(NoSuchQueue):
+        finish(requests.pull(core.node, session, wire.Pull(queue=b"t"), 0, 1000)())
+    core.commit()
+    assert not core.exists("t")
+    core.transient("t")
+    core.change(bind("t", "k"), publish("k", b"x"))
+    assert [body for _, _, body in core.take(session)] == [b"x"]
+    core.wait(2 * TIME_MS)
+    assert core.exists("t")
+
+
+def test_a_queue_that_is_declared_again_while_it_ends_stays(core: Driver) -> None:
+    core.transient("t")
+    core.change(bind("t", "k"))
+    core.maintain()
+    core.now_ms += TIME_MS + 1000
+    core.transient("t")  # Its record is applied after the leader decided, and before the expiry.
+    looked_at = core.state.lsn - 1
+    queue_id = core.tables.queue_by_name.get(b"t")
+    assert queue_id is not None
+    core.record(Kind.EXPIRE, encode_expire([Expired(queue_id, b"t")], looked_at))
+    assert core.exists("t") and core.state.counters.expired == 0
+    core.wait(TIME_MS - 1000)
+    assert core.exists("t")
+    core.wait(3000)
+    assert not core.exists("t")
+
+
+def test_a_session_that_came_while_a_queue_ended_gets_it_if_it_was_declared_again(core: Driver) -> None:
+    begin_ending(core)
+    session = core.session()
+    assert not core.attach(session, "t")
+    batch = core.node.commit.gather(core.now_ms)
+    expiry = next(record for _, record in batch.entries if record is not None)
+    core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
+    assert expiry.kind == Kind.EXPIRE and core.exists("t")
+    core.now_ms += 20
+    core.node.tick(core.now_ms)  # The queue stays: who waited for it has it now.
+    core.commit()
+    assert core.exists("t") and core.dispatcher.registry.is_consumed(queue_of(core, "t"))
+    core.change(bind("t", "k"), publish("k", b"x"))
+    assert [body for _, _, body in core.take(session)] == [b"x"]
+
+
+def test_a_disk_that_is_full_only_delays_the_end(core: Driver) -> None:
+    begin_ending(core)
+    core.node.commit.gather(core.now_ms)
+    core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
+    core.wait(1000)
+    assert not core.exists("t")
+
+
+def queue_of(core: Driver, name: str) -> bytes:
+    found = core.tables.queue_by_name.get(name.encode())
+    assert found is not None
+    return found
+
+
+def test_expiries_are_replayed_to_the_same_tables(core: Driver) -> None:
+    core.transient("a", "b", "c")
+    core.change(bind("a", "k"), bind("b", "k"), publish("k", b"x"), drop("c"))
+    core.wait(TIME_MS + 5000)
+    core.transient("a")
+    core.settle()
+    other = Engine(MemoryTables())
+    for record in core.records:
+        other.apply(record)
+    assert finish(checksums(other.state.tables)) == finish(checksums(core.tables))
+
+
+def test_an_expiry_of_what_is_gone_or_durable_changes_nothing(core: Driver) -> None:
+    core.change(declare("durable"))
+    core.transient("gone")
+    gone, durable = queue_of(core, "gone"), queue_of(core, "durable")
+    core.change(drop("gone"))
+    core.record(Kind.EXPIRE, encode_expire([Expired(gone, b"gone"), Expired(durable, b"durable")], core.state.lsn))
+    assert core.exists("durable")
+    core.check()
+
+
+@pytest.mark.parametrize("payload", [b"", b"1234567", encode_expire([Expired(b"12345678", b"name")], 1)[:-1]])
+def test_an_expiry_that_is_cut_off_stops_the_node(core: Driver, payload: bytes) -> None:
+    with pytest.raises(Exception, match="cannot be applied"):
+        core.engine.apply(Record(Kind.EXPIRE, 0, core.state.lsn + 1, 1, 1, payload))
+
+
+def test_other_options_are_named(core: Driver) -> None:
+    core.transient("t")
+    outcome = core.change(declare("t"))
+    error = outcome.steps[0].refusals[0].error
+    assert "expires_after_s=60, not 0" in error.message and error.code == Conflict.code
+
+
+def test_a_dropped_queues_time_is_forgotten(core: Driver) -> None:
+    core.transient("t")
+    core.change(drop("t"))
+    core.change(declare("t"))
+    core.wait(2 * TIME_MS)
+    assert core.exists("t")
+    core.check()
