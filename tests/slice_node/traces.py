@@ -21,7 +21,7 @@ def tables_of(tables: Tables, *, without: tuple[str, ...] = ()) -> list[Any]:
 
 def totals_of(state: State) -> list[Any]:
     counters = state.counters
-    counted = [getattr(counters, name) for name in counters.__slots__ if name != "refused"]
+    counted = {name: found for name in dir(counters) if isinstance(found := getattr(counters, name), int)}
     return [counted, dict(counters.refused), state.kept.messages, state.kept.body_bytes]
 
 
