@@ -36,11 +36,13 @@ from shoal.messages import (
     Last,
     Message,
     Offset,
+    Processing,
     QueueDescription,
     Receipt,
     Start,
 )
 from shoal.parts import Part, Parts
+from shoal.telling import SliceState, State, StateChange
 from shoal.transactions import Transaction, TransactionResult
 from shoal_contract.errors import (
     BadCall,
@@ -108,6 +110,7 @@ __all__ = [
     "Part",
     "Parts",
     "PermissionDenied",
+    "Processing",
     "QueueDescription",
     "QueueOptions",
     "Receipt",
@@ -115,7 +118,10 @@ __all__ = [
     "ShoalError",
     "SliceFigures",
     "SliceInfo",
+    "SliceState",
     "Start",
+    "State",
+    "StateChange",
     "TooLarge",
     "Transaction",
     "TransactionResult",

@@ -117,7 +117,7 @@ async def test_a_slice_that_does_not_know_transactions_is_told_of(
     cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, key = await bound(fake_broker, cluster)
-    monkeypatch.setattr("tests.client.fake_slice.refused_first", lambda outcome: None)
+    monkeypatch.setattr("shoal.testing.fake_slice.refused_first", lambda outcome: None)
     with pytest.raises(shoal.Malformed, match="did a part of a transaction"):
         async with fake_broker.transaction() as tx:
             tx.publish(key, b"x")

@@ -24,7 +24,7 @@ from shoal_pipeline.failure import typed
 from shoal_slice_node.core.apply.records import Acked, Kind, Trim, encode_acks, encode_reclaim, encode_trims
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 
-from .archives import SliceArchive, binds, declares, drops, publishes, unbinds
+from .archives import SliceArchive, binds, declares, drops_unused, publishes, unbinds
 
 PARTITIONS = 16
 HOUR_MS = 3_600_000
@@ -52,8 +52,8 @@ def small_archive(root: Path) -> SliceArchive:
     offset = wire.Binds(queues=[b"anna", b"ben"], keys=[b"x", b"z"], start=wire.START_OFFSET, start_value=9)
     bulk = wire.Imports(queues=[b"carl", b"dora"], key_counts=[2, 0], keys=[b"x", b"y"], starts=[0, 3])
     acks = wire.TransactionAcks(queues=[b"anna", b"ben"], keys=[b"x", b"z"], lows=[9, 1], tos=[12, 2])
-    steps = (wire.Step(binds=offset), wire.Step(imports=bulk), drops(b"anna"), wire.Step(acks=acks))
-    archive.change(5_000, *steps)
+    drops = drops_unused(b"kept", b"anna", used=1)
+    archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops, wire.Step(acks=acks))
     archive.add(99, 6_000, b"of a later version")
     archive.cut()
     return archive

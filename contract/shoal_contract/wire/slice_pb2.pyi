@@ -343,21 +343,34 @@ class Drops(_message.Message):
 
     QUEUES_FIELD_NUMBER: _builtins.int
     INCARNATIONS_FIELD_NUMBER: _builtins.int
+    IF_UNUSED_FIELD_NUMBER: _builtins.int
+    IF_EMPTY_FIELD_NUMBER: _builtins.int
+    if_unused: _builtins.bool
+    """Conflict where a session consumes the queue here, or has messages of it pulled and unacked."""
+    if_empty: _builtins.bool
+    """Conflict where the queue has a backlog here, unacked messages included. Looking for one is bounded: TooLarge for a
+    queue with more than 1,000 bindings, ResourceExhausted where the queues of one change have more in all: ask for the
+    rest again.
+    """
     @_builtins.property
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
     def incarnations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Empty, or for each queue: only the part of this incarnation is dropped, NoSuchQueue else; 0: whichever it is."""
+        """Empty, or for each queue: only the part of this incarnation is dropped, NoSuchQueue else; 0: whichever it is. In a
+        journal, with `if_unused`: 2^64 - 1 where the leader found the queue in use, so the request is refused.
+        """
 
     def __init__(
         self,
         *,
         queues: _abc.Iterable[_builtins.bytes] | None = ...,
         incarnations: _abc.Iterable[_builtins.int] | None = ...,
+        if_unused: _builtins.bool = ...,
+        if_empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnations", b"incarnations", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_empty", b"if_empty", "if_unused", b"if_unused", "incarnations", b"incarnations", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -497,8 +510,8 @@ Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 @_typing.final
 class StepOutcome(_message.Message):
     """Columns have one item for each key of the step (binds: the offset from which messages will be seen; unbinds: the
-    first offset that will not be; publishes: the first offset of the chunk, 0 if nothing was kept), declares one for each
-    queue (its incarnation). Refused: zeros. Acks have no columns, only refusals.
+    first offset that will not be; publishes: the first offset of the chunk, 0 if nothing was kept), declares and drops one
+    for each queue (its incarnation). Refused: zeros. Acks have no columns, only refusals.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1388,15 +1401,22 @@ class DropRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUE_FIELD_NUMBER: _builtins.int
+    IF_UNUSED_FIELD_NUMBER: _builtins.int
+    IF_EMPTY_FIELD_NUMBER: _builtins.int
     queue: _builtins.bytes
+    if_unused: _builtins.bool
+    """As in Drops."""
+    if_empty: _builtins.bool
     def __init__(
         self,
         *,
         queue: _builtins.bytes = ...,
+        if_unused: _builtins.bool = ...,
+        if_empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_empty", b"if_empty", "if_unused", b"if_unused", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

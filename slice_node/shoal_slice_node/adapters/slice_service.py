@@ -97,7 +97,8 @@ class SliceService:
         return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0], live=live[0] if live else 0)
 
     async def drop(self, request: wire.DropRequest, call: Call) -> wire.DropResponse:
-        await self._change(call, wire.Step(drops=wire.Drops(queues=[request.queue])))
+        drops = wire.Drops(queues=[request.queue], if_unused=request.if_unused, if_empty=request.if_empty)
+        await self._change(call, wire.Step(drops=drops))
         return wire.DropResponse()
 
     async def purge(self, request: wire.PurgeRequest, call: Call) -> wire.PurgeResponse:

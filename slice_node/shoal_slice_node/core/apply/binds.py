@@ -27,27 +27,37 @@ def existing_queue(state: State, name: bytes) -> Queue:
     """Returns the queue of this name. Raises NoSuchQueue."""
     queue = state.load_queue(name)
     if queue is None:
-        shown = state.refusals.shown(name)
-        raise NoSuchQueue(f"queue {shown} does not exist; declare it first", subject=shown)
+        raise no_such_queue(state, name)
     return queue
+
+
+def no_such_queue(state: State, name: bytes) -> NoSuchQueue:
+    """Returns the error of a request about a queue that is not here."""
+    shown = state.refusals.shown(name)
+    return NoSuchQueue(f"queue {shown} does not exist; declare it first", subject=shown)
 
 
 def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> Work[list[int]]:
     """Binds a queue to keys. Returns for each key the offset from which messages will be seen; if the key was bound
     before, this is the same offset again.
 
+    A transient queue's time begins anew: its consumer comes after the bind, and the queue may not end in between.
     Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
     if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and _fits_step(state, queue, full_names):
         _check_bind(state, queue, full_names, start, start_value)
+        if queue.options.expires_after_s and keys:
+            state.renew_transient(queue)
         return bind_resolved(state, queue, full_names, start, start_value)
     yield from check_binding_count(state, queue, full_names)
     for names in _pieces(state, queue, full_names):
         _check_bind(state, queue, names, start, start_value)
         queue.forget_buckets()
         yield
+    if queue.options.expires_after_s:
+        state.renew_transient(queue)
     offsets: list[int] = []
     for names in _pieces(state, queue, full_names):
         offsets += bind_resolved(state, queue, names, start, start_value)

@@ -228,11 +228,12 @@ class State:
         self.place_queue(queue)
         queue.save()
         if options.expires_after_s:
-            self.declare_transient(queue)
+            self.renew_transient(queue)
         return queue
 
-    def declare_transient(self, queue: Queue) -> None:
-        """Notes that a transient queue was declared now: for the time that it may stay without a session."""
+    def renew_transient(self, queue: Queue) -> None:
+        """Notes that a transient queue was declared or bound now: the time that it may stay without a session begins
+        anew."""
         self.tables.transient.put(queue.id, encode_transient(self.lsn))
         self.note_transient(queue)
 

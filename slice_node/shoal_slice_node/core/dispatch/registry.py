@@ -6,7 +6,7 @@ Belongs here: the registers, and the small steps that keep them consistent. Not 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class _Mark(NamedTuple):
 class Registry:
     """Keeps the registers. `dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn.
     `roomy`: sessions that feeds found full and that now have room. `forgetting`: streams of forgotten feeds that are
-    still registered with their keys."""
+    still registered with their keys. `ending`: names of queues whose drop is being written, and by how many records."""
 
     def __init__(self, state: State, shares: DispatchShares) -> None:
         self.state = state
@@ -55,6 +55,7 @@ class Registry:
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
+        self.ending: Counter[bytes] = Counter()
         self.transients = Transients(state, self.is_consumed)
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
@@ -62,6 +63,11 @@ class Registry:
         state.watch.keys = self.by_key
         state.watch.queues = self.feeds
         state.watch.awaited = self.awaited
+
+    def part_here(self, name: bytes) -> bytes | None:
+        """Returns the id of a queue that may be consumed here; None if it has no part here, or is being dropped."""
+        queue_id = None if name in self.ending else self.state.tables.queue_by_name.get(name)
+        return None if queue_id in self.transients.ending else queue_id
 
     def wake(self, feed: Feed) -> None:
         """Puts a feed in line to be served: there may be something to give, and room, also for streams that were

@@ -25,6 +25,7 @@ from shoal_slice_node.core.limits import PRODUCER_IDLE_MS
 from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import Commit
 from shoal_slice_node.core.node.maintenance import Maintenance
+from shoal_slice_node.core.node.unused_drops import UnusedDrops
 from shoal_slice_node.core.turns import Done, Source, Turns, Work
 from shoal_slice_node.core.verbs.engine import Engine
 
@@ -49,7 +50,8 @@ class Node:
         self.trimmer.advanced(advanced, now_ms)
         self.reclaims = ReclaimList(engine.state.tables)
         self.turns = Turns()
-        self.commit = Commit(engine, epoch, self._on_effects, let_go)
+        unused_drops = UnusedDrops(self.dispatcher)
+        self.commit = Commit(engine, epoch, self._on_effects, let_go, unused_drops.decide)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
             TrimJob(self.trimmer, KeyWalk(engine.state)),

@@ -15,7 +15,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire_count import Shape
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX
+from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, EMPTY_BINDINGS_MAX, PURGE_BINDINGS_MAX
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work
 
@@ -62,7 +62,7 @@ class Change:
     """Keeps a change that is being applied: the state, and what its steps share. `measures`: those of its chunks.
     `atomic`: it ends at the first refusal."""
 
-    __slots__ = ("atomic", "dropping", "measures", "purging", "state", "time_ms")
+    __slots__ = ("atomic", "dropping", "looking", "measures", "purging", "state", "time_ms")
 
     def __init__(self, state: State, measures: Iterable[tuple[int, int]], time_ms: int, atomic: bool = False) -> None:
         self.state = state
@@ -71,6 +71,7 @@ class Change:
         self.time_ms = time_ms
         self.dropping = BindingBudget(DROP_BINDINGS_MAX)
         self.purging = BindingBudget(PURGE_BINDINGS_MAX)
+        self.looking = BindingBudget(EMPTY_BINDINGS_MAX)
 
     def refusal(self, number: int, error: ShoalError) -> wire.Refusal:
         """Counts the refusal of a step's request `number`, and returns it. Raises FirstRefusal in an atomic change."""
@@ -129,7 +130,9 @@ class Verb(NamedTuple):
     checked; what it adds to totals and events is in the record's Effects. `columns`: what a step names. `shape`: its
     columns of numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings. `price`:
     what it may take besides its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may
-    not use it, and no chunk may follow a gap. `atomic`: it may stand in an atomic change."""
+    not use it, and no chunk may follow a gap. `atomic`: it may stand in an atomic change.
+    `leader_decides(step)`: the record must say something of the step that only the leader knows
+    (core/node/unused_drops.py); None: never."""
 
     name: str
     check: Callable[[int, Any, Measures], int]
@@ -140,3 +143,4 @@ class Verb(NamedTuple):
     price: Price | None = None
     in_run: bool = False
     atomic: bool = False
+    leader_decides: Callable[[Any], bool] | None = None
