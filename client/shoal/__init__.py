@@ -25,12 +25,13 @@ from shoal.figures import (
     SliceInfo,
 )
 from shoal.inbox import Inbox
-from shoal.leases import Backlog, Done, Leases
+from shoal.leases import Backlog, Leases
 from shoal.messages import (
     EARLIEST,
     NOW,
     BindingDescription,
     Delivery,
+    Done,
     KeyDescription,
     Last,
     Message,
@@ -42,6 +43,20 @@ from shoal.messages import (
 )
 from shoal.parts import Part, Parts
 from shoal.telling import SliceState, State, StateChange
+from shoal.transactions import Transaction, TransactionResult
+from shoal.watch_events import (
+    Complete,
+    CountEvent,
+    Joined,
+    KeyCount,
+    Left,
+    MemberCount,
+    MemberEvent,
+    Members,
+    Offline,
+    Online,
+)
+from shoal.watching import CountsWatch, MembersWatch
 from shoal_contract.errors import (
     BadCall,
     Conflict,
@@ -76,9 +91,12 @@ __all__ = [
     "Broker",
     "CheckpointFigures",
     "ClusterInfo",
+    "Complete",
     "Conflict",
     "Corrupt",
+    "CountEvent",
     "Counters",
+    "CountsWatch",
     "CrossSlice",
     "DeadlineExceeded",
     "Delivery",
@@ -87,12 +105,19 @@ __all__ = [
     "Fenced",
     "Inbox",
     "InvalidName",
+    "Joined",
     "JournalFigures",
+    "KeyCount",
     "KeyDescription",
     "KeyEntry",
     "Last",
     "Leases",
+    "Left",
     "Malformed",
+    "MemberCount",
+    "MemberEvent",
+    "Members",
+    "MembersWatch",
     "MemoryFigures",
     "MemoryShare",
     "Message",
@@ -101,7 +126,9 @@ __all__ = [
     "NoSuchQueue",
     "NotLeader",
     "NotOwner",
+    "Offline",
     "Offset",
+    "Online",
     "OutOfRange",
     "OutcomeUnknown",
     "Page",
@@ -121,6 +148,8 @@ __all__ = [
     "State",
     "StateChange",
     "TooLarge",
+    "Transaction",
+    "TransactionResult",
     "Unauthenticated",
     "Unavailable",
     "Unroutable",

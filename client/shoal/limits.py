@@ -24,6 +24,9 @@ GATHER_BYTES_MAX: Final = 1 << 20
 GATHER_OPERATIONS_MAX: Final = 1_000
 """The keys and queues gathered into one frame, and keys of one slice in one call: what a slice takes in a frame."""
 
+TRANSACTION_BYTES_MAX: Final = 2 << 20
+"""The bytes of a transaction, which goes in one frame: its bodies, headers and names."""
+
 CHUNK_GATHER_BYTES_MAX: Final = 256 << 10
 """The bytes of single messages merged into one chunk, which a consumer gets at once."""
 
@@ -192,11 +195,20 @@ LEASE_REGROUP_S: Final = 1.0
 LEASE_BACKLOGS_MAX: Final = 1_000
 """The number of queues whose backlogs are asked for together: what a slice takes in one Describe."""
 
+WATCH_RESPONSES_MAX: Final = 4
+"""The number of responses that a watch holds unread, of up to 80 KiB each. While it holds them it stops reading, and a
+slice tells a watch that reads slowly less: the state, or counts."""
+
+COUNTED_KEYS_MAX: Final = 500_000
+"""The keys whose counts one watch keeps, to tell what changed while a slice was away: about 250 bytes each. Above it
+the watch ends with ResourceExhausted."""
+
 LIST_ITEMS_DEFAULT: Final = 100
 """The number of a page's items if the caller gives none: a screen or two."""
 
 assert GATHER_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert max(GATHER_BYTES_MAX, CHUNK_BYTES_MAX) + (64 << 10) <= REQUEST_BYTES_MAX
+assert TRANSACTION_BYTES_MAX + (64 << 10) + 32 * GATHER_OPERATIONS_MAX <= REQUEST_BYTES_MAX
 assert CHUNK_GATHER_BYTES_MAX + BODY_BYTES_MAX <= CHUNK_BYTES_MAX
 assert CHUNK_BYTES_MAX + REQUEST_OVERHEAD_BYTES <= UNANSWERED_BYTES_MAX
 assert PULL_BYTES_MAX * 2 <= FRAME_BYTES_MAX

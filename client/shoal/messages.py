@@ -1,7 +1,7 @@
 """Defines what applications get back: receipts, messages, deliveries, descriptions; and where a bind may start.
 
 Names that the caller gave come back as given; names from the wire are `str` (`*_bytes` for names that are not UTF-8).
-Not here: how these travel.
+Not here: how these travel. Long because messages and deliveries have the same calls, each with its docstring.
 """
 
 from __future__ import annotations
@@ -72,6 +72,17 @@ def check_acked(messages: Sequence[object], what: str = "ack") -> None:
     for message in messages:
         if not isinstance(message, Message | Delivery):
             raise TypeError(f"{what} takes messages and deliveries, not {type(message).__name__}")
+
+
+class Done(NamedTuple):
+    """Names a range of a key's offsets that are done: first <= offset < end."""
+
+    key: Name
+    """The key that the messages were published to."""
+    first: int
+    """The first offset that is done."""
+    end: int
+    """The offset behind the last one that is done."""
 
 
 class Receipt(NamedTuple):

@@ -1,7 +1,8 @@
 """Drives the pure node of a slice without its loop. Each call takes one step: a batch is written, or refused by a full
 disk; a record is applied; dispatch or a read has a turn.
 
-It stands in for Broker and CommitLoop towards `requests`. Both models hear of all that happens.
+It stands in for Broker and CommitLoop towards `requests`. Both models hear of all that happens. Long because it is all
+that a broker does, in one class.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import Done, Source, Work
 from shoal_slice_node.core.verbs.engine import Engine
 from tests.fuzz.given import Given
-from tests.fuzz.owed import Bounds, Owed
+from tests.fuzz.owed import Bounds
+from tests.fuzz.owed_transactions import Transactions
 from tests.fuzz.sources import source_of
 from tests.slice_node.memory_base import MemoryBase
 
@@ -115,7 +117,8 @@ class Node:
         self.given = Given()
         names = "DONE_RANGES_MAX", "AWAY_RANGES_MAX", "BINDINGS_PER_QUEUE_MAX", "ANSWERS_KEPT_MAX"
         bounds = Bounds(*(vars(limits)[name] for name in names))
-        self.owed = Owed(bounds, self, self.given.forget, self.given.bound_back)
+        given = self.given
+        self.owed = Transactions(bounds, self, given.forget, given.bound_back, given.done)
         self.on_change: Callable[[], None] = lambda: None
         self._open()
 
@@ -169,12 +172,10 @@ class Node:
     def _listen(self) -> None:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
-        ack, take_back, detach = dispatcher.ack, attaching.take_back, attaching.detach
-        nack = dispatcher.nack
+        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.detach
 
         def nacking(attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
-            stream = attachment.feed.streams.get(key_id)
-            life = self.owed.lives.get(attachment.feed.name)
+            stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone:
                 self.given.nack(life, attachment, stream.key, first, to)
             return nack(attachment, key_id, first, to, delay_ms)
@@ -340,7 +341,7 @@ class Node:
         self.given.leases_over(over)
 
     def end_delays(self) -> None:
-        """Begins the delays of nacks since the last time, and ends those that are over."""
+        """Begins delays of nacks, and ends those that are over."""
         self.dispatcher.registry.returns.tick(self.now_ms)
 
     def end_idle_queues(self) -> None:

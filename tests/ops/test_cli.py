@@ -145,6 +145,9 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert await run("declare", "anna") == {"declared": ["anna"]}
     assert await run("bind", "anna", "room") == {"queue": "anna", "offsets": {"room": 1}}
     assert await run("bind", "anna", "room", "--start", "last=3") == {"queue": "anna", "offsets": {"room": 1}}
+    watched = await run("watch", "members", "room", "-n", "1")
+    assert (watched["event"], watched["members"]) == ("members", {"anna": False})
+    assert await run("watch", "counts", "roo", "-n", "1") == {"event": "count", "key": "room", "queues": 1, "online": 0}
     assert (await run("publish", "room", "hello"))["queues"] == 1
     assert (await run("describe", "anna"))["messages"] == 1
     assert (await run("pull", "anna", "--peek"))["body"] == "hello"

@@ -8,7 +8,7 @@ from shoal_contract.chunk import parse_chunk
 from shoal_slice_node.core.apply import retries
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 
-from .core_driver import PARTITIONS, bind, declare, drop, publish, purge
+from .core_driver import PARTITIONS, acks, bind, declare, drop, publish, purge
 from .test_dead_letters import Driver, attached
 
 
@@ -79,4 +79,46 @@ def test_a_letter_whose_message_is_gone_is_not_sent(core: Driver, ends: str) -> 
     core.change(purge("q") if ends == "purge" else drop("q"))
     assert letters.take() is None
     core.settle()
+    core.check()
+
+
+def test_a_change_may_ack_what_waits_for_a_record_or_for_its_copy(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"a", b"b", b"c"))
+    core.take(session)
+    core.nack(session, 1, 4)
+    core.change(acks(("q", "k", 2, 3)))  # Before the record of the nack.
+    core.maintain()
+    assert core.times(session) == [(1, 1), (3, 1)] and core.counts() == [(1, 2, 1), (3, 4, 1)]
+    foreign(core)
+    core.again(session, 1, 4)
+    core.maintain()
+    letters = core.dispatcher.registry.returns.letters
+    one = letters.take()
+    assert one is not None and one.resting.first == 1
+    core.change(acks(("q", "k", 1, 2), ("q", "k", 3, 4)))
+    letters.sent(one)
+    assert letters.take() is None
+    core.settle()
+    assert core.counts() == [] and core.times(session) == []
+    core.dispatcher.close(session)
+    core.settle()
+    assert not core.dispatcher.feeds and not list(core.tables.log.scan())
+    core.check()
+
+
+def test_of_a_change_and_a_record_the_first_decides(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"a", b"b", b"c"))
+    core.take(session)
+    core.again(session, 1, 4)
+    core.take(session)
+    core.nack(session, 1, 4)
+    core.node.tick(core.now_ms)  # The record is decided, and comes before the change.
+    assert core.change(acks(("q", "k", 1, 2))).steps[0].refusals
+    core.settle()
+    assert [headers["shoal-offset"] for _, headers in core.copies()] == [b"1", b"2", b"3"]
+    core.dispatcher.close(session)
+    core.settle()
+    assert not core.dispatcher.feeds and core.counts() == []
     core.check()

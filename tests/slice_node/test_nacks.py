@@ -13,7 +13,7 @@ from shoal_slice_node.core.limits import ACKED_CONSUMERS_PER_FRAME_MAX
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.turns import Source
 
-from .core_driver import CoreDriver, bind, declare, drop, publish, purge, unbind
+from .core_driver import CoreDriver, acks, bind, declare, drop, publish, purge, unbind
 
 TIMEOUT_MS = 5_000
 
@@ -284,6 +284,24 @@ def test_bad_nacks_are_refused_whole(core: Driver) -> None:
         core.frame(session, wire.Nacks(messages=[wire.Ack(key=b"k", to=2, handles=handles)]))
     assert core.times(session) == []
     core.frame(session, wire.Nacks(messages=[good], delay_ms=86_400_000))
+
+
+def test_what_a_change_acks_rests_no_more_and_the_rest_of_it_keeps_its_delay(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"a", b"b", b"c", b"d"))
+    core.take(session)
+    core.nack(session, 1, 5, delay_ms=3000)
+    core.change(acks(("q", "k", 2, 3)))  # Before the delay has begun.
+    core.wait(1000)
+    core.change(acks(("q", "k", 4, 5)))
+    core.wait(1900)
+    assert core.times(session) == []
+    core.wait(300)
+    assert core.times(session) == [(1, 1), (3, 1)]
+    core.ack(session, "k", 1, 5)
+    core.settle()
+    assert not list(core.tables.log.scan()) and session.owed == 0
+    core.check()
 
 
 def test_what_is_not_acked_in_time_is_given_to_another_and_not_before(core: Driver) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from shoal.core.refusals import no_such_queue
 from shoal.testing.fake_admin import FakeAdmin
-from shoal.testing.fake_state import FakeState
+from shoal.testing.fake_state import FakeState, refused_first
+from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.errors import ShoalError
 from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
 from shoal_contract.wire import slice_pb2 as wire
@@ -66,6 +67,8 @@ class FakeSlice:
         self.admin_address = ""
         """The address of a port of its administration's own; "": there is none."""
         self._sessions: list[FakeSession] = []
+        self.watches = FakeWatches(self._members_of, lambda: list(self.state.keys))
+        """What it tells watches."""
         self.state.used = lambda queue: any(queue in session.queues.values() for session in self._sessions)
 
     def go_away(self) -> None:
@@ -83,6 +86,7 @@ class FakeSlice:
         for session in self._sessions:
             session.cut = True
             session.outbox.put_nowait(None)
+        self.watches.cut()
 
     @property
     def unsent_responses(self) -> int:
@@ -114,6 +118,19 @@ class FakeSlice:
             self.state.release(session)
             self.pump()
 
+    async def Watch(  # noqa: N802 - gRPC's name
+        self, request: wire.WatchRequest, context: object
+    ) -> AsyncIterator[wire.WatchResponse]:
+        """Serves one watch."""
+        async for response in self.watches.stream(request):
+            yield response
+
+    def _members_of(self, name: bytes) -> dict[bytes, bool]:
+        attached = {queue for session in self._sessions for queue in session.queues.values()}
+        key = self.state.keys.get(name)
+        live = [] if key is None else [queue for queue, binding in key.bindings.items() if not binding.end]
+        return {queue: queue in attached for queue in live}
+
     async def _read(self, session: FakeSession, requests: AsyncIterator[wire.SessionRequest]) -> None:
         async for request in requests:
             if request.HasField("open"):
@@ -139,7 +156,12 @@ class FakeSlice:
         kind = request.WhichOneof("frame")
         if kind == "change":
             sequence, settled = request.sequence, request.settled
-            answer.outcome = self.state.change(session.producer, sequence, settled, request.change)
+            outcome = self.state.change(session.producer, sequence, settled, request.change)
+            refused = refused_first(outcome) if wire.Change.FromString(request.change).atomic else None
+            if refused is not None:
+                answer.error.CopyFrom(refused)
+            else:
+                answer.outcome = outcome
         elif kind == "attach":
             self._attach(session, request.attach, answer.attached)
         elif kind == "detach":
@@ -220,6 +242,7 @@ class FakeSlice:
             if together:
                 deliveries = [_delivery(given, handles) for given, handles in together.items()]
                 session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries))
+        self.watches.tell()
 
 
 def _delivery(given: Any, handles: list[int]) -> wire.Delivery:

@@ -44,6 +44,35 @@ START_LAST: Start.ValueType  # 2
 START_OFFSET: Start.ValueType  # 3
 Global___Start: _TypeAlias = Start  # noqa: Y015
 
+class _MemberChange:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MemberChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MemberChange.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MEMBER_CHANGE_UNSPECIFIED: _MemberChange.ValueType  # 0
+    MEMBER_CHANGE_JOINED: _MemberChange.ValueType  # 1
+    MEMBER_CHANGE_JOINED_ONLINE: _MemberChange.ValueType  # 2
+    """It joined, and a session has it attached already."""
+    MEMBER_CHANGE_LEFT: _MemberChange.ValueType  # 3
+    MEMBER_CHANGE_ONLINE: _MemberChange.ValueType  # 4
+    """The first session attached it."""
+    MEMBER_CHANGE_OFFLINE: _MemberChange.ValueType  # 5
+    """The last session left it."""
+
+class MemberChange(_MemberChange, metaclass=_MemberChangeEnumTypeWrapper): ...
+
+MEMBER_CHANGE_UNSPECIFIED: MemberChange.ValueType  # 0
+MEMBER_CHANGE_JOINED: MemberChange.ValueType  # 1
+MEMBER_CHANGE_JOINED_ONLINE: MemberChange.ValueType  # 2
+"""It joined, and a session has it attached already."""
+MEMBER_CHANGE_LEFT: MemberChange.ValueType  # 3
+MEMBER_CHANGE_ONLINE: MemberChange.ValueType  # 4
+"""The first session attached it."""
+MEMBER_CHANGE_OFFLINE: MemberChange.ValueType  # 5
+"""The last session left it."""
+Global___MemberChange: _TypeAlias = MemberChange  # noqa: Y015
+
 @_typing.final
 class SessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -135,16 +164,22 @@ class Change(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STEPS_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
+    atomic: _builtins.bool
+    """A transaction: all of it is done, or nothing. If any request is refused, the answer is the error of the first one,
+    as for a frame that is refused whole, and the change leaves no trace. It may not have drops, purges and imports.
+    """
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Step]: ...
     def __init__(
         self,
         *,
         steps: _abc.Iterable[Global___Step] | None = ...,
+        atomic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atomic", b"atomic", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -161,6 +196,7 @@ class Step(_message.Message):
     DROPS_FIELD_NUMBER: _builtins.int
     PURGES_FIELD_NUMBER: _builtins.int
     IMPORTS_FIELD_NUMBER: _builtins.int
+    ACKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def declares(self) -> Global___Declares: ...
     @_builtins.property
@@ -175,6 +211,8 @@ class Step(_message.Message):
     def purges(self) -> Global___Purges: ...
     @_builtins.property
     def imports(self) -> Global___Imports: ...
+    @_builtins.property
+    def acks(self) -> Global___TransactionAcks: ...
     def __init__(
         self,
         *,
@@ -185,12 +223,13 @@ class Step(_message.Message):
         drops: Global___Drops | None = ...,
         purges: Global___Purges | None = ...,
         imports: Global___Imports | None = ...,
+        acks: Global___TransactionAcks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -439,6 +478,47 @@ class Purges(_message.Message):
 Global___Purges: _TypeAlias = Purges  # noqa: Y015
 
 @_typing.final
+class TransactionAcks(_message.Message):
+    """Acks as a part of a change, one request for each queue: columns of equal length. Offsets low <= o < to of the key are
+    done for the queue, whichever session was given them. Refused: Conflict where the queue does not have all of them to
+    get (some are done already, or it is not bound), OutOfRange for offsets that the key has not given yet.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    LOWS_FIELD_NUMBER: _builtins.int
+    TOS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def lows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At least 1."""
+
+    @_builtins.property
+    def tos(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Above `lows`."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        lows: _abc.Iterable[_builtins.int] | None = ...,
+        tos: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "lows", b"lows", "queues", b"queues", "tos", b"tos"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionAcks: _TypeAlias = TransactionAcks  # noqa: Y015
+
+@_typing.final
 class Outcome(_message.Message):
     """Answers to a Change, step by step."""
 
@@ -464,7 +544,7 @@ Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 class StepOutcome(_message.Message):
     """Columns have one item for each key of the step (binds: the offset from which messages will be seen; unbinds: the
     first offset that will not be; publishes: the first offset of the chunk, 0 if nothing was kept), declares and drops one
-    for each queue (its incarnation). Refused: zeros.
+    for each queue (its incarnation). Refused: zeros. Acks have no columns, only refusals.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1532,3 +1612,133 @@ class DescribeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeResponse: _TypeAlias = DescribeResponse  # noqa: Y015
+
+@_typing.final
+class WatchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    PRESENCE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    members: _builtins.bytes
+    """A key: its members are watched."""
+    counts: _builtins.bytes
+    """A prefix of keys: counts of each key that begins with it. Empty: of all keys of this slice."""
+    presence: _builtins.bool
+    """Tell also which members are attached by a session now."""
+    @_builtins.property
+    def after(self) -> Global___WatchPosition:
+        """Where an earlier watch of the same ended: only what came after it is told, if the slice remembers it. Else the watch
+        begins with a snapshot.
+        """
+
+    def __init__(
+        self,
+        *,
+        members: _builtins.bytes = ...,
+        counts: _builtins.bytes = ...,
+        presence: _builtins.bool = ...,
+        after: Global___WatchPosition | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "counts", b"counts", "members", b"members", "what", b"what"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "counts", b"counts", "members", b"members", "presence", b"presence", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["members", "counts"]  # noqa: Y015
+    _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
+
+Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
+
+@_typing.final
+class WatchPosition(_message.Message):
+    """A place in what is told of one watched key or prefix. Only the node that gave it understands it, while it leads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIFE_FIELD_NUMBER: _builtins.int
+    WATCH_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    life: _builtins.int
+    """Tells one leader's time from another."""
+    watch: _builtins.int
+    """Which watched key or prefix of this leader."""
+    number: _builtins.int
+    """Changes so far."""
+    def __init__(
+        self,
+        *,
+        life: _builtins.int = ...,
+        watch: _builtins.int = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["life", b"life", "number", b"number", "watch", b"watch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchPosition: _TypeAlias = WatchPosition  # noqa: Y015
+
+@_typing.final
+class WatchResponse(_message.Message):
+    """Changes of members, in order; or counts, each of which replaces the one before. A watch of members gets the counts of
+    its key, and no members, while the key has too many: whichever a snapshot has says which it is.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    BINDINGS_FIELD_NUMBER: _builtins.int
+    ONLINE_FIELD_NUMBER: _builtins.int
+    snapshot: _builtins.bool
+    """A part of the whole state, as it is now: what was told before is over."""
+    more: _builtins.bool
+    """More parts of this snapshot follow."""
+    @_builtins.property
+    def position(self) -> Global___WatchPosition:
+        """The place behind this response, from which a watch may go on. Each change of members is one further. Not set where
+        `more` is.
+        """
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedScalarFieldContainer[Global___MemberChange.ValueType]:
+        """Change i is that of queue i. In a snapshot all have joined."""
+
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Counts, one for each key: queues bound; and of those, with `presence`, how many are consumed now. A key without
+        bindings that is not in a snapshot has the count 0.
+        """
+
+    @_builtins.property
+    def bindings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def online(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        snapshot: _builtins.bool = ...,
+        more: _builtins.bool = ...,
+        position: Global___WatchPosition | None = ...,
+        changes: _abc.Iterable[Global___MemberChange.ValueType] | None = ...,
+        queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        bindings: _abc.Iterable[_builtins.int] | None = ...,
+        online: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings", "changes", b"changes", "keys", b"keys", "more", b"more", "online", b"online", "position", b"position", "queues", b"queues", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015

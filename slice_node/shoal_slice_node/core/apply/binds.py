@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.effects import Bound, Unbound
+from shoal_slice_node.core.apply.effects import Bound, Joined, Left, Unbound
+from shoal_slice_node.core.apply.lookups import bound_key
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
@@ -118,7 +119,7 @@ def bind_resolved(
 ) -> list[int]:
     """Binds as `bind` does, after all checks."""
     key_get, add, queue_id = state.tables.key.get, state.add_member, queue.id
-    watched = queue_id in state.watch.queues
+    watched, members = queue_id in state.watch.queues, state.watch.members
     plain = start == wire.START_UNSPECIFIED
     offsets: list[int] = []
     added = 0
@@ -142,6 +143,8 @@ def bind_resolved(
             if watched:
                 state.effects.bound.add(key_id)
                 state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
+            if members is not None and members.wants(full_name[NAME]):
+                state.effects.members.append(Joined(full_name[NAME], queue_id, queue.name))
         offsets.append(offset)
     if added:
         queue.bindings += added
@@ -315,6 +318,10 @@ def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, disca
         state.effects.advanced.append(key_id)
     if queue.id in state.watch.queues:
         state.effects.events.append(Unbound(queue.id, key_id, head if keeps else 0))
+    if state.watch.members is not None:
+        key = bound_key(state.tables, key_id)[0][NAME]
+        if state.watch.members.wants(key):
+            state.effects.members.append(Left(key, queue.id))
     return head
 
 

@@ -14,6 +14,7 @@ from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.binds import discard_ended, end_binding, no_such_queue
+from shoal_slice_node.core.apply.effects import Dropped
 from shoal_slice_node.core.apply.lookups import bound_key
 from shoal_slice_node.core.apply.producers import forget_producer
 from shoal_slice_node.core.apply.queues import Queue
@@ -59,6 +60,8 @@ def drop_queue(state: State, queue_id: bytes, name: bytes, row: bytes, budget: B
         tables.transient.delete(queue_id)
     if queue_id in state.watch.queues:
         state.effects.dropped.append(queue_id)
+    if state.watch.members is not None and queue_id in state.watch.members.queues:
+        state.effects.members.append(Dropped(queue_id))
     if streams_of(row):
         _give_up(state, queue_id, name, row, budget)
 

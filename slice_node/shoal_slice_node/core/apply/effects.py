@@ -46,6 +46,36 @@ class Purged(NamedTuple):
     to: int
 
 
+class Joined(NamedTuple):
+    """Says that a queue was bound to a watched key."""
+
+    key: bytes
+    queue_id: bytes
+    queue: bytes
+
+
+class Left(NamedTuple):
+    """Says that a queue is no longer bound to a watched key."""
+
+    key: bytes
+    queue_id: bytes
+
+
+class Dropped(NamedTuple):
+    """Says that a queue was dropped that is a member of watched keys. Its bindings may end later."""
+
+    queue_id: bytes
+
+
+class AckedByChange(NamedTuple):
+    """Says that a change acked messages first <= offset < to of a key, for a watched queue."""
+
+    queue_id: bytes
+    key_id: bytes
+    first: int
+    to: int
+
+
 class Retried(NamedTuple):
     """Says what a RETRY record did with messages of a watched queue that came back: `done`: they are done for this
     queue; else how often they were delivered is in the tables."""
@@ -76,7 +106,9 @@ class Effects:
         "events",
         "kept_bytes",
         "kept_messages",
+        "members",
         "outcome",
+        "ownership",
         "published",
         "reclaim",
         "refused",
@@ -93,7 +125,11 @@ class Effects:
         self.set_aside = False
         self.published: list[tuple[bytes, int] | None] = []
         # In the order in which they happened: consumers must see them so.
-        self.events: list[Grown | Bound | Unbound | Purged | Retried] = []
+        self.events: list[Grown | Bound | Unbound | Purged | AckedByChange | Retried] = []
+        # The same, for those that watch members: in the order in which they happened.
+        self.members: list[Joined | Left | Dropped] = []
+        self.ownership = False
+        """The slice's partitions are others now."""
         self.bound: set[bytes] = set()
         """Keys of the Bound events: from there on they are watched."""
         self.created: list[tuple[bytes, bytes]] = []

@@ -1,11 +1,11 @@
-"""Takes in what records did: chunks, bindings that began or ended, purged backlogs, dropped queues.
+"""Takes in what records did: chunks, bindings that began or ended, acks in changes, purged backlogs, dropped queues.
 
 Belongs here: which register and stream changes by which event. Not here: giving chunks (growing), reading logs (pump).
 """
 
 from __future__ import annotations
 
-from shoal_slice_node.core.apply.effects import Bound, Effects, Grown, Purged, Retried, Unbound
+from shoal_slice_node.core.apply.effects import AckedByChange, Bound, Effects, Grown, Purged, Retried, Unbound
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.growing import Growing
@@ -38,6 +38,8 @@ class Applying:
                 self._unbound(event)
             elif isinstance(event, Retried):
                 self._retried(event)
+            elif isinstance(event, AckedByChange):
+                self._acks.acked_by_change(event)
             else:
                 assert isinstance(event, Purged), f"an event that dispatch does not know: {type(event).__name__}"
                 self._purged(event)
@@ -45,8 +47,9 @@ class Applying:
             feed = self._registry.feeds.get(queue_id)
             if feed is not None:
                 self._attaching.dissolve(feed, at_once=len(effects.dropped) <= DISSOLVED_AT_ONCE_MAX)
-        for queue_id in dict.fromkeys(event.queue_id for event in effects.events if isinstance(event, Purged)):
-            self._after_purge(queue_id)
+        ended = (event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange))
+        for queue_id in dict.fromkeys(ended):
+            self._after_end_of_out(queue_id)
 
     def _bound(self, bound: Bound) -> None:
         registry = self._registry
@@ -97,8 +100,9 @@ class Applying:
         if stream is not None and self._registry.returns.retried(stream, retried):
             self._acks.note_done(stream)
 
-    def _after_purge(self, queue_id: bytes) -> None:
-        """Wakes a purged queue's feed: windows have opened, and no ack will say so. Pullers may have nothing left."""
+    def _after_end_of_out(self, queue_id: bytes) -> None:
+        """Wakes the feed of a queue that was purged, or acked by a change: windows have opened, and no ack of a session
+        will say so. Pullers may have nothing left."""
         feed = self._registry.feeds.get(queue_id)
         if feed is None:
             return

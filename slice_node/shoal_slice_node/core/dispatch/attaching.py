@@ -65,7 +65,7 @@ class Attaching:
             registry.let_go(session, freed_bytes)
         attachment = Attachment(session, feed, handle, window_messages, window_bytes)
         session.add(attachment)
-        feed.add(attachment)
+        registry.add_attachment(attachment)
         if feed.expires_after_s:
             registry.transients.taken(feed.queue_id)
         registry.wake(feed)
@@ -109,7 +109,7 @@ class Attaching:
             feed = attachment.feed
             self._registry.shares.attached.let_go(ATTACHMENT_BYTES)
             if not feed.gone:
-                feed.remove(attachment)
+                self._registry.remove_attachment(attachment)
                 self._registry.left(feed)
                 self.take_back(attachment)
             return

@@ -102,7 +102,8 @@ class Returns:
         """Begins delays, and ends some that are over. `now_ms`: the time of a clock that only grows."""
         fresh, self._fresh = self._fresh, []
         for stream, resting in fresh:
-            heappush(self._delayed, (now_ms + resting.delay_ms, next(self._serial), stream, resting))
+            resting.begin_delay(now_ms + resting.delay_ms)
+            heappush(self._delayed, (resting.due_ms, next(self._serial), stream, resting))
         if len(self._delayed) > self._rebuild_at:
             self._delayed = [entry for entry in self._delayed if not entry[3].over]
             heapify(self._delayed)
@@ -190,21 +191,46 @@ class Returns:
 
     def retried(self, stream: Stream, retried: Retried) -> bool:
         """Takes in what a RETRY record did with messages that rest. Returns whether some of them are done now."""
-        resting = (stream.resting or {}).get(retried.first)
-        if resting is None or retried.to > resting.to:
-            return False
         if retried.done:
-            stream.end_rest(resting)
-            stream.done_at_once(retried.first, retried.to)
-            if retried.to < resting.to:
-                rest = Returned(retried.to, resting.to, resting.times)
-                self._undecided.append((stream, stream.rest(rest, resting.reason, resting.delay_ms)))
-            return True
-        resting.note_counted()
-        if resting.times >= stream.feed.max_deliveries:
-            self._undecided.append((stream, resting))
-        elif resting.delay_ms:
-            self._fresh.append((stream, resting))
-        else:
-            self._end(stream, resting)
+            return bool(self._cut(stream, retried.first, retried.to, done=True))
+        for resting in list((stream.resting or {}).values()):
+            if resting.counted or not retried.first <= resting.first <= resting.to <= retried.to:
+                continue
+            resting.note_counted()
+            if resting.times >= stream.feed.max_deliveries:
+                self._undecided.append((stream, resting))
+            elif resting.delay_ms:
+                self._fresh.append((stream, resting))
+            else:
+                self._end(stream, resting)
         return False
+
+    def acked_by_change(self, stream: Stream, first: int, to: int) -> None:
+        """Notes that first <= o < to are done: none of them rests any more."""
+        if stream.resting:
+            self._cut(stream, first, to, done=False)
+
+    def _cut(self, stream: Stream, first: int, to: int, done: bool) -> int:
+        """Ends the rest of first <= o < to; other parts of their stretches rest on. `done`: the stream does not know
+        yet that they are done. Returns how many stretches had some of them."""
+        cut = [one for one in (stream.resting or {}).values() if one.first < to and first < one.to]
+        for resting in cut:
+            stream.end_rest(resting)
+            if done:
+                stream.done_at_once(max(first, resting.first), min(to, resting.to))
+            for low, high in ((resting.first, min(resting.to, first)), (max(resting.first, to), resting.to)):
+                if low < high:
+                    part = resting.part(low, high)
+                    stream.rest_on(part)
+                    self._go_on(stream, part)
+        return len(cut)
+
+    def _go_on(self, stream: Stream, resting: Resting) -> None:
+        """Lets a part of what rested wait for what the whole waited for."""
+        feed = stream.feed
+        if resting.due_ms:
+            heappush(self._delayed, (resting.due_ms, next(self._serial), stream, resting))
+        elif feed.max_deliveries and (not resting.counted or resting.times >= feed.max_deliveries):
+            self._undecided.append((stream, resting))
+        else:
+            self._fresh.append((stream, resting))

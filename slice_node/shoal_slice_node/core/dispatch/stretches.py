@@ -62,13 +62,25 @@ class Resting:
     times. `over`: they rest no more. `counted`: the tables have this count. `sent`: their copies are on the slice that
     owns the dead-letter key."""
 
-    __slots__ = ("counted", "delay_ms", "first", "over", "reason", "sent", "times", "to")
+    __slots__ = ("counted", "delay_ms", "due_ms", "first", "over", "reason", "sent", "times", "to")
 
     def __init__(self, back: Returned, reason: Reason, delay_ms: int) -> None:
         self.first, self.to, self.times = back
         self.reason = reason
         self.delay_ms = delay_ms
+        self.due_ms = 0
+        """When the delay is over; 0: it did not begin yet, or there is none."""
         self.over = self.counted = self.sent = False
+
+    def part(self, first: int, to: int) -> Resting:
+        """Returns a part of it, which rests as it does."""
+        found = Resting(Returned(first, to, self.times), self.reason, self.delay_ms)
+        found.due_ms, found.counted, found.sent = self.due_ms, self.counted, self.sent
+        return found
+
+    def begin_delay(self, due_ms: int) -> None:
+        """Notes when the delay is over."""
+        self.due_ms = due_ms
 
     def note_counted(self) -> None:
         """Notes that the tables have the count."""
