@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import overload
 from weakref import WeakSet
@@ -18,6 +19,7 @@ from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
 from shoal.core.merging import key_description
+from shoal.core.publish_requests import MANDATORY, publish_terms
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.requests import BindRequest, UnbindRequest
 from shoal.dropping import Dropping
@@ -180,14 +182,20 @@ class Broker:
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
+        not_before: datetime | float | None = None,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes one message, which is durable when this returns. Repeats after a lost connection are stored once.
 
         `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable if no queue is bound.
-        Raises TooLarge. Waits while too much is unanswered.
+        `not_before`: a datetime with a time zone, or Unix time in seconds: the message is kept at once, and published
+        when the slice's clock has come to that time, at most a year from now. Raises TooLarge, OutOfRange. Waits while
+        too much is unanswered.
         """
-        return await (await self.publish_soon(key, body, headers=headers, mandatory=mandatory, deadline_s=deadline_s))
+        future = await self.publish_soon(
+            key, body, headers=headers, mandatory=mandatory, not_before=not_before, deadline_s=deadline_s
+        )
+        return await future
 
     async def publish_soon(
         self,
@@ -196,13 +204,15 @@ class Broker:
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
+        not_before: datetime | float | None = None,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
+        terms = publish_terms(mandatory, not_before)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.single(key, name, body, headers, mandatory, deadline, future))
+        await self._routing.publish(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
 
     def publish_nowait(
@@ -212,13 +222,15 @@ class Broker:
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
+        not_before: datetime | float | None = None,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
+        terms = publish_terms(mandatory, not_before)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._routing.publish_nowait(publishing.single(key, name, body, headers, mandatory, deadline, future))
+        self._routing.publish_nowait(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
 
     async def publish_many(
@@ -228,6 +240,7 @@ class Broker:
         *,
         headers: Iterable[Headers | None] = (),
         mandatory: bool = False,
+        not_before: datetime | float | None = None,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes messages to one key as one chunk: all or none, at consecutive offsets from the receipt's `offset`.
@@ -237,8 +250,9 @@ class Broker:
         """
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
+        terms = publish_terms(mandatory, not_before)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.batch(key, name, bodies, headers, mandatory, deadline, future))
+        await self._routing.publish(publishing.batch(key, name, bodies, headers, terms, deadline, future))
         return await future
 
     async def send(
@@ -248,7 +262,7 @@ class Broker:
         key = direct_key(encode_name(queue, "queue"))
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.single(queue, key, body, headers, True, deadline, future))
+        await self._routing.publish(publishing.single(queue, key, body, headers, MANDATORY, deadline, future))
         return await future
 
     def consume(

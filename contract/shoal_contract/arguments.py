@@ -7,10 +7,11 @@ that is not allowed. The message names the argument. Not here: what a slice deci
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from shoal_contract.errors import InvalidName, Malformed, OutOfRange, TooLarge
 from shoal_contract.limits import (
@@ -24,6 +25,7 @@ from shoal_contract.limits import (
     NAMES_PER_CALL_MAX,
     PROCESS_BYTES_MAX,
     PULL_LEASE_MS_MAX,
+    TIME_S_MAX,
     U32_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_MESSAGES_MAX,
@@ -95,6 +97,32 @@ START_VALUE: Final = Whole("the value of start", 0, (1 << 63) - 1)
 LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)
 PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
+
+
+@runtime_checkable
+class ZonedTime(Protocol):
+    """Describes a datetime, as far as it is asked here: the contract imports no clock."""
+
+    def utcoffset(self) -> object: ...
+
+    def timestamp(self) -> float: ...
+
+
+def check_time(name: str, value: object) -> int:
+    """Returns an absolute time as Unix time in milliseconds; 0 for None. `value`: a datetime with a time zone, or a
+    number of seconds since 1970. Raises TypeError, OutOfRange (for NaN and infinity too)."""
+    if value is None:
+        return 0
+    if isinstance(value, ZonedTime):
+        if value.utcoffset() is None:
+            raise TypeError(f"{name} must have a time zone, as datetime.now(UTC) has; {value} has none")
+        value = value.timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a datetime with a time zone, or seconds since 1970, not {_kind(value)}")
+    if not 0 <= value <= TIME_S_MAX:  # NaN fails both comparisons.
+        shown = value if isinstance(value, float) or abs(value) < 1 << 64 else "a number beyond all bounds"
+        raise OutOfRange(f"{name} is {shown}; it needs 0 to {TIME_S_MAX} seconds", subject=name, limit=TIME_S_MAX)
+    return max(1, math.ceil(round(value * 1000, 3)))  # Never earlier.
 
 
 def check_flag(name: str, value: object) -> bool:

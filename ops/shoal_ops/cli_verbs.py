@@ -11,6 +11,7 @@ from shoal_contract.options import QueueOptions
 from shoal_ops import exits
 from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues
 from shoal_ops.starts import checked_start, parse_start
+from shoal_ops.times import checked_time
 
 commands = typer.Typer()
 
@@ -95,13 +96,20 @@ def publish(
         str | None, typer.Argument(metavar="BODY", help="Text of the message; left out: read from standard input.")
     ] = None,
     mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail if no queue is bound to the key.")] = False,
+    not_before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Publish it when this time has come: as 2030-12-24T18:00+01:00, or in seconds since 1970.",
+        ),
+    ] = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Publish one message; durable when this returns."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, checked_time(not_before), as_json))
 
 
 @commands.command()

@@ -51,6 +51,8 @@ class FakeState:
         self.keys: dict[bytes, Key] = {}
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
+        self.delayed: list[tuple[int, bytes, bytes]] = []
+        """What waits for its time: Unix time in milliseconds, key, chunk."""
         self.applied = 0
         """Changes applied; repeats are not."""
         self._owner_of = owner_of
@@ -99,7 +101,7 @@ class FakeState:
         elif step.HasField("publishes"):
             published = step.publishes
             for key, chunk in zip(published.keys, published.chunks, strict=True):
-                yield 1, partial(self._publish, key, chunk, published.mandatory)
+                yield 1, partial(self._publish, key, chunk, published.mandatory, published.not_before_ms)
         else:
             assert step.HasField("binds") or step.HasField("unbinds"), f"no {step.WhichOneof('step')} in this fake"
             binds = step.binds if step.HasField("binds") else step.unbinds
@@ -186,18 +188,30 @@ class FakeState:
                 del key.bindings[queue]
         return end
 
-    def _publish(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
+    def _publish(
+        self, name: bytes, chunk: bytes, mandatory: bool, not_before_ms: int = 0
+    ) -> tuple[list[int], list[int]]:
         self._check_owner(name)
         key = self.keys.setdefault(name, Key())
         bound = sum(not binding.end for binding in key.bindings.values())
         if not bound:
             if mandatory:
                 raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
+            if not not_before_ms:
+                return [0], [0]
+        if not_before_ms:
+            self.delayed.append((not_before_ms, name, chunk))
             return [0], [0]
         first = key.head
         key.head += len(parse_chunk(chunk).bodies)
         key.chunks.append((first, key.head, chunk))
         return [first], [bound]
+
+    def publish_due(self) -> None:
+        """The time of everything that waits has come."""
+        for _, name, chunk in sorted(self.delayed):
+            self._publish(name, chunk, mandatory=False)
+        self.delayed.clear()
 
     def _check_owner(self, *keys: bytes) -> None:
         for key in keys:

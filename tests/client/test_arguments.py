@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ DEADLINE_S = 10.0
 """A test machine may be busy; the other user's call takes milliseconds."""
 
 
+LATER: dict[str, Any] = {"not_before": 1, "deadline_s": 1}
+
+
 class User:
     """Calls every verb of one connection, with one argument replaced."""
 
@@ -30,13 +34,27 @@ class User:
             "unbind": (broker.unbind, {"queue": "q", "keys": ["k"], "discard": False, "deadline_s": 1}),
             "publish": (
                 broker.publish,
-                {"key": "k", "body": b"", "headers": {"a": b""}, "mandatory": False, "deadline_s": 1},
+                {
+                    "key": "k",
+                    "body": b"",
+                    "headers": {"a": b""},
+                    "mandatory": False,
+                    "not_before": None,
+                    "deadline_s": 1,
+                },
             ),
             "publish_soon": (broker.publish_soon, {"key": "k", "body": b"", "headers": None, "deadline_s": 1}),
             "publish_nowait": (broker.publish_nowait, {"key": "k", "body": b"", "headers": None, "deadline_s": 1}),
             "publish_many": (
                 broker.publish_many,
-                {"key": "k", "bodies": [b"a"], "headers": [{"a": b""}], "mandatory": False, "deadline_s": 1},
+                {
+                    "key": "k",
+                    "bodies": [b"a"],
+                    "headers": [{"a": b""}],
+                    "mandatory": False,
+                    "not_before": None,
+                    "deadline_s": 1,
+                },
             ),
             "send": (broker.send, {"queue": "q", "body": b"", "headers": None, "deadline_s": 1}),
             "consume": (
@@ -113,6 +131,8 @@ WRONG: list[tuple[str, str, list[Any], type[Exception]]] = [
     ("publish", "headers", [{"\ud800": b""}], shoal.Malformed),
     ("publish", "headers", [{f"h{number}": b"" for number in range(5000)}, {"a": bytes(2 << 20)}], shoal.TooLarge),
     ("publish", "mandatory", [1, None, "no"], TypeError),
+    ("publish", "not_before", ["2030-01-01", b"1", True, [1], datetime(2030, 1, 1)], TypeError),
+    ("publish_many", "not_before", [-1, math.nan, math.inf, 1e12, 1 << 2000], shoal.OutOfRange),
     ("publish_many", "bodies", [b"abc", "abc", 7, None, ["a"], [b"a", None]], TypeError),
     ("publish_many", "bodies", [[b""] * 5000, [bytes(1 << 20)] * 3], shoal.TooLarge),
     ("publish_many", "headers", [7, {"a": b""}, [7], [{1: b""}]], TypeError),

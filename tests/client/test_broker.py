@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -113,6 +114,29 @@ async def test_mandatory_publish_without_bindings_is_unroutable(broker: Broker) 
     assert (await broker.publish(fresh("key"), b"x")).queues == 0
     with pytest.raises(shoal.Unroutable):
         await broker.publish(fresh("key"), b"x", mandatory=True)
+
+
+async def test_a_publish_waits_for_its_time(broker: Broker) -> None:
+    """The fake's clock stands; a real slice's goes on."""
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    receipts = [
+        await broker.publish(key, b"later", not_before=later),
+        await broker.publish_nowait(key, b"later", not_before=later.timestamp()),
+        await broker.publish_many(key, [b"later", b"later"], not_before=later),
+    ]
+    assert [(one.offset, one.queues, one.messages, one.delayed) for one in receipts] == [
+        (0, 0, 1, True),
+        (0, 0, 1, True),
+        (0, 0, 2, True),
+    ]
+    receipt = await broker.publish(key, b"now")
+    assert receipt.offset and not receipt.delayed
+    assert [message.body for message in await broker.pull(queue, 9)] == [b"now"]
+    with pytest.raises(shoal.Unroutable):
+        await broker.publish(fresh("key"), b"x", mandatory=True, not_before=later)
 
 
 async def test_send_goes_to_the_direct_key(broker: Broker) -> None:

@@ -61,6 +61,8 @@ GOLDEN: list[tuple[Message, str]] = [
     (wire.SessionRequest(acks=wire.Acks(tell_unacked=True)), "3a021001"),
     (wire.Answer(sequence=7, unacked=wire.Unacked(places=[0, 300])), "080742050a0300ac02"),
     (wire.Answer(unacked=wire.Unacked()), "4200"),
+    (wire.Publishes(keys=[b"k"], not_before_ms=300), "0a016b28ac02"),
+    (wire.PublishRequest(key=b"k", not_before_ms=300), "0a016b38ac02"),
     (RESPONSE, "0a0508073a010112180a016b1001180220032a056368756e6b30e8073a010140011a0104"),
 ]
 

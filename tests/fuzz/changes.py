@@ -49,6 +49,8 @@ def one_unbind(world: World, random: Random) -> wire.Step:
 def one_publish(world: World, random: Random) -> wire.Step:
     direct = [b"@" + name for name in QUEUES]
     step = wire.Publishes(mandatory=random.random() < 0.2)
+    if random.random() < 0.15:
+        step.not_before_ms = world.node.now_ms + random.choice((-700, 1, 600, 2_000))
     for _ in range(random.choice((1, 1, 3))):
         step.keys.append(random.choice(KEYS + KEYS if random.random() < 0.8 else direct))
         step.chunks.append(encode_chunk([body(world, random) for _ in range(random.choice((1, 1, 2, 4)))]))

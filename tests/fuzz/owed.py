@@ -4,6 +4,8 @@ The model is written from docs/concepts.md and knows no row, cursor or id. It he
 applied, with the slice's answer, and checks that this answer is allowed. Where that page leaves a choice to the slice
 (when a key vanishes, when a log is trimmed), the model accepts the slice's choice, within bounds.
 
+Long because records of all verbs change the same model.
+
 Belongs here: what records do. Not here: what consumers hold (given.py).
 """
 
@@ -18,6 +20,7 @@ from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import common_pb2 as errors
 from shoal_contract.wire import slice_pb2 as wire
+from tests.fuzz.delayed import Delayed
 
 Codes = set[int]
 OK = 0
@@ -107,6 +110,7 @@ class Owed:
         """The messages that each life was owed when its last purge began: key, offset, the record that made it so."""
         self.brief: list[tuple[Life, bytes, int]] = []
         """Messages that this record first made owed, and then no longer owed: they may still be on their way."""
+        self.delayed = Delayed()
         self._record = 0
         self._lives = 0
         self._incarnations: dict[bytes, int] = {}
@@ -122,12 +126,16 @@ class Owed:
 
     # Records.
 
+    def begins(self, lsn: int, time_ms: int) -> None:
+        """Notes that a record was applied which may publish."""
+        self._record += 1
+        self.brief = []
+        self.lsn, self.time_ms = lsn, time_ms
+
     def changed(
         self, head: tuple[bytes, int, int], change: wire.Change, outcome: bytes | None, refused: ShoalError | None
     ) -> None:
         """Notes that a CHANGE record was applied, with this answer. Raises AssertionError for a wrong answer."""
-        self._record += 1
-        self.brief = []
         producer, sequence, settled = head
         last, answers = self.answers.get(producer, (0, {}))
         if any(producer):
@@ -332,14 +340,23 @@ class Owed:
                 allowed.add(UNROUTABLE)
             if not self._each(answer, number, allowed if self.owns(name) else {NOT_OWNER}, ("publish", name)):
                 continue
-            if life is not None and name not in life.bound:
-                self._bind(life, name, first, wire.START_UNSPECIFIED, 0)
-            bound = [life for life in self.lives.values() if name in life.bound]
-            most = len(bound) + self.dropped.get(name, 0)
-            assert len(bound) <= queues <= most, f"routed to {queues} queues, not {len(bound)} to {most}"
-            assert bool(first) == bool(queues), "kept for no queue, or not kept for some"
-            if first:
-                self._append(name, first, list(parse_chunk(chunk).bodies), bound)
+            if step.not_before_ms:
+                assert not first and not queues, "a delayed publish has no offset yet"
+                self.delayed.accept(name, chunk, step.not_before_ms)
+            else:
+                self.published(name, chunk, first, queues)
+
+    def published(self, name: bytes, chunk: bytes, first: int, queues: int) -> None:
+        """Notes that a chunk was published: it got the offsets from `first` on, and was routed to so many queues."""
+        life = self.lives.get(name[1:]) if name[:1] == b"@" else None
+        if life is not None and name not in life.bound:
+            self._bind(life, name, first, wire.START_UNSPECIFIED, 0)
+        bound = [life for life in self.lives.values() if name in life.bound]
+        most = len(bound) + self.dropped.get(name, 0)
+        assert len(bound) <= queues <= most, f"routed to {queues} queues, not {len(bound)} to {most}"
+        assert bool(first) == bool(queues), "kept for no queue, or not kept for some"
+        if first:
+            self._append(name, first, list(parse_chunk(chunk).bodies), bound)
 
     def _append(self, name: bytes, first: int, bodies: list[bytes], bound: list[Life]) -> None:
         key = self.keys.setdefault(name, Key())

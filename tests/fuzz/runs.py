@@ -96,6 +96,7 @@ def finish(world: World, stays: bool) -> None:
     world.settle()
     node.memory = Memory()
     node.dispatcher.shares.attached.limit_bytes = 1 << 40
+    _until(world, lambda: list(node.owed.delayed.waiting))
     lives = node.owed.lives.values()
     _until(world, lambda: [(life.name, key, todo) for life in lives for key, todo in life.todo.items() if todo])
     world.checks.tables()
@@ -137,6 +138,7 @@ def _round(world: World, random: Random) -> None:
     node.node.acks.flush()
     steps.trim(world, random)
     steps.reclaim(world, random)
+    steps.due(world, random)
     if random.random() < 0.3:
         node.checkpoint()
         node.freeze()

@@ -64,6 +64,7 @@ class CoreDriver:
         self.state = self.engine.state
         self.records: list[Record] = []
         self.now_ms = 1_000
+        self.wall_ahead_ms = 0
         self.restart()
         self.record(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS))
 
@@ -73,6 +74,11 @@ class CoreDriver:
         self.dispatcher = self.node.dispatcher
         self.puller = self.node.puller
         self.trimmer = self.node.trimmer
+
+    @property
+    def wall_ms(self) -> int:
+        """What the machine's clock shows: `wall_ahead_ms` before the one that only grows."""
+        return self.now_ms + self.wall_ahead_ms
 
     def record(self, kind: Kind, payload: bytes) -> Effects:
         found: list[Effects] = []
@@ -84,7 +90,7 @@ class CoreDriver:
         """All that is asked is written and applied."""
         commit = self.node.commit
         while commit:
-            batch = commit.gather(self.now_ms)
+            batch = commit.gather(self.wall_ms)
             self.records += [record for _, record in batch.entries if record is not None]
             commit.written()
             while commit.to_apply:
@@ -186,7 +192,7 @@ class CoreDriver:
     def maintain(self) -> bool:
         """One tick, and all that comes of it; False: no record did."""
         before = self.state.lsn
-        self.node.tick(self.now_ms)
+        self.node.tick(self.now_ms, self.wall_ms)
         while self.node.turn() or self.node.commit:
             self.commit()
         return self.state.lsn != before
@@ -230,8 +236,10 @@ def unbind(queue: str, *keys: str, discard: bool = False) -> wire.Step:
     return wire.Step(unbinds=wire.Unbinds(queues=[queue.encode()], key_counts=[len(keys)], keys=names, discard=discard))
 
 
-def publish(key: str, *bodies: bytes, mandatory: bool = False) -> wire.Step:
-    return wire.Step(publishes=wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory))
+def publish(key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0) -> wire.Step:
+    publishes = wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory)
+    publishes.not_before_ms = not_before_ms
+    return wire.Step(publishes=publishes)
 
 
 def drop(*queues: str) -> wire.Step:

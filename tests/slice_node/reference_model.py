@@ -40,6 +40,8 @@ class ReferenceModel:
         self.keys: dict[str, Key] = {}
         self.zombies: dict[str, int] = {}
         """Bindings of dropped queues that the core may still count, by key."""
+        self.delayed: list[tuple[int, str, list[bytes]]] = []
+        """Publishes that wait: time, key, bodies; in the order in which they came."""
 
     def key(self, name: str) -> Key:
         return self.keys.setdefault(name, Key())
@@ -133,6 +135,15 @@ class ReferenceModel:
         for binding in self.members(name):
             if not binding.end:
                 binding.left.update(range(offset, key.head))
+
+    def delay(self, name: str, bodies: list[bytes], not_before_ms: int) -> None:
+        self.delayed.append((not_before_ms, name, bodies))
+
+    def take_due(self, wall_ms: int) -> list[tuple[str, list[bytes]]]:
+        """What has to be published now, in its order."""
+        due = sorted((one for one in self.delayed if one[0] <= wall_ms), key=lambda one: one[0])
+        self.delayed = [one for one in self.delayed if one[0] > wall_ms]
+        return [(name, bodies) for _, name, bodies in due]
 
     def given(self, queue: str, name: str, offset: int, body: bytes, session: int) -> None:
         """The core gave this message of this queue to a session."""

@@ -82,6 +82,8 @@ UNAPPLIABLE = {
     "trims cut off": (Kind.TRIM, b"12345"),
     "reclaim of a cut key": (Kind.RECLAIM, b"\x09k"),
     "expiry of a cut name": (Kind.EXPIRE, b"12345678" + b"12345678" + b"\x05abc"),
+    "due rows cut in a key": (Kind.DUE, b"\x09k"),
+    "due rows without a name": (Kind.DUE, b"\x01k"),
     "ownership of no partition": (Kind.OWNERSHIP, bytes(12)),
     "ownership cut off": (Kind.OWNERSHIP, b"1234"),
 }

@@ -1,5 +1,7 @@
 """Core and dispatch side by side with the reference model, driven by hypothesis: thousands of steps.
 
+Long because one machine has the rules of all verbs.
+
 A failing run prints its steps and the blob that repeats them.
 """
 
@@ -19,7 +21,7 @@ from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.read.reading import describe_queue, peek
-from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.rows.key_row import ID, head_of
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs import verb
@@ -137,6 +139,31 @@ class SliceMachine(RuleBasedStateMachine):
             assert not self.model.live(name)
         else:
             self.model.publish(name, [b"must"], outcome.offsets[0], outcome.queues[0])
+
+    @rule(name=keys, sent=bodies, after_ms=st.sampled_from([-5, 0, 300, 1000]))
+    def publishes_later(self, name: str, sent: list[bytes], after_ms: int) -> None:
+        not_before_ms = max(1, self.core.wall_ms + after_ms)
+        outcome = self.change(publish(name, *sent, not_before_ms=not_before_ms)).steps[0]
+        assert (list(outcome.offsets), list(outcome.queues)) == ([0], [0])
+        self.model.delay(name, sent, not_before_ms)
+
+    @rule(ahead_ms=st.sampled_from([-400, 0, 0, 200]))
+    def the_clock_jumps(self, ahead_ms: int) -> None:
+        """The machine's clock is set: ahead of the one that only grows, or back behind it."""
+        self.core.wall_ahead_ms = ahead_ms
+
+    def publishes_due(self) -> None:
+        """The model hears of what the last tick published."""
+        due = self.model.take_due(self.core.wall_ms)
+        left: dict[str, int] = {}
+        routed = [self.model.live(name) for name, _ in due]
+        for (name, sent), queues in zip(due, routed, strict=True):
+            left[name] = left.get(name, 0) + (len(sent) if queues else 0)
+        for (name, sent), queues in zip(due, routed, strict=True):
+            row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
+            first = head_of(row) - left[name] if row is not None and queues else 0
+            left[name] -= len(sent) if queues else 0
+            self.model.publish(name, sent, first, queues)
 
     @rule(queue=queues, again=st.booleans())
     def drops(self, queue: str, again: bool) -> None:
@@ -281,6 +308,7 @@ class SliceMachine(RuleBasedStateMachine):
     def maintains(self, later_ms: int) -> None:
         self.core.now_ms += later_ms
         self.core.maintain()
+        self.publishes_due()
         if later_ms:
             self.core.end_leases()
             for queue in QUEUES:

@@ -304,8 +304,13 @@ class Publishes(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     MANDATORY_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     mandatory: _builtins.bool
     """Refuse with Unroutable where no queue is bound."""
+    not_before_ms: _builtins.int
+    """Unix time in milliseconds, 0: now. The chunks are kept, and published, with an offset, once the slice's clock has come
+    to this time; a past time is due at once. The outcome says offset 0 and 0 queues. `mandatory` is checked at once.
+    """
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
@@ -318,10 +323,11 @@ class Publishes(_message.Message):
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         chunks: _abc.Iterable[_builtins.bytes] | None = ...,
         mandatory: _builtins.bool = ...,
+        not_before_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "mandatory", b"mandatory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1206,6 +1212,7 @@ class PublishRequest(_message.Message):
     MANDATORY_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     mandatory: _builtins.bool
     producer: _builtins.bytes
@@ -1213,6 +1220,8 @@ class PublishRequest(_message.Message):
     settles those below it, and of two calls under way the higher may come first; the lower is then OutOfRange.
     """
     sequence: _builtins.int
+    not_before_ms: _builtins.int
+    """As in Publishes."""
     @_builtins.property
     def chunk(self) -> _common_pb2.Chunk: ...
     def __init__(
@@ -1223,10 +1232,11 @@ class PublishRequest(_message.Message):
         mandatory: _builtins.bool = ...,
         producer: _builtins.bytes = ...,
         sequence: _builtins.int = ...,
+        not_before_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "mandatory", b"mandatory", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

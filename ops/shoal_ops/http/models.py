@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shoal_contract import options as contract_options
 from shoal_contract.arguments import EXPIRES_AFTER_S, LEASE_MS, OFFSET, PULL_MESSAGES
-from shoal_contract.limits import BODY_BYTES_MAX, NAME_BYTES_MAX
+from shoal_contract.limits import BODY_BYTES_MAX, NAME_BYTES_MAX, TIME_S_MAX
 from shoal_ops.http import limits
 from shoal_ops.http.messages import BODY_BASE64_MAX
 
@@ -102,9 +102,20 @@ class MessageBody(BaseModel):
     headers_base64: Annotated[dict[str, str], Field(max_length=limits.HEADERS_MAX)] = {}
 
 
+NotBefore = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=TIME_S_MAX * 1000,
+        description="Unix time in milliseconds; kept at once, published when this time has come; 0: now",
+    ),
+]
+
+
 class Publish(MessageBody):
     model_config = example(body="hello", headers={"from": "anna"})
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
+    not_before_ms: NotBefore = 0
 
 
 class MessageOfBatch(MessageBody):
@@ -115,6 +126,7 @@ class PublishBatch(BaseModel):
     model_config = example(messages=[{"body": "one"}, {"body": "two"}])
     messages: Annotated[list[MessageOfBatch], Field(min_length=1, max_length=limits.MESSAGES_PER_CALL_MAX)]
     mandatory: bool = False
+    not_before_ms: NotBefore = 0
 
 
 class KeyedMessage(Publish):
@@ -132,7 +144,9 @@ class Receipt(BaseModel):
     """Answers a publish: the messages are durable once this receipt arrives."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1}]}
+        json_schema_extra={
+            "examples": [{"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1, "delayed": False}]
+        }
     )
     key: str
     key_encoded: str | None = None
@@ -140,6 +154,7 @@ class Receipt(BaseModel):
     queues: Annotated[int, Field(description="how many it was routed to")]
     live: Annotated[int, Field(description="of these, how many are consumed now")]
     messages: int
+    delayed: Annotated[bool, Field(description="they wait for the time of not_before_ms, and have no offset yet")]
 
 
 class Outcome(BaseModel):

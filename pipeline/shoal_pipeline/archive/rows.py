@@ -20,6 +20,7 @@ from shoal_slice_node.core.apply.records import (
     Kind,
     decode_acks,
     decode_change,
+    decode_due,
     decode_expire,
     decode_ownership,
     decode_trims,
@@ -38,6 +39,7 @@ _BY_RECORD: dict[int, str] = {
     Kind.RECLAIM: "reclaim",
     Kind.OWNERSHIP: "own",
     Kind.EXPIRE: "expire",
+    Kind.DUE: "due",
 }
 
 
@@ -190,6 +192,11 @@ class Rows:
         run = _plain(record, "expire", len(names))
         self._append(run, queues=names, offsets=[decided_lsn] * len(names))
 
+    def _due(self, record: Record) -> None:
+        keys = [due.name for due in decode_due(record.payload)]
+        run = _plain(record, "due", len(keys))
+        self._append(run, keys=keys, partitions=self._partitions_of(keys))
+
     def _reclaim(self, record: Record) -> None:
         self._append(_plain(record, "reclaim", 1))
 
@@ -203,6 +210,7 @@ _RECORDS: dict[str, Callable[[Rows, Record], None]] = {
     "reclaim": Rows._reclaim,
     "own": Rows._ownership,
     "expire": Rows._expire,
+    "due": Rows._due,
     "other": Rows._other,
 }
 

@@ -10,15 +10,17 @@
 | ack | range | | | first done | in it | |
 | trim | key | | | lowest kept | | |
 | reclaim | record | | | | | |
+| due | delayed publish | x | | | | |
 | own | owned partition | | | | partitions of the cluster | |
 | damaged | damage that was skipped | | | byte in the segment | records lost | bytes |
 | other | record of a later version | | | | | |
 
 The archive holds requests as clients sent them, before a slice applied them. So it has neither the offset that a bind
-got nor a refusal. `step` and `request` number the requests in their record (a request is all or nothing). `producer`
-and `sequence` are those of its frame, null where the frame has none. If `sequence` is not above the producer's last
-one, the frame is a repeat and changed nothing. For kind own, `sequence` is the map's version. Acks and trims name ids,
-and the partition is part of an id.
+got nor a refusal. A publish with `not_before` has a row `publish` when it was kept, and a row `due` when its time had
+come: it was published then, or it stays, if the clock had gone back or the key is another slice's. `step` and `request`
+number the requests in their record (a request is all or nothing). `producer` and `sequence` are those of its frame,
+null where the frame has none. If `sequence` is not above the producer's last one, the frame is a repeat and changed
+nothing. For kind own, `sequence` is the map's version. Acks and trims name ids, and the partition is part of an id.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from pyspark.sql.types import (
 
 KINDS: Final = (
     *("declare", "bind", "unbind", "publish", "drop", "purge", "import"),
-    *("ack", "trim", "reclaim", "own", "expire", "damaged", "other"),
+    *("ack", "trim", "reclaim", "own", "expire", "due", "damaged", "other"),
 )
 
 SCHEMA: Final = StructType(

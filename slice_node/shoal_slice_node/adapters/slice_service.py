@@ -86,7 +86,10 @@ class SliceService:
 
     async def publish(self, request: wire.PublishRequest, call: Call) -> wire.PublishResponse:
         publishes = wire.Publishes(
-            keys=[request.key], chunks=[request.chunk.SerializeToString()], mandatory=request.mandatory
+            keys=[request.key],
+            chunks=[request.chunk.SerializeToString()],
+            mandatory=request.mandatory,
+            not_before_ms=request.not_before_ms,
         )
         head = ChangeHead(request.producer or NO_PRODUCER, request.sequence, max(0, request.sequence - 1))
         if len(head.producer) != PRODUCER_BYTES:

@@ -73,6 +73,24 @@ def test_publish_to_many_keys_answers_each(http: httpx.Client) -> None:
     assert ok(http.get("/v1/queues/many-a"))["messages"] == 1, "bad input publishes nothing"
 
 
+def test_publishes_wait_for_their_time(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/wait-a"))
+    ok(http.put("/v1/queues/wait-a/bindings/wait-1"))
+    later, past = int(time.time() * 1000) + 3_600_000, 1
+    for not_before_ms in (later, past):
+        receipt = ok(http.post("/v1/keys/wait-1/messages", json={"body": "1", "not_before_ms": not_before_ms}))
+        assert (receipt["offset"], receipt["queues"], receipt["delayed"]) == (0, 0, True)
+        batch = {"messages": [{"body": "2"}], "not_before_ms": not_before_ms}
+        assert ok(http.post("/v1/keys/wait-1/messages/batch", json=batch))["delayed"]
+        many = {"messages": [{"key": "wait-1", "body": "3", "not_before_ms": not_before_ms}]}
+        assert ok(http.post("/v1/messages", json=many))["outcomes"][0]["receipt"]["delayed"]
+    found: list[str] = []
+    while len(found) < 3:
+        found += [one["body"] for one in pull(http, "wait-a", wait_s=10)]
+    assert found == ["1", "2", "3"], "those of the past; the others wait"
+    assert not ok(http.post("/v1/keys/wait-1/messages", json={"body": "x"}))["delayed"]
+
+
 def test_send_goes_to_one_queue(http: httpx.Client) -> None:
     assert http.post("/v1/queues/nobody/messages", json={"body": "x"}).status_code == 404
     ok(http.put("/v1/queues/direct"))

@@ -6,6 +6,7 @@ TRIM       (key id 8 | low u64 | lsn u64 when the search for low began)*
 RECLAIM    (length u8 | what to reclaim, as core/rows/small_rows draws it)*
 OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
 EXPIRE     LSN when it was decided u64 | (queue id 8 | length u8 | name)*     transient queues that nothing consumes
+DUE        (length u8 | key of a row of table `due` | length u8 | key's name)*     what is to happen now
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Kind(IntEnum):
     RECLAIM = 4
     OWNERSHIP = 5
     EXPIRE = 6
+    DUE = 8
 
 
 class ChangeHead(NamedTuple):
@@ -56,6 +58,13 @@ class Expired(NamedTuple):
     """Names a queue that expires. `name`: for readers of the archive, who know no ids."""
 
     queue_id: bytes
+    name: bytes
+
+
+class Due(NamedTuple):
+    """Names a row of table `due`. `name`: of the key that it is about, for readers of the archive."""
+
+    row_key: bytes
     name: bytes
 
 
@@ -139,3 +148,20 @@ def decode_expire(payload: bytes) -> tuple[int, list[Expired]]:
             raise ValueError(f"an EXPIRE record of {len(payload)} bytes ends within a name")
         queues.append(Expired(queue_id, payload[position - length : position]))
     return looked_at_lsn, queues
+
+
+def encode_due(rows: Iterable[Due]) -> bytes:
+    return b"".join(bytes((len(field),)) + field for row in rows for field in row)
+
+
+def decode_due(payload: bytes) -> list[Due]:
+    """Returns what is due. Raises ValueError for a payload that is cut off."""
+    fields: list[bytes] = []
+    position = 0
+    while position < len(payload):
+        end = position + 1 + payload[position]
+        fields.append(payload[position + 1 : end])
+        position = end
+    if position > len(payload) or len(fields) % 2:
+        raise ValueError(f"a DUE record of {len(payload)} bytes is cut")
+    return [Due(row_key, name) for row_key, name in zip(fields[::2], fields[1::2], strict=True)]

@@ -26,6 +26,7 @@ from shoal_slice_node.core.rows.small_rows import (
     NEXT_QUEUE,
     OWNED,
     RECLAIM_KEY,
+    TIME,
     PartitionRow,
     decode_owned,
     decode_partition,
@@ -43,7 +44,8 @@ _INCARNATION_QUEUE_BITS = 40
 
 class State:
     """Keeps the tables, and what belongs to the record that is being applied: `effects` collects its effects; `lsn`,
-    `epoch` and `time_ms` are the record's. The engine sets them for each record.
+    `epoch` and `time_ms` are the record's. The engine sets them for each record. Before the first one `time_ms` is that
+    of the newest record which the checkpoint has: record times go on from there, whatever the machine's clock says.
 
     `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
     """
@@ -59,7 +61,7 @@ class State:
         self.effects = Effects()
         self.lsn = 0
         self.epoch = int.from_bytes(tables.meta.get(EPOCH) or b"", "big")
-        self.time_ms = 0
+        self.time_ms = int.from_bytes(tables.local_totals.get(TIME) or b"", "big")
         self.map_version = 0
         self.owned = b"\x00"
         self.partitions = 1
@@ -166,6 +168,11 @@ class State:
         self.counters.add(effects.counters)
         self.kept.messages += effects.kept_messages
         self.kept.body_bytes += effects.kept_bytes
+
+    def save_local(self) -> None:
+        """Writes the node's own rows that a checkpoint needs. Must be called before each freeze of the tables."""
+        self.kept.save()
+        self.tables.local_totals.put(TIME, self.time_ms.to_bytes(8, "big"))
 
     def add_member(self, key_id: bytes, queue_id: bytes) -> None:
         self.tables.binding.add(key_id, queue_id)

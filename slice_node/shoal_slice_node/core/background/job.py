@@ -1,7 +1,7 @@
 """Defines background work: jobs that look in bounded turns for what the leader's own records should do.
 
 Belongs here: the form of a job, and the jobs as the node lists them. Not here: how each finds its work (trimmer,
-key_walk, reclaim_list, idle_producers).
+key_walk, reclaim_list, due_list, idle_producers).
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from shoal_slice_node.core.apply.records import Kind, encode_expire, encode_reclaim, encode_trims
+from shoal_slice_node.core.apply.records import Due, Kind, encode_due, encode_expire, encode_reclaim, encode_trims
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.background.due_list import DueList
 from shoal_slice_node.core.background.idle_producers import IdleProducers
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
@@ -97,6 +98,25 @@ class ExpireJob:
     def refused(self, now_ms: int) -> None:
         """See Job."""
         self._transients.refused()
+
+
+class DueJob:
+    """Proposes to do what is due by the machine's clock."""
+
+    name = "due"
+
+    def __init__(self, rows: DueList) -> None:
+        self._rows = rows
+        self._proposed: list[Due] = []
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        self._proposed = self._rows.take()
+        return Proposal(Kind.DUE, encode_due(self._proposed), len(self._proposed)) if self._proposed else None
+
+    def refused(self, now_ms: int) -> None:
+        """See Job."""
+        self._rows.note([due.row_key for due in self._proposed])
 
 
 class ForgetProducersJob:

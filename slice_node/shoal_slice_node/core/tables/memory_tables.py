@@ -148,6 +148,7 @@ class MemoryTables:
         self.partition: Rows = MemoryRows()
         self.meta: Rows = MemoryRows()
         self.transient: Rows = MemoryRows()
+        self.due: Rows = MemoryRows()
         self.local_totals: Rows = MemoryRows()
         self.local_hints: Rows = MemoryRows()
         self.binding: Groups = MemoryGroups()

@@ -99,6 +99,7 @@ class Tables(Protocol):
     partition: Rows
     meta: Rows
     transient: Rows
+    due: Rows
     local_totals: Rows
     local_hints: Rows
     binding: Groups
@@ -118,6 +119,7 @@ ROW_TABLES = (
     "partition",
     "meta",
     "transient",
+    "due",
 )
 """The tables of rows that are equal on every node that applied the same records."""
 
