@@ -63,7 +63,7 @@ from shoal_contract.errors import (
     Unavailable,
     Unroutable,
 )
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import KeyOptions, QueueOptions
 
 __all__ = [
     "Admin",
@@ -88,6 +88,7 @@ __all__ = [
     "JournalFigures",
     "KeyDescription",
     "KeyEntry",
+    "KeyOptions",
     "Last",
     "Leases",
     "Malformed",

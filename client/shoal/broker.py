@@ -24,6 +24,7 @@ from shoal.core.refusals import deadline_exceeded
 from shoal.core.requests import BindRequest, UnbindRequest
 from shoal.dropping import Dropping
 from shoal.inbox import Inbox
+from shoal.key_calls import KeyCalls
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
 from shoal.messages import (
     NOW,
@@ -44,8 +45,8 @@ from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
 from shoal_contract.arguments import Body, check_flag, check_names, check_text
 from shoal_contract.errors import ShoalError
-from shoal_contract.names import Name, direct_key, encode_name
-from shoal_contract.options import DURABLE, QueueOptions, check_queue_options
+from shoal_contract.names import Name, check_bindable_key, direct_key, encode_name
+from shoal_contract.options import DURABLE, KeyOptions, QueueOptions, check_key_options, check_queue_options
 from shoal_contract.wire import slice_pb2 as wire
 
 Headers = Mapping[str, Body]
@@ -81,6 +82,7 @@ class Broker:
         homes, known = self.connection.homes, KnownQueues()
         self._queues = QueueCalls(self._routing, homes, known)
         self._bindings = BindingCalls(self._routing, homes, known)
+        self._keys = KeyCalls(self._routing)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)
         self._inboxes: WeakSet[Inbox] = WeakSet()
@@ -118,6 +120,18 @@ class Broker:
         """
         names = check_names("queue", queues)
         await self._queues.declare(list(names), check_queue_options(options), self._deadline(deadline_s))
+
+    async def configure(
+        self, keys: Name | Iterable[Name], options: KeyOptions, *, deadline_s: float | None = None
+    ) -> None:
+        """Gives one or many keys options, in the place of those that they have; KeyOptions() takes them away.
+
+        Raises OutOfRange, InvalidName for a direct key (`@queue`).
+        """
+        names = list(check_names("key", keys))
+        for name in names:
+            check_bindable_key(name)
+        await self._keys.configure(names, check_key_options(options), self._deadline(deadline_s))
 
     @overload
     async def bind(  # type: ignore[overload-overlap]  # a name is one key, never an iterable of them

@@ -84,8 +84,12 @@ class Seconds:
         return float(value)
 
 
-# The table of arguments. 0 means: durable, or the slice's default, or no lease.
+# The table of arguments. 0 means: durable, no history, no limit, the slice's default, or no lease.
 EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, U32_MAX)
+HISTORY_MESSAGES: Final = Whole("history_messages", 0, (1 << 53) - 1)
+HISTORY_AGE_S: Final = Whole("history_age_s", 0, U32_MAX)
+CAPACITY_MESSAGES: Final = Whole("capacity_messages", 0, (1 << 53) - 1)
+CAPACITY_BYTES: Final = Whole("capacity_bytes", 0, (1 << 53) - 1)
 WINDOW_MESSAGES: Final = Whole("window_messages", 0, WINDOW_MESSAGES_MAX)
 WINDOW_BYTES: Final = Whole("window_bytes", 0, WINDOW_BYTES_MAX)
 BUFFER_BYTES: Final = Whole("buffer_bytes", 1, PROCESS_BYTES_MAX)

@@ -6,8 +6,14 @@ from typing import Annotated
 
 import typer
 
-from shoal_contract.arguments import EXPIRES_AFTER_S
-from shoal_contract.options import QueueOptions
+from shoal_contract.arguments import (
+    CAPACITY_BYTES,
+    CAPACITY_MESSAGES,
+    EXPIRES_AFTER_S,
+    HISTORY_AGE_S,
+    HISTORY_MESSAGES,
+)
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_ops import exits
 from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues
 from shoal_ops.starts import checked_start, parse_start
@@ -52,6 +58,40 @@ def declare(
     from shoal_ops.commands import verbs
 
     exits.run(verbs.declare(at, queues, QueueOptions(expires_after_s), as_json))
+
+
+@commands.command()
+def configure(
+    keys: Keys,
+    history_messages: Annotated[
+        int,
+        typer.Option("--history-messages", min=0, max=HISTORY_MESSAGES.high, help="Keep the last so many messages."),
+    ] = 0,
+    history_age_s: Annotated[
+        int,
+        typer.Option("--history-age-s", min=0, max=HISTORY_AGE_S.high, help="Keep those of the last so many seconds."),
+    ] = 0,
+    capacity_messages: Annotated[
+        int,
+        typer.Option(
+            "--capacity-messages",
+            min=0,
+            max=CAPACITY_MESSAGES.high,
+            help="Refuse publishes beyond so many messages kept; 0: no limit.",
+        ),
+    ] = 0,
+    capacity_bytes: Annotated[
+        int,
+        typer.Option("--capacity-bytes", min=0, max=CAPACITY_BYTES.high, help="The same, in bytes of bodies."),
+    ] = 0,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Give keys a history and a capacity, in the place of what they have; without options, take them away."""
+    from shoal_ops.commands import verbs
+
+    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes)
+    exits.run(verbs.configure(at, keys, options, as_json))
 
 
 @commands.command()

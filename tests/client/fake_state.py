@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import NotOwner, ShoalError, Unroutable
+from shoal_contract.errors import NotOwner, ResourceExhausted, ShoalError, Unroutable
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.names import DIRECT_PREFIX, direct_key, show
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.fake_queues import FakeQueues
 
@@ -34,6 +34,7 @@ class Key:
     chunks: list[tuple[int, int, bytes]] = field(default_factory=list)
     """first, end, serialized chunk."""
     bindings: dict[bytes, Binding] = field(default_factory=dict)
+    options: KeyOptions = PLAIN
 
 
 Given = tuple[bytes, int, int, int, bytes, int]
@@ -94,6 +95,9 @@ class FakeState:
             lives = declares.incarnations or [0] * len(declares.queues)
             for queue, incarnation in zip(declares.queues, lives, strict=True):
                 yield 0, partial(self._declare, queue, QueueOptions.of_wire(declares.options), incarnation)
+        elif step.HasField("configures"):
+            for key in step.configures.keys:
+                yield 0, partial(self._configure, key, KeyOptions.of_wire(step.configures.options))
         elif step.HasField("drops"):
             drops = step.drops
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
@@ -126,6 +130,11 @@ class FakeState:
             key = self.keys.setdefault(direct_key(queue), Key())
             key.bindings.setdefault(queue, Binding(key.head))
         return [found] if self.queues.knows_incarnations else [], []
+
+    def _configure(self, key: bytes, options: KeyOptions) -> tuple[list[int], list[int]]:
+        self._check_owner(key)
+        self.keys.setdefault(key, Key()).options = options
+        return [], []
 
     def _drop(self, queue: bytes, incarnation: int) -> tuple[list[int], list[int]]:
         self.queues.drop(queue, incarnation)
@@ -194,7 +203,12 @@ class FakeState:
         self._check_owner(name)
         key = self.keys.setdefault(name, Key())
         bound = sum(not binding.end for binding in key.bindings.values())
-        if not bound:
+        bodies = len(parse_chunk(chunk).bodies)
+        kept = sum(end - first for first, end, _ in key.chunks)
+        if (bound or key.options.keeps_history) and 0 < key.options.capacity_messages < kept + bodies:
+            limit = key.options.capacity_messages
+            raise ResourceExhausted(f"key {show(name)} is full", subject=show(name), limit=limit, value=kept + bodies)
+        if not bound and (mandatory or not key.options.keeps_history):
             if mandatory:
                 raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
             if not not_before_ms:

@@ -30,6 +30,7 @@ class User:
         leases, admin = shoal.Leases(broker), shoal.Admin(broker)
         self.verbs: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "declare": (broker.declare, {"queues": "q", "options": shoal.QueueOptions(), "deadline_s": 1}),
+            "configure": (broker.configure, {"keys": "k", "options": shoal.KeyOptions(), "deadline_s": 1}),
             "bind": (broker.bind, {"queue": "q", "keys": ["k"], "start": shoal.NOW, "deadline_s": 1}),
             "unbind": (broker.unbind, {"queue": "q", "keys": ["k"], "discard": False, "deadline_s": 1}),
             "publish": (
@@ -117,6 +118,12 @@ WRONG: list[tuple[str, str, list[Any], type[Exception]]] = [
     ("declare", "options", [7, None, "60", {"expires_after_s": 60}], TypeError),
     ("declare", "options", [shoal.QueueOptions(number) for number in NUMBER], TypeError),  # type: ignore[arg-type]
     ("declare", "options", [shoal.QueueOptions(number) for number in BEYOND], shoal.OutOfRange),
+    ("configure", "keys", [7, None, [7], [["a"]]], TypeError),
+    ("configure", "keys", ["", "@q", ["a", "@"]], shoal.InvalidName),
+    ("configure", "options", [7, None, shoal.QueueOptions()], TypeError),
+    ("configure", "options", [shoal.KeyOptions(number) for number in NUMBER], TypeError),  # type: ignore[arg-type]
+    ("configure", "options", [shoal.KeyOptions(capacity_bytes=number) for number in BEYOND[3:]], shoal.OutOfRange),
+    ("configure", "options", [shoal.KeyOptions(9, capacity_messages=9)], shoal.OutOfRange),
     ("bind", "queue", NAME, TypeError),
     ("bind", "keys", [7, None, [7], [["a"]]], TypeError),
     ("bind", "keys", ["", ["a", ""], ["k" * 256]], shoal.InvalidName),
@@ -173,7 +180,7 @@ CALLED = {
     "*": ["queue", "ack takes messages"],
     "queues": ["queue"],
     "keys": ["key"],
-    "options": ["options", "expires_after_s"],
+    "options": ["options", "expires_after_s", "history_messages", "capacity"],
     "headers": ["header"],
     "done": ["done", "offset"],
     "bodies": ["bod", "chunk messages", "chunk bytes"],

@@ -139,6 +139,24 @@ async def test_a_publish_waits_for_its_time(broker: Broker) -> None:
         await broker.publish(fresh("key"), b"x", mandatory=True, not_before=later)
 
 
+async def test_a_key_with_a_history_gives_it_to_who_joins(broker: Broker) -> None:
+    queue, keys = fresh("queue"), [fresh("key") for _ in range(3)]
+    await broker.declare(queue)
+    await broker.configure(keys, shoal.KeyOptions(history_messages=10, capacity_messages=20))
+    for key in keys:
+        receipts = [await broker.publish(key, b"%d" % number) for number in range(5)]
+        assert [(one.offset, one.queues) for one in receipts] == [(offset, 0) for offset in range(1, 6)]
+        with pytest.raises(shoal.ResourceExhausted) as refused:
+            await broker.publish_many(key, [b"x"] * 16)
+        assert (refused.value.subject, refused.value.limit, refused.value.value) == (key, 20, 21)
+        await broker.bind(queue, key, start=shoal.Last(2))
+    found = await broker.pull(queue, 100)
+    assert sorted((one.key, one.body) for one in found) == sorted((key, body) for key in keys for body in (b"3", b"4"))
+    await broker.configure(keys[0], shoal.KeyOptions())
+    with pytest.raises(shoal.InvalidName):
+        await broker.configure(["fine", f"@{queue}"], shoal.KeyOptions(history_messages=1))
+
+
 async def test_send_goes_to_the_direct_key(broker: Broker) -> None:
     queue = fresh("queue")
     await broker.declare(queue)

@@ -57,6 +57,13 @@ def one_publish(world: World, random: Random) -> wire.Step:
     return wire.Step(publishes=step)
 
 
+def one_configure(world: World, random: Random) -> wire.Step:
+    step = wire.Configures(keys=random.sample(KEYS, random.choice((1, 1, 2))))
+    step.options.history_messages = random.choice((0, 0, 1, 3))
+    step.options.history_age_s = random.choice((0, 0, 0, 1))
+    return wire.Step(configures=step)
+
+
 def one_drop(world: World, random: Random) -> wire.Step:
     name = random.choice(QUEUES)
     step = wire.Drops(queues=[name])
@@ -86,6 +93,10 @@ def publish(world: World, random: Random) -> None:
     world.change(random, one_publish(world, random))
 
 
+def configure(world: World, random: Random) -> None:
+    world.change(random, one_configure(world, random))
+
+
 def drop(world: World, random: Random) -> None:
     world.change(random, one_drop(world, random))
 
@@ -96,7 +107,7 @@ def purge(world: World, random: Random) -> None:
 
 def several(world: World, random: Random) -> None:
     """Sends several steps in one frame: they happen in one record."""
-    kinds = [one_declare, one_bind, one_bind, one_unbind, one_publish, one_publish, one_drop]
+    kinds = [one_declare, one_bind, one_bind, one_unbind, one_publish, one_publish, one_drop, one_configure]
     if not world.parts:
         kinds.append(one_purge)
     world.change(random, *(random.choice(kinds)(world, random) for _ in range(random.randint(2, 5))))

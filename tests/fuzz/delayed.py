@@ -43,11 +43,12 @@ class Delayed:
             assert one.not_before_ms <= owed.time_ms, f"{one} is published at {owed.time_ms}, before its time"
             done.append((self.waiting.pop(number), next(answers) or 0))
         assert next(answers, 0) == 0, "a record published more than was due"
+        sizes = [len(parse_chunk(one.chunk).bodies) if owed.keeps(one.key, queues) else 0 for one, queues in done]
         left: dict[bytes, int] = {}
-        for one, queues in done:
-            left[one.key] = left.get(one.key, 0) + (len(parse_chunk(one.chunk).bodies) if queues else 0)
+        for (one, _), size in zip(done, sizes, strict=True):
+            left[one.key] = left.get(one.key, 0) + size
         ends = {key: owed.look.key(key).head for key in left}
-        for one, queues in done:
-            first = ends[one.key] - left[one.key] if queues else 0
-            left[one.key] -= len(parse_chunk(one.chunk).bodies) if queues else 0
+        for (one, queues), size in zip(done, sizes, strict=True):
+            first = ends[one.key] - left[one.key] if size else 0
+            left[one.key] -= size
             owed.published(one.key, one.chunk, first, queues)

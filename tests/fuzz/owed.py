@@ -54,12 +54,16 @@ class Look(Protocol):
 
 class Key:
     """Models a key. `head`: the next offset; a lower bound of it once the key may have vanished (`sure` False). `low`:
-    no offset below is kept. `log`: every message that this key ever had, by offset."""
+    no offset below is kept. `log`: every message that this key ever had, by offset. `configured`: it has a history, and
+    does not vanish. `history`: the messages to keep by count; `remembered`: those of them that it has."""
 
     def __init__(self) -> None:
         self.head = 1
         self.low = 1
         self.sure = False
+        self.configured = False
+        self.history = 0
+        self.remembered = 0
         self.log: dict[int, tuple[bytes, int]] = {}
 
 
@@ -119,10 +123,14 @@ class Owed:
         tag = re.match(rb"@?\{([^}]+)\}", key)
         return bool(self.owned[crc32(key if tag is None else tag[1]) % len(self.owned)])
 
+    def keeps(self, key: bytes, queues: int) -> bool:
+        """Returns whether a chunk is kept that is routed to so many queues."""
+        return bool(queues) or (key in self.keys and self.keys[key].configured)
+
     def low_max(self, key: bytes) -> int:
         """Returns the highest offset at which the log may begin: nothing that is owed is trimmed."""
         owed = [min(life.todo[key]) for life in self.lives.values() if life.todo.get(key)]
-        return min([*owed, self.keys[key].head])
+        return min([*owed, self.keys[key].head - self.keys[key].remembered])
 
     # Records.
 
@@ -161,7 +169,7 @@ class Owed:
         """Notes that a TRIM or RECLAIM record was applied: keys without bindings and backlog may be gone."""
         for name, key in self.keys.items():
             if not any(name in life.bound or life.todo.get(name) for life in self.lives.values()):
-                key.sure = False
+                key.sure = key.sure and key.configured
 
     def acks_applied(self, life: Life, key: bytes, first: int, to: int, taken_at_lsn: int) -> None:
         """Notes that these acks are durable, except for offsets that a bind promised again after they were taken."""
@@ -354,7 +362,7 @@ class Owed:
         bound = [life for life in self.lives.values() if name in life.bound]
         most = len(bound) + self.dropped.get(name, 0)
         assert len(bound) <= queues <= most, f"routed to {queues} queues, not {len(bound)} to {most}"
-        assert bool(first) == bool(queues), "kept for no queue, or not kept for some"
+        assert bool(first) == self.keeps(name, queues), "kept for no queue, or not kept for some"
         if first:
             self._append(name, first, list(parse_chunk(chunk).bodies), bound)
 
@@ -367,6 +375,17 @@ class Owed:
             for life in bound:
                 life.todo.setdefault(name, {})[offset] = self._record
         key.head = first + len(bodies)
+        key.sure = key.sure or key.configured
+        key.remembered = min(key.history, key.remembered + len(bodies))
+
+    def _configures(self, step: wire.Configures, answer: wire.StepOutcome) -> None:
+        for number, name in enumerate(step.keys):
+            if not self._each(answer, number, {OK} if self.owns(name) else {NOT_OWNER}, ("configure", name)):
+                continue
+            key = self.keys.setdefault(name, Key())
+            key.history, key.configured = step.options.history_messages, bool(step.options.ListFields())
+            key.remembered = min(key.history, key.remembered)
+        self.maintained()  # A key without options may vanish at once.
 
     def _purges(self, step: wire.Purges, answer: wire.StepOutcome) -> None:
         """Checks a purge. Where it leaves a part, the slice chooses the keys that it purges; each of them wholly."""

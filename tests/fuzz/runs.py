@@ -15,7 +15,7 @@ from tests.fuzz import consumers, small_limits, steps
 from tests.fuzz.changes import setting
 from tests.fuzz.node import Client, Memory, Node
 from tests.fuzz.steps import WEIGHTS, Step
-from tests.fuzz.world import PARTITIONS, World
+from tests.fuzz.world import KEYS, PARTITIONS, World
 
 STEPS = (40, 120)
 ROUNDS_MAX = 1500
@@ -100,6 +100,8 @@ def finish(world: World, stays: bool) -> None:
     lives = node.owed.lives.values()
     _until(world, lambda: [(life.name, key, todo) for life in lives for key, todo in life.todo.items() if todo])
     world.checks.tables()
+    world.change(Random(0), wire.Step(configures=wire.Configures(keys=KEYS)))
+    world.settle()
     _until(world, lambda: [*node.tables.log.scan(), *filter(None, [node.state.kept.messages])])
     world.change(Random(0), wire.Step(drops=wire.Drops(queues=list(node.owed.lives))))
     world.settle()

@@ -62,6 +62,7 @@ def small_archive(root: Path) -> SliceArchive:
     offset = wire.Binds(queues=[b"anna", b"ben"], keys=[b"x", b"z"], start=wire.START_OFFSET, start_value=9)
     bulk = wire.Imports(queues=[b"carl", b"dora"], key_counts=[2, 0], keys=[b"x", b"y"], starts=[0, 3])
     archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops(b"anna"))
+    archive.change(6_000, wire.Step(configures=wire.Configures(keys=[b"z"])))
     archive.add(99, 6_000, b"of a later version")
     archive.add(Kind.DUE, 6_000, encode_due([Due(delayed_key(6_000, 1), b"x"), Due(delayed_key(6_000, 2), b"y")]))
     archive.cut()
@@ -92,9 +93,10 @@ def test_rows_say_what_the_records_say(spark: SparkSession, tmp_path: Path) -> N
         (7, "import", "carl", "y", y, 3, None, None, 1, 0),
         (7, "import", "dora", None, None, None, None, None, 1, 1),
         (7, "drop", "anna", None, None, None, None, None, 2, 0),
-        (8, "other", None, None, None, None, None, None, 0, 0),
-        (9, "due", None, "x", x, None, None, None, 0, 0),
-        (9, "due", None, "y", y, None, None, None, 0, 1),
+        (8, "configure", None, "z", z, None, None, None, 0, 0),
+        (9, "other", None, None, None, None, None, None, 0, 0),
+        (10, "due", None, "x", x, None, None, None, 0, 0),
+        (10, "due", None, "y", y, None, None, None, 0, 1),
     ]
     key = lambda row: (row[0], row[8], row[9], str(row[3]))  # noqa: E731
     assert sorted(told(rows, *columns), key=key) == sorted(expected, key=key)

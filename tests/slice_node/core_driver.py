@@ -14,6 +14,7 @@ from shoal_contract.chunk import encode_chunk, parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
 from shoal_contract.limits import FRAME_OPERATIONS_MAX
+from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import (
@@ -240,6 +241,10 @@ def publish(key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: in
     publishes = wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory)
     publishes.not_before_ms = not_before_ms
     return wire.Step(publishes=publishes)
+
+
+def configure(key: str, options: KeyOptions) -> wire.Step:
+    return wire.Step(configures=wire.Configures(keys=[key.encode()], options=options.to_wire()))
 
 
 def drop(*queues: str) -> wire.Step:

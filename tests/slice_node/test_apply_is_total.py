@@ -37,6 +37,8 @@ BAD_STEPS = {
     "publish to a long direct key": wire.Step(publishes=wire.Publishes(keys=[b"@" + TOO_LONG], chunks=[CHUNK])),
     "publish of no chunk": wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[NOT_A_CHUNK])),
     "publish of an empty chunk": wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[b""])),
+    "configure of no key": wire.Step(configures=wire.Configures(keys=[b""])),
+    "configure of a direct key": wire.Step(configures=wire.Configures(keys=[b"@q"])),
     "declare of no queue": wire.Step(declares=wire.Declares(queues=[b""])),
     "drop of no queue": wire.Step(drops=wire.Drops(queues=[b""])),
     "purge of no queue": wire.Step(purges=wire.Purges(queues=[b""])),

@@ -19,7 +19,7 @@ from shoal_slice_node.core.apply.records import ChangeHead, Due, Kind, encode_du
 from shoal_slice_node.core.background import due_list
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
-from shoal_slice_node.core.limits import DELAY_MS_MAX, NOT_OWNED_AGAIN_MS
+from shoal_slice_node.core.limits import DELAY_MS_MAX, DUE_AGAIN_MS
 from shoal_slice_node.core.rows.due_row import DELAYED, decode_counts, delayed_key
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
@@ -269,7 +269,7 @@ def test_a_key_of_another_slice_is_looked_at_again_later(core: Driver) -> None:
     assert core.delayed == (1, 1)
     check(core)
     core.record(Kind.OWNERSHIP, encode_ownership(3, b"\x01" * PARTITIONS))
-    assert [body for _, _, body in core.wait(NOT_OWNED_AGAIN_MS + HOUR_MS // 60)] == [b"x"]
+    assert [body for _, _, body in core.wait(DUE_AGAIN_MS + HOUR_MS // 60)] == [b"x"]
 
 
 def test_apply_guards_what_a_record_names(core: Driver) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.journal_record import decode_record
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_slice_node.core.apply import records
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import Acked, ChangeHead, Due, Expired, Kind, Trim
@@ -21,6 +21,7 @@ from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows import (
     detail_row,
     due_row,
+    history_row,
     key_row,
     log_row,
     producer_row,
@@ -108,6 +109,14 @@ ROWS = [
         key_row.encode_key,
         key_row.decode_key,
         "03000300000000000700000000000000090000000000000004000000000000004d",
+    ),
+    Golden(
+        "key, configured",
+        KeyRow(KEY, 9, 4, 77, KeyOptions(1, 2, 3, 4)),
+        key_row.encode_key,
+        key_row.decode_key,
+        "04000300000000000700000000000000090000000000000004000000000000004d"
+        "00000000000000010000000200000000000000030000000000000004",
     ),
     Golden(
         "queue, no keys",
@@ -333,4 +342,4 @@ def test_kinds_letters_and_names_stay_what_they_are() -> None:
     names = (small_rows.NEXT_QUEUE, small_rows.OWNED, small_rows.EPOCH, small_rows.ACKS_CUT_FORGOTTEN)
     assert names == (b"next_queue", b"owned", b"epoch", b"acks_cut")
     assert (small_rows.KEPT, small_rows.TIME, small_rows.HINT) == (b"kept", b"time", b"\x01")
-    assert (due_row.DELAYED, due_row.PUBLISH) == (b"delayed", b"p")
+    assert (due_row.DELAYED, due_row.PUBLISH, history_row.ROW) == (b"delayed", b"p", b"\x01")

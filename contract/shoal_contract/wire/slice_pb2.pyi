@@ -157,6 +157,7 @@ class Step(_message.Message):
     DROPS_FIELD_NUMBER: _builtins.int
     PURGES_FIELD_NUMBER: _builtins.int
     IMPORTS_FIELD_NUMBER: _builtins.int
+    CONFIGURES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def declares(self) -> Global___Declares: ...
     @_builtins.property
@@ -171,6 +172,8 @@ class Step(_message.Message):
     def purges(self) -> Global___Purges: ...
     @_builtins.property
     def imports(self) -> Global___Imports: ...
+    @_builtins.property
+    def configures(self) -> Global___Configures: ...
     def __init__(
         self,
         *,
@@ -181,12 +184,13 @@ class Step(_message.Message):
         drops: Global___Drops | None = ...,
         purges: Global___Purges | None = ...,
         imports: Global___Imports | None = ...,
+        configures: Global___Configures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "configures"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -426,6 +430,32 @@ class Purges(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Purges: _TypeAlias = Purges  # noqa: Y015
+
+@_typing.final
+class Configures(_message.Message):
+    """Gives keys options, in the place of those that they had. One request for each key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def options(self) -> _common_pb2.KeyOptions: ...
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        options: _common_pb2.KeyOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Configures: _TypeAlias = Configures  # noqa: Y015
 
 @_typing.final
 class Outcome(_message.Message):
@@ -1413,6 +1443,44 @@ class PurgeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PurgeResponse: _TypeAlias = PurgeResponse  # noqa: Y015
+
+@_typing.final
+class ConfigureRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    @_builtins.property
+    def options(self) -> _common_pb2.KeyOptions: ...
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        options: _common_pb2.KeyOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigureRequest: _TypeAlias = ConfigureRequest  # noqa: Y015
+
+@_typing.final
+class ConfigureResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigureResponse: _TypeAlias = ConfigureResponse  # noqa: Y015
 
 @_typing.final
 class DescribeRequest(_message.Message):

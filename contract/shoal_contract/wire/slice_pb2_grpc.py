@@ -85,6 +85,11 @@ class SliceServiceStub:
                 request_serializer=shoal_dot_v1_dot_slice__pb2.PurgeRequest.SerializeToString,
                 response_deserializer=shoal_dot_v1_dot_slice__pb2.PurgeResponse.FromString,
                 _registered_method=True)
+        self.Configure = channel.unary_unary(
+                '/shoal.v1.SliceService/Configure',
+                request_serializer=shoal_dot_v1_dot_slice__pb2.ConfigureRequest.SerializeToString,
+                response_deserializer=shoal_dot_v1_dot_slice__pb2.ConfigureResponse.FromString,
+                _registered_method=True)
 
 
 class SliceServiceServicer:
@@ -154,6 +159,12 @@ class SliceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Configure(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SliceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -206,6 +217,11 @@ def add_SliceServiceServicer_to_server(servicer, server):
                     servicer.Purge,
                     request_deserializer=shoal_dot_v1_dot_slice__pb2.PurgeRequest.FromString,
                     response_serializer=shoal_dot_v1_dot_slice__pb2.PurgeResponse.SerializeToString,
+            ),
+            'Configure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Configure,
+                    request_deserializer=shoal_dot_v1_dot_slice__pb2.ConfigureRequest.FromString,
+                    response_serializer=shoal_dot_v1_dot_slice__pb2.ConfigureResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -478,6 +494,33 @@ class SliceService:
             '/shoal.v1.SliceService/Purge',
             shoal_dot_v1_dot_slice__pb2.PurgeRequest.SerializeToString,
             shoal_dot_v1_dot_slice__pb2.PurgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Configure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shoal.v1.SliceService/Configure',
+            shoal_dot_v1_dot_slice__pb2.ConfigureRequest.SerializeToString,
+            shoal_dot_v1_dot_slice__pb2.ConfigureResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,7 @@ class SliceServiceStub:
     Describe: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]
     Purge: _grpc.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]
     """Until all of the queue's backlog on this slice is dropped."""
+    Configure: _grpc.UnaryUnaryMultiCallable[_slice_pb2.ConfigureRequest, _slice_pb2.ConfigureResponse]
 
 @_typing.type_check_only
 class SliceServiceAsyncStub(SliceServiceStub):
@@ -68,6 +69,7 @@ class SliceServiceAsyncStub(SliceServiceStub):
     Describe: _aio.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]  # type: ignore[assignment]
     Purge: _aio.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]  # type: ignore[assignment]
     """Until all of the queue's backlog on this slice is dropped."""
+    Configure: _aio.UnaryUnaryMultiCallable[_slice_pb2.ConfigureRequest, _slice_pb2.ConfigureResponse]  # type: ignore[assignment]
 
 class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -144,5 +146,12 @@ class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_slice_pb2.PurgeResponse, _abc.Awaitable[_slice_pb2.PurgeResponse]]:
         """Until all of the queue's backlog on this slice is dropped."""
+
+    @_abc_1.abstractmethod
+    def Configure(
+        self,
+        request: _slice_pb2.ConfigureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_slice_pb2.ConfigureResponse, _abc.Awaitable[_slice_pb2.ConfigureResponse]]: ...
 
 def add_SliceServiceServicer_to_server(servicer: SliceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -11,7 +11,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from shoal_contract import options as contract_options
-from shoal_contract.arguments import EXPIRES_AFTER_S, LEASE_MS, OFFSET, PULL_MESSAGES
+from shoal_contract.arguments import (
+    CAPACITY_BYTES,
+    CAPACITY_MESSAGES,
+    EXPIRES_AFTER_S,
+    HISTORY_AGE_S,
+    HISTORY_MESSAGES,
+    LEASE_MS,
+    OFFSET,
+    PULL_MESSAGES,
+)
 from shoal_contract.limits import BODY_BYTES_MAX, NAME_BYTES_MAX, TIME_S_MAX
 from shoal_ops.http import limits
 from shoal_ops.http.messages import BODY_BASE64_MAX
@@ -43,6 +52,23 @@ class QueueOptions(BaseModel):
 
     def values(self) -> contract_options.QueueOptions:
         return contract_options.QueueOptions(self.expires_after_s)
+
+
+class KeyOptions(BaseModel):
+    model_config = example(history_messages=50, history_age_s=0, capacity_messages=0, capacity_bytes=0)
+    history_messages: Annotated[
+        int, Field(ge=0, le=HISTORY_MESSAGES.high, description="keep the last so many messages, whoever has them")
+    ] = 0
+    history_age_s: Annotated[
+        int, Field(ge=0, le=HISTORY_AGE_S.high, description="keep those of the last so many seconds, too")
+    ] = 0
+    capacity_messages: Annotated[
+        int, Field(ge=0, le=CAPACITY_MESSAGES.high, description="refuse publishes beyond so many kept; 0: no limit")
+    ] = 0
+    capacity_bytes: Annotated[int, Field(ge=0, le=CAPACITY_BYTES.high, description="the same, in bytes of bodies")] = 0
+
+    def values(self) -> contract_options.KeyOptions:
+        return contract_options.KeyOptions(**self.model_dump())
 
 
 class DeclareQueues(QueueOptions):

@@ -7,6 +7,7 @@
 | unbind | key of a request | x | x | | | |
 | import | key of a queue, or the queue alone | x | x | asked for, else null | | |
 | publish | chunk | x | | | in it | of its bodies, bytes |
+| configure | key | x | | | | |
 | ack | range | | | first done | in it | |
 | trim | key | | | lowest kept | | |
 | reclaim | record | | | | | |
@@ -38,7 +39,7 @@ from pyspark.sql.types import (
 )
 
 KINDS: Final = (
-    *("declare", "bind", "unbind", "publish", "drop", "purge", "import"),
+    *("declare", "bind", "unbind", "publish", "drop", "purge", "import", "configure"),
     *("ack", "trim", "reclaim", "own", "expire", "due", "damaged", "other"),
 )
 

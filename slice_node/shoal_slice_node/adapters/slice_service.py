@@ -113,6 +113,11 @@ class SliceService:
             if not position:
                 return wire.PurgeResponse(messages=messages)
 
+    async def configure(self, request: wire.ConfigureRequest, call: Call) -> wire.ConfigureResponse:
+        configures = wire.Configures(keys=[request.key], options=request.options)
+        await self._change(call, wire.Step(configures=configures))
+        return wire.ConfigureResponse()
+
     async def pull(self, request: wire.PullRequest, call: Call) -> wire.PullResponse:
         work = node_requests.pull(
             self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
@@ -198,6 +203,7 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Ack": Unary(wire.AckRequest, service.ack, {1: {4: None}}),
         "Drop": Unary(wire.DropRequest, service.drop),
         "Purge": Unary(wire.PurgeRequest, service.purge),
+        "Configure": Unary(wire.ConfigureRequest, service.configure),
         "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
     }
     counted = broker.watchman.unread.counted(service.session)

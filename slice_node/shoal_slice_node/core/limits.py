@@ -101,8 +101,17 @@ DUE_BYTES_PER_RECORD: Final = 4 << 20
 DUE_EARLY_NOTED_MAX: Final = 10_000
 """Rows noted in memory that came in before those that were looked at already; with more, the table is scanned anew."""
 
-NOT_OWNED_AGAIN_MS: Final = 60_000
-"""After this time a delayed publish is looked at again whose key is another slice's when it is due."""
+DUE_AGAIN_MS: Final = 60_000
+"""After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full."""
+
+HISTORY_ROWS_PER_LOOK: Final = 32
+HISTORY_BYTES_PER_LOOK: Final = 256 << 10
+"""Log rows, and their bytes, that are looked at for what is too old for a key's history: under 0.2 ms. The rest
+follows."""
+
+HISTORIES_PER_TURN: Final = 40
+HISTORIES_REST_MS: Final = 1_000
+"""Keys with a history by age that are looked at in one turn, 2,000 a second, and the rest after all of them."""
 
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""

@@ -16,7 +16,7 @@ from shoal_slice_node.core.limits import (
     DELAY_MS_MAX,
     DELAYED_BYTES_MAX,
     DELAYED_CHUNKS_MAX,
-    NOT_OWNED_AGAIN_MS,
+    DUE_AGAIN_MS,
 )
 from shoal_slice_node.core.rows.due_row import (
     DELAYED,
@@ -103,7 +103,8 @@ def apply_due(state: State, payload: bytes) -> Work[None]:
 
 
 def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow) -> None:
-    """Publishes a delayed chunk. If its partition is another slice's now, it stays, and is looked at again later."""
+    """Publishes a delayed chunk. If its partition is another slice's now, or its key is at its capacity, it stays, and
+    is looked at again later."""
     tables, number = state.tables, decode_due_key(row_key).number
     key, measure = delayed.full_name[NAME], (delayed.messages, delayed.body_bytes)
     tables.due.delete(row_key)
@@ -112,8 +113,8 @@ def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow) -> None:
     kept_before = state.effects.kept_messages
     try:
         publish(state, key, chunk, measure, False, state.time_ms)
-    except NotOwner:
-        later = delayed_key(state.time_ms + NOT_OWNED_AGAIN_MS, number)
+    except (NotOwner, ResourceExhausted):
+        later = delayed_key(state.time_ms + DUE_AGAIN_MS, number)
         tables.due.put(later, encode_delayed(delayed))
         state.effects.due.append(later)
         return

@@ -7,7 +7,7 @@ from zlib import crc32
 from shoal_contract.errors import NotOwner, ShoalError
 from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import PLAIN, QueueOptions
 from shoal_contract.partition_hash import MAY_HAVE_TAG, hashed_part, partition_of
 from shoal_slice_node.core.apply.bind_backs import BindBacks
 from shoal_slice_node.core.apply.counters import Counters
@@ -141,10 +141,14 @@ class State:
         return None if found is None else (found[0], decode_key(found[1]))
 
     def vanish_if_empty(self, full_name: bytes, key: KeyRow) -> bool:
-        """Deletes a key that has no bindings and no backlog, with its log, which nothing needs. Only its partition's
-        floor stays. Returns whether it did."""
+        """Deletes a key that has no bindings, no backlog and no options, with its log, which nothing needs. Only its
+        partition's floor stays. Returns whether it did."""
         tables = self.tables
         if tables.binding.count(key.id) or tables.ended.count(key.id):
+            return False
+        if key.options != PLAIN:
+            if key.low < key.head:
+                self.effects.advanced.append(key.id)
             return False
         if key.low < key.head:
             self.forget_kept(key, key.head)

@@ -9,9 +9,11 @@ from operator import itemgetter
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.limits import FIRST_OFFSET
+from shoal_contract.options import PLAIN
 from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.rows.due_row import is_delayed_id
+from shoal_slice_node.core.rows.history_row import ROW
 from shoal_slice_node.core.rows.ids import number_of_id, partition_of_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
@@ -27,6 +29,9 @@ def check_keys(tables: Tables, local_known: bool) -> Iterator[Problem]:
         with_log += key.low < key.head
         messages += key.head - key.low
         yield from _check_key(tables, full_name, key, local_known)
+    for key_id, _ in tables.history.scan():
+        if key_by_id(tables, key_id) is None:
+            yield Problem("history", key_id.hex(), "of a key that is not there")
     names = sum(1 for _ in tables.key_name.scan())
     if names != keys:
         yield Problem("key_name", "rows", f"{names} are there, for {keys} keys")
@@ -54,8 +59,10 @@ def _check_key(tables: Tables, full_name: bytes, key: KeyRow, local_known: bool)
         yield Problem("key", shown, f"its number {number} is not below the next, {next_number}")
     if not FIRST_OFFSET <= key.low <= key.head:
         yield Problem("key", shown, f"low {key.low}, head {key.head}")
+    if bool(key.options.history_age_s) != (tables.history.get(key.id) == ROW):
+        yield Problem("key", shown, f"history for {key.options.history_age_s} s, and table `history` says otherwise")
     members = tables.binding.count(key.id) + tables.ended.count(key.id)
-    if not members and local_known and tables.local_hints.get(key.id) is None:
+    if not members and key.options == PLAIN and local_known and tables.local_hints.get(key.id) is None:
         yield Problem(
             "key", shown, "nothing is bound to it and `local_hints` does not name it, so it would never be deleted"
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.due_list import DueList
+from shoal_slice_node.core.background.history_walk import HistoryWalk
 from shoal_slice_node.core.background.idle_producers import IdleProducers
 from shoal_slice_node.core.background.job import DueJob, ExpireJob, ForgetProducersJob, ReclaimJob, TrimJob
 from shoal_slice_node.core.background.key_walk import KeyWalk
@@ -54,7 +55,7 @@ class Node:
         self.commit = Commit(engine, epoch, self._on_effects, let_go)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
-            TrimJob(self.trimmer, KeyWalk(engine.state)),
+            TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state)),
             ReclaimJob(self.reclaims),
             ExpireJob(self.dispatcher.transients, engine.state),
             DueJob(self.due),
@@ -92,7 +93,7 @@ class Node:
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Tells the time. `wall_ms`: the machine's, which may jump: absolute times are compared with it."""
-        self.due.wall_ms = wall_ms
+        self.due.wall_ms = self.trimmer.wall_ms = wall_ms
         self.maintenance.tick(now_ms)
 
     @property

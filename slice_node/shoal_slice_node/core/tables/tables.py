@@ -100,6 +100,7 @@ class Tables(Protocol):
     meta: Rows
     transient: Rows
     due: Rows
+    history: Rows
     local_totals: Rows
     local_hints: Rows
     binding: Groups
@@ -120,6 +121,7 @@ ROW_TABLES = (
     "meta",
     "transient",
     "due",
+    "history",
 )
 """The tables of rows that are equal on every node that applied the same records."""
 
