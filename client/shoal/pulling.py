@@ -1,15 +1,19 @@
 """Pulls and peeks over a queue's slices without attaching, and acks what was pulled.
 
-Slices are asked one after the other, so that no more is taken than was asked for. Each pull begins with another slice;
-slices that answer come before those that are away. A slice that is silent for PULL_PATIENCE_S is skipped. A pull may
-take messages that it cannot return: it was cancelled, or the answer came too late. The slice gives these to no other
-consumer now, so the next pull of the queue on this connection begins with them.
+Slices are asked one after the other, so that no more is taken than was asked for. Each pull begins with a slice that is
+chosen by chance. By turns, queues that are pulled one after the other could begin with the same slice each time; what
+the others have would wait for as long as that one has enough. Slices that answer come before those that are away; a
+slice that is silent for PULL_PATIENCE_S is skipped. A pull may take messages that it cannot return: it was cancelled,
+or the answer came too late. The slice gives these to no other consumer now, so the next pull of the queue on this
+connection begins with them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from random import random
 from typing import NamedTuple
 
 from shoal.ack_sender import AckSender
@@ -23,14 +27,19 @@ from shoal.routing import Routing
 from shoal.slice_session import SliceSession
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import NoSuchQueue, ShoalError, Unavailable
+from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
+
+_log = logging.getLogger("shoal")
 
 
 class PullAcker:
-    """Acks what was pulled from one slice; its consumers are names of queues."""
+    """Acks what was pulled from one slice; its consumers are names of queues. `on_error`: is told of acks that the
+    slice refused; the next flush raises that error, too."""
 
-    def __init__(self, session: SliceSession) -> None:
+    def __init__(self, session: SliceSession, on_error: Callable[[Exception], None]) -> None:
         self.closed = False
+        self._on_error = on_error
         self._error: ShoalError | None = None
         self._acks = AckSender(session, self._failed)
 
@@ -39,6 +48,16 @@ class PullAcker:
         if self.closed:
             raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
         self._acks.add(delivery.key_bytes, first, end, consumers)
+
+    def give_back(
+        self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
+    ) -> None:
+        """Leaves messages unacked whose work failed: they stay with this connection until their lease is over."""
+        _log.debug(
+            "pulled messages %d to %d of key %s are not acked, and are given again when their lease is over or the"
+            " connection ends: their work failed with %r",
+            *(first, end - 1, show(delivery.key_bytes), error),
+        )
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue, which is the consumer itself."""
@@ -54,6 +73,7 @@ class PullAcker:
 
     def _failed(self, error: ShoalError) -> None:
         self._error = error
+        self._on_error(error)
 
 
 class Wanted(NamedTuple):
@@ -79,8 +99,7 @@ class Pulling:
         self._homes = homes
         self._ackers: dict[str, PullAcker] = {}
         """Slice -> its acker."""
-        self._late = LateMessages()
-        self._turn = 0
+        self._late = LateMessages(routing.telling)
 
     async def pull(self, wanted: Wanted) -> list[Message]:
         """Returns messages. Raises NoSuchQueue; if no slice gave any, the error of one that failed (DeadlineExceeded in
@@ -119,8 +138,8 @@ class Pulling:
 
     def _order(self) -> list[str]:
         names = self._routing.map.current.slices
-        self._turn += 1
-        turned = [names[(self._turn + index) % len(names)] for index in range(len(names))]
+        first = int(random() * len(names))
+        turned = [*names[first:], *names[:first]]
         return sorted(turned, key=lambda name: bool(self._routing.session(name).away))
 
     async def _ask(self, slice_name: str, asking: _Asking) -> asyncio.Future[wire.Answer]:
@@ -170,7 +189,7 @@ class Pulling:
     def _taken(self, session: SliceSession, queue: bytes, answer: wire.Answer) -> list[Taken]:
         acker = self._ackers.get(session.slice_name)
         if acker is None:
-            acker = self._ackers[session.slice_name] = PullAcker(session)
+            acker = self._ackers[session.slice_name] = PullAcker(session, self._routing.telling.error)
         found: list[Taken] = []
         for item in answer.pulled.deliveries:
             first: int = item.low

@@ -67,7 +67,7 @@ async def serve(settings: Settings, stop: Stopping) -> None:
     grpc_address = grpc_server.listen(server, settings.listen)
     http = HttpServer(settings.http, limits.HTTP)
     budget_mib, high_mib = limits.MEMORY_FULL * settings.memory_mib, limits.MEMORY_HIGH * settings.memory_mib
-    memory = MemoryGuard(unread, int(budget_mib) << 20, int(high_mib) << 20)
+    memory = MemoryGuard(unread, int(budget_mib) << 20, int(high_mib) << 20, grew_bytes_max=limits.GREW_BYTES_MAX)
     application = new_application(board, tally, lambda: stop.asked, memory)
     guard = guarded(application, settings.http, limits.HTTP, lambda: stop.asked)
     unread.ports = {port_of(grpc_address): watchers_max + limits.CALLS_BESIDE_WATCHERS}

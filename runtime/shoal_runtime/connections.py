@@ -34,8 +34,11 @@ _FIONREAD: Final = 0x541B
 _TCP_INFO_BYTES: Final = 136
 _ACKED_AND_RECEIVED: Final = 120
 """The offset of tcpi_bytes_acked and then tcpi_bytes_received: u64 in this machine's byte order."""
+_CLOSED: Final = 7
 _LISTENS: Final = 10
-"""The tcpi_state, which is the first byte, of a socket that takes connections."""
+"""The tcpi_state, which is the first byte, of a connection that was cut, and of a socket that takes connections."""
+_NOWHERE: Final = struct.pack("=H14x", socket.AF_UNSPEC)
+"""The address that connect(2) takes to cut a connection."""
 _NAME_BYTES: Final = 28
 """The size of sockaddr_in6, the longest address that TCP has."""
 _SO_ATTACH_FILTER: Final = 26
@@ -131,11 +134,13 @@ class _Kernel:
         done = self._library.setsockopt(file, socket.SOL_SOCKET, name, value, ctypes.c_uint32(len(value)))
         return bool(done == 0)
 
-    def shut_down(self, file: int) -> None:
-        """Shuts a connection down in both directions. The descriptor stays with its owner. Unsent bytes are dropped
-        when the owner closes it: otherwise the kernel holds them for minutes, for a client that does not read."""
-        self.set(file, socket.SO_LINGER, struct.pack("=ii", 1, 0))
-        self._library.shutdown(file, socket.SHUT_RDWR)
+    def cut(self, file: int) -> None:
+        """Cuts a connection. The descriptor stays with its owner. What is unsent and what the owner has not taken yet
+        is dropped at once: gRPC would still read the latter, and 128 KiB of headers are 20 MiB in its memory. Where the
+        kernel cannot do it (gVisor), the connection is shut down, and what is unsent is dropped when it is closed."""
+        if self._library.connect(file, _NOWHERE, len(_NOWHERE)) != 0:
+            self.set(file, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+            self._library.shutdown(file, socket.SHUT_RDWR)
 
     def drop_syns(self, file: int, drop: bool) -> bool:
         """Makes a socket drop attempts to connect, or stops that. Returns whether the socket took it."""
@@ -180,7 +185,7 @@ class Connections:
             if number % FILES_PER_STEP == FILES_PER_STEP - 1:
                 time.sleep(STEP_PAUSE_S)
             cookie, info = kernel.cookie(file), kernel.info(file)
-            if not info or not cookie:
+            if not info or not cookie or info[0] == _CLOSED:
                 continue
             if info[0] == _LISTENS:
                 doors[cookie] = file, kernel.own_port(file)
@@ -223,6 +228,6 @@ class Connections:
                 self._kernel.set(file, socket.SO_RCVBUF, struct.pack("=i", size_bytes))
 
     def shut_down(self, connection: Connection) -> None:
-        """Shuts a connection down in both directions, unless it has ended: its descriptor may be another's by then."""
+        """Cuts a connection, unless it has ended: its descriptor may be another's by then."""
         if self._kernel.cookie(connection.file) == connection.cookie:
-            self._kernel.shut_down(connection.file)
+            self._kernel.cut(connection.file)

@@ -16,6 +16,10 @@ from shoal_runtime.limits import (
     CALL_HELD_BYTES,
     CONNECTION_HELD_BYTES,
     CONNECTIONS_ENDED_PER_LOOK,
+    NEW_HELD_TIMES,
+    NEW_S,
+    NEW_UNREAD_BYTES_LARGE,
+    NEW_UNREAD_BYTES_MIN,
     PORT_CROWDED_PARTS,
     PORT_ROOM_PARTS,
     RESTS_S,
@@ -52,6 +56,26 @@ def largest(clients: Collection[Client], too_much_bytes: int) -> list[Client]:
             break
         too_much_bytes -= unread_bytes
         chosen.append(one)
+    return chosen
+
+
+def ordinary_new_bytes(clients: Collection[Client], now_s: float) -> int:
+    """Returns what new clients hold if each has one call, at most."""
+    new = (one for one in clients if now_s - one.since_s < NEW_S)
+    return sum(CONNECTION_HELD_BYTES + min(one.calls, 1) * CALL_HELD_BYTES for one in new)
+
+
+def new_holders(clients: Collection[Client], too_much_bytes: int, now_s: float) -> list[Client]:
+    """Returns new clients, to which the bound of headers does not apply yet. All with NEW_UNREAD_BYTES_LARGE unread
+    bytes, because they send on; as many others as may hold `too_much_bytes` together, those with most first; and, if
+    there are any, those without calls: what they sent may lie before gRPC."""
+    found = sorted((one for one in clients if now_s - one.since_s < NEW_S), key=lambda one: -one.unread[-1])
+    chosen: list[Client] = []
+    for one in found[:CONNECTIONS_ENDED_PER_LOOK]:
+        least_bytes = NEW_UNREAD_BYTES_MIN if too_much_bytes > 0 else NEW_UNREAD_BYTES_LARGE
+        if one.unread[-1] >= least_bytes or (chosen and not one.calls):
+            chosen.append(one)
+        too_much_bytes -= NEW_HELD_TIMES * one.unread[-1]
     return chosen
 
 

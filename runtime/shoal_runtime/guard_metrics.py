@@ -20,6 +20,10 @@ GAUGES: Final[Described] = (
 )
 
 COUNTERS: Final[Described] = (
-    ("connections_ended_for_memory", "Connections ended because memory was short.", lambda guard: guard.ended),
+    (
+        "connections_ended_for_memory",
+        "Ended because memory was short or grew fast.",
+        lambda guard: guard.ended,
+    ),
     ("connections_ended_for_room", "Ended because a port was nearly full.", lambda guard: guard.ended_for_room),
 )

@@ -54,9 +54,19 @@ count."""
 
 UNREAD_LOOK_S: Final = 5.0
 BUDGET_LOOK_S: Final = 0.5
-MEMORY_LOOK_S: Final = 0.05
+MEMORY_LOOK_S: Final = 0.02
 """The time between two looks at connections, in seconds. The first two are the most and the least while there is enough
-memory; the third applies while memory is short. In the third, the clients on one network can send 50 MB."""
+memory; the third applies while memory is short. In the third, gRPC can take up to 30 MiB."""
+
+NEW_S: Final = SETTINGS_MS_MAX / 1_000 + 1.0
+NEW_HELD_TIMES: Final = 170
+NEW_UNREAD_BYTES_MIN: Final = 4 << 10
+NEW_UNREAD_BYTES_LARGE: Final = 16 << 10
+NEW_GREW_PARTS: Final = 32
+"""So many seconds after a look first found it, a connection has acknowledged the server's settings or ended. Before,
+its headers have no bound, and gRPC holds up to NEW_HELD_TIMES as many bytes as came. So such a connection ends first
+while memory is short, if at least so many of its bytes are unread (a call's headers have 2 KB at most), and if
+the process grew by its budget divided by NEW_GREW_PARTS within that time."""
 
 FILES_MAX: Final = 1 << 20
 """The number of file descriptors that are tried where the process has no limit and its open files cannot be listed."""
@@ -110,14 +120,15 @@ SHARE_PUT_OFF_S: Final = 10.0
 SHARE_ENDED_MAX: Final = 512
 SHARE_FUTILE_PARTS: Final = 2
 SHARE_FELL_PARTS: Final = 32
+SHARE_FALL_S: Final = 1.0
 SHARE_GREW_PARTS: Final = 16
 SHARE_RESTS_S: Final = 60.0
 """Where it is not known what connections hold, at most SHARE_ENDED_MAX end by chance, and the next ones SHARE_WAIT_S
 later: the memory of the first is free by then. Nor does one end by chance so soon after others of which more is known,
-until memory is short for SHARE_PUT_OFF_S. None ends if all together hold less than the excess divided by
-SHARE_FUTILE_PARTS. If what is held did not fall by the budget divided by SHARE_FELL_PARTS, and did not grow by the
-budget divided by SHARE_GREW_PARTS, none ends for SHARE_RESTS_S: they do not hold the memory. That is longer than a
-slice needs to notice memory that stays."""
+until memory is short for SHARE_PUT_OFF_S; nor while it becomes free, by the budget divided by SHARE_FELL_PARTS within
+SHARE_FALL_S. None ends if all together hold less than the excess divided by SHARE_FUTILE_PARTS. If what is held did not
+fall by the budget divided by SHARE_FELL_PARTS, and did not grow by the budget divided by SHARE_GREW_PARTS, none ends
+for SHARE_RESTS_S: they do not hold the memory. That is longer than a slice needs to notice memory that stays."""
 
 FUTILE_PARTS: Final = 4
 UNKNOWN_TOLD_PER_S: Final = 0.1
@@ -130,8 +141,9 @@ clients have some there at all times."""
 
 LOOK_SHARE: Final = 100
 LOOK_SHARE_HURRIED: Final = 10
+LOOK_SHARE_GROWS: Final = 5
 """The time between two looks is at least so many times the processor time of the last look: looks take 1 % of the
-processor, and 10 % while memory may be short."""
+processor, 10 % while memory may be short, and 20 % while a process grows that should not."""
 
 DOORS_S: Final = 1.0
 """The seconds for which new connections are kept out at a time, and then let in again at least."""

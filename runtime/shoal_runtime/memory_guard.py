@@ -10,12 +10,23 @@ seconds; but gRPC frees memory only through the loop.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from random import Random
 
-from shoal_runtime.endings import by_share, crowding, estimated_bytes, largest, resting, size_bytes
+from shoal_runtime.endings import (
+    by_share,
+    crowding,
+    estimated_bytes,
+    largest,
+    new_holders,
+    ordinary_new_bytes,
+    resting,
+    size_bytes,
+)
+from shoal_runtime.growth import Growth
 from shoal_runtime.limits import (
     BUDGET_LOOK_S,
     DOORS_S,
@@ -23,8 +34,12 @@ from shoal_runtime.limits import (
     GIVE_BACK_S,
     KERNEL_PARTS,
     LOOK_SHARE,
+    LOOK_SHARE_GROWS,
     LOOK_SHARE_HURRIED,
     MEMORY_LOOK_S,
+    NEW_GREW_PARTS,
+    NEW_S,
+    SHARE_FALL_S,
     SHARE_FELL_PARTS,
     SHARE_FUTILE_PARTS,
     SHARE_GREW_PARTS,
@@ -44,7 +59,8 @@ _log = logging.getLogger(__name__)
 class MemoryGuard:
     """Looks at the process's memory, and ends connections while it is short. `budget_bytes`: what the process should
     hold. `short_bytes`: above this, memory is short; the guard's owner raises it for memory that stays. `chance`: draws
-    where connections end by chance; None: one of its own.
+    where connections end by chance; None: one of its own. `grew_bytes_max`: what a process may grow by within NEW_S
+    before new connections end on which much came, though memory is not short.
 
     While memory is short, connections end until the process is back at its budget: `_chosen` says which. New
     connections are kept from the ports of `unread` for a moment, because a client comes back sooner than its memory is
@@ -53,7 +69,9 @@ class MemoryGuard:
     from what is held at that time. Where all connections together hold little of the excess, none ends, and the log
     says that something else holds it.
 
-    Where a port is nearly full, connections without calls end until there is room for new ones."""
+    New connections end first where the process grew: until a client acknowledges gRPC's settings, its headers have no
+    bound, and gRPC holds many times what came. Where a port is nearly full, connections without calls end until there
+    is room for new ones."""
 
     def __init__(
         self,
@@ -62,6 +80,7 @@ class MemoryGuard:
         short_bytes: int,
         held_bytes: Callable[[], int] = own_bytes,
         chance: Random | None = None,
+        grew_bytes_max: int = sys.maxsize,
     ) -> None:
         self.short_bytes = short_bytes
         self.ended = 0
@@ -88,6 +107,10 @@ class MemoryGuard:
         """When clients may be chosen by their share again, in seconds of time.monotonic: the memory of the last ones is
         free by then. Until the second time only if less is held than the first number of bytes, or more than the
         second: otherwise their end freed nothing."""
+        self._grew_bytes_max = grew_bytes_max
+        self._growth = Growth(NEW_S)
+        self._fall = Growth(SHARE_FALL_S)
+        """How much less is held: it has the negative of what is held."""
         self._crowded = False
         """True if a port was nearly full at the last look."""
         self._took_s = 0.0
@@ -97,6 +120,7 @@ class MemoryGuard:
         self._complaints = RareLog(_log)
         self._unknown = RareLog(_log, UNKNOWN_TOLD_PER_S)
         self._full = RareLog(_log)
+        self._grew = RareLog(_log)
 
     @property
     def connections(self) -> int:
@@ -140,10 +164,13 @@ class MemoryGuard:
         """Returns the time between two looks, in seconds. Beside what the kernel held at the last look, it considers
         all that was sent since: the kernel may still hold it."""
         held_bytes = self._held_bytes()
+        grew_bytes = self._growth.add(time.monotonic(), held_bytes)
         if held_bytes + self._kernel_bytes() > self.short_bytes or self._shut:
             return 0.0
         if self._crowded or held_bytes + self._kernel_bytes(self._unread.sent_bytes) > self.short_bytes:
             return LOOK_SHARE_HURRIED * self._took_s
+        if grew_bytes > self._grew_bytes_max:
+            return LOOK_SHARE_GROWS * self._took_s
         return min(UNREAD_LOOK_S, max(BUDGET_LOOK_S, LOOK_SHARE * self._took_s))
 
     def _all_held_bytes(self) -> int:
@@ -169,12 +196,13 @@ class MemoryGuard:
             chosen = self._chosen(self._unread.clients.values(), too_much_bytes, held_bytes)
         else:
             self.unknown_bytes = 0
+            chosen = self._new_holders(self._unread.clients.values(), 0, self._grew_bytes_max)
         self._shut_doors(bool(chosen))  # Before connections end: a client comes back within a millisecond.
         ended = self._end(chosen)
         self.ended += ended
         self._make_room(already_ended=bool(chosen))
         now_s = time.monotonic()
-        if ended:
+        if ended and self._was_short:
             self._complaints.warning(
                 "memory is short: %d MiB are held, and the budget is %d. %d connections that hold some of it end,"
                 " and no new ones are taken for a second; their clients connect again. If this comes often, give the"
@@ -185,24 +213,47 @@ class MemoryGuard:
             self._gave_back_s = now_s
             give_back()
 
+    def _new_holders(self, clients: Collection[Client], too_much_bytes: int, grew_bytes_max: int) -> Sequence[Client]:
+        """Returns new clients whose connections end, where the process grew lately by `grew_bytes_max` more than
+        by ordinary clients: clients that do not acknowledge gRPC's settings may hold far more than they sent."""
+        now_s, held_bytes = time.monotonic(), self._held_bytes()
+        grew_bytes = self._growth.add(now_s, held_bytes) - ordinary_new_bytes(clients, now_s)
+        if grew_bytes <= grew_bytes_max:
+            return ()
+        chosen = new_holders(clients, min(too_much_bytes, grew_bytes), now_s)
+        if chosen:
+            self._growth.begin(now_s, held_bytes)
+            self._grew.warning(
+                "memory grew by %d MiB within %.0f s, to %d MiB. %d new connections end that sent more than their calls"
+                " took, or whose calls were not begun yet: gRPC may hold far more for them than they sent. Their"
+                " clients connect again. If this comes often, look for a client that sends very many headers",
+                *(grew_bytes >> 20, NEW_S, held_bytes >> 20, len(chosen)),
+            )
+        return chosen
+
     def _chosen(self, clients: Collection[Client], too_much_bytes: int, held_bytes: int) -> Sequence[Client]:
-        """Returns the clients whose connections end now. Those come first of which it is known that they hold much:
-        unread or unsent bytes. Then come those without calls: a new connection costs them a round trip. What the others
-        hold is an estimate, so some of them end by chance, each with its share."""
+        """Returns the clients whose connections end now. Those come first that may hold far more than they sent, then
+        those of which it is known that they hold much: unread or unsent bytes. Then come those without calls: a new
+        connection costs them a round trip. What the others hold is an estimate, so some of them end by chance, each
+        with its share."""
         estimated = sum(map(estimated_bytes, clients))
         known_bytes = estimated + sum(map(size_bytes, clients))
         self.unknown_bytes = max(0, too_much_bytes - known_bytes)
-        if known_bytes < too_much_bytes // FUTILE_PARTS:
+        new = self._new_holders(clients, too_much_bytes, self._budget_bytes // NEW_GREW_PARTS)
+        if not new and known_bytes < too_much_bytes // FUTILE_PARTS:
             self._tell_unknown(too_much_bytes, known_bytes, len(clients))
             return ()
         now_s = time.monotonic()
         idle = [one for one in clients if not one.calls]
-        chosen = largest(clients, too_much_bytes) or resting(idle, too_much_bytes, now_s)
+        chosen = new or largest(clients, too_much_bytes) or resting(idle, too_much_bytes, now_s)
         if chosen:
             put_off_s = min(now_s + SHARE_WAIT_S, self._short_since_s + SHARE_PUT_OFF_S)
             self._by_share_next_s = max(self._by_share_next_s, put_off_s)
+        fell_bytes = self._fall.add(now_s, -held_bytes)
         if chosen or now_s < self._by_share_next_s:
             return chosen
+        if fell_bytes > self._budget_bytes // SHARE_FELL_PARTS:
+            return ()  # It is becoming free.
         if sum(map(estimated_bytes, idle)) > too_much_bytes // SHARE_FUTILE_PARTS:
             return ()  # They hold enough, and end as soon as it is known that no call waits to be begun.
         if estimated < too_much_bytes // SHARE_FUTILE_PARTS:

@@ -70,7 +70,7 @@ class Client:
     `calls`: the calls that handlers had at the last look, which are streams or wait for their answer. `looks`: the
     looks that found it. `rests_since_s`: when a handler last read or wrote something, or a call was last there, in
     seconds of time.monotonic. `port`: the one of this process that it came to; 0 if that is not known.
-    `ended`: whether it was hung up on."""
+    `since_s`: when a look first found it, likewise. `ended`: whether it was hung up on."""
 
     address: Address
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -84,6 +84,7 @@ class Client:
     looks: int = 0
     rests_since_s: float = 0.0
     port: int = 0
+    since_s: float = 0.0
     ended: bool = False
 
     def add(self, now_s: float, size_bytes: int, since_s: float) -> None:
@@ -245,7 +246,7 @@ class Unread:
         if before is not None and before.connections.keys() & connections.keys():
             return before
         read = before.read if before else 0
-        return Client(address, read=read, read_before=read, rests_since_s=now_s)
+        return Client(address, read=read, read_before=read, rests_since_s=now_s, since_s=now_s)
 
     def shut_doors(self, shut: bool) -> bool:
         """Does as Connections.shut_doors, for `ports`."""

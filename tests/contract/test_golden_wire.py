@@ -53,6 +53,15 @@ GOLDEN: list[tuple[Message, str]] = [
             "120105"
         ),
     ),
+    (
+        wire.Change(
+            steps=[
+                wire.Step(drops=wire.Drops(queues=[b"q"], incarnations=[(1 << 64) - 1], if_unused=True, if_empty=True))
+            ]
+        ),
+        "0a152a130a0171120affffffffffffffffff0118012001",
+    ),
+    (wire.DropRequest(queue=b"q", if_unused=True, if_empty=True), "0a017110011801"),
     (OUTCOME, "0a120a0301ac021201022201042a0105300638070a041a020801"),
     (REQUEST, "080710063a110a0f0a016b100118ac02220201022a0171"),
     (

@@ -141,6 +141,7 @@ def _round(world: World, random: Random) -> None:
     steps.trim(world, random)
     steps.reclaim(world, random)
     steps.due(world, random)
+    node.end_idle_queues()
     if random.random() < 0.3:
         node.checkpoint()
         node.freeze()

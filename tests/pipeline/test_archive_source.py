@@ -34,7 +34,7 @@ from shoal_slice_node.core.apply.records import (
 from shoal_slice_node.core.rows.due_row import delayed_key
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 
-from .archives import SliceArchive, binds, declares, drops, publishes, unbinds
+from .archives import SliceArchive, binds, declares, drops_unused, publishes, unbinds
 
 PARTITIONS = 16
 HOUR_MS = 3_600_000
@@ -61,7 +61,7 @@ def small_archive(root: Path) -> SliceArchive:
     archive.add(Kind.RECLAIM, 4_000, encode_reclaim([b"kxxxxxxxx"]))
     offset = wire.Binds(queues=[b"anna", b"ben"], keys=[b"x", b"z"], start=wire.START_OFFSET, start_value=9)
     bulk = wire.Imports(queues=[b"carl", b"dora"], key_counts=[2, 0], keys=[b"x", b"y"], starts=[0, 3])
-    archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops(b"anna"))
+    archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops_unused(b"kept", b"anna", used=1))
     archive.change(6_000, wire.Step(configures=wire.Configures(keys=[b"z"])))
     archive.add(99, 6_000, b"of a later version")
     archive.add(Kind.DUE, 6_000, encode_due([Due(delayed_key(6_000, 1), b"x"), Due(delayed_key(6_000, 2), b"y")]))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_runtime.connections import Connection, Connections
+from shoal_runtime.connections import Connection, Connections, _Kernel
 from shoal_runtime.limits import RECEIVED_BYTES_MAX
 from shoal_runtime.process_memory import own_bytes
 
@@ -42,8 +42,13 @@ def test_what_came_and_was_taken_is_told(host: str) -> None:
         connections.shut_down(found._replace(cookie=found.cookie + 1))
         server.send(b"x")
         assert client.recv(1) == b"x", "the file is another's by now: it is let be"
+        client.send(bytes(1_000))
         connections.shut_down(found)
-        assert client.recv(1) == b""
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+        with pytest.raises(ConnectionResetError):
+            server.recv(1)  # What it had not taken is gone, and fills no memory.
+        assert not only(connections, {client.getsockname()[1]})
 
 
 def test_no_new_one_comes_while_the_doors_are_shut_and_those_there_go_on() -> None:
@@ -134,6 +139,13 @@ def test_what_was_not_sent_goes_with_the_connection_that_was_shut_down() -> None
         with pytest.raises(ConnectionResetError):
             while client.recv(1 << 16):
                 pass
+
+
+def test_what_the_kernel_cannot_cut_is_shut_down() -> None:
+    here, there = socket.socketpair()  # Not TCP.
+    with here, there:
+        _Kernel().cut(here.fileno())
+        assert there.recv(1) == b""
 
 
 def test_connections_are_found_where_no_further_file_can_be_opened() -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from random import Random
-from typing import cast
-
 import pytest
 
-from shoal_runtime.connections import Address, Connection
 from shoal_runtime.limits import (
     BUDGET_LOOK_S,
     DOORS_S,
@@ -20,53 +16,7 @@ from shoal_runtime.limits import (
     UNREAD_LOOK_S,
     UNREAD_LOOKS,
 )
-from shoal_runtime.memory_guard import MemoryGuard
-from shoal_runtime.unread import Client, Unread
-
-MIB = 1 << 20
-BUDGET, SHORT = 100 * MIB, 125 * MIB
-SEED = 20
-PORT = 7
-
-
-class Held:
-    """What a process seems to hold, and its clients. `ended`: ports of those that were hung up on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bytes = 0
-        self.kernel_bytes = 0
-        self.sent_bytes = 0
-        self.clients: dict[Address, Client] = {}
-        self.ended: list[int] = []
-        self.ports = {PORT: 1 << 20}
-        self.shut = False
-        self.now_s = 0.0
-        self.guard = MemoryGuard(cast(Unread, self), BUDGET, SHORT, lambda: self.bytes, Random(SEED))
-        monkeypatch.setattr("shoal_runtime.memory_guard.time.monotonic", lambda: self.now_s)
-
-    def look(self) -> None:
-        """As the guard asks for it."""
-
-    def shut_doors(self, shut: bool) -> bool:
-        assert self.shut != shut
-        self.shut = shut
-        return True
-
-    def hang_up(self, client: Client) -> None:
-        self.ended.append(client.address[1])
-        del self.clients[client.address]
-
-    def come(self, port: int, *unread_mib: float) -> None:
-        connection = Connection(port, port, ("c", port), 0, 0)
-        unread = tuple(int(size * MIB) for size in unread_mib)
-        self.clients["c", port] = Client(("c", port), {port: connection}, 0, unread, calls=1, port=PORT)
-
-    def after(self, held_mib: int) -> list[int]:
-        """Who ends at one look."""
-        self.bytes = held_mib * MIB
-        self.ended.clear()
-        self.guard.look()
-        return list(self.ended)
+from tests.runtime.held import MIB, PORT, SHORT, Held
 
 
 def test_those_with_most_end_until_it_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:

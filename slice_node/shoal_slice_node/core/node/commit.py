@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError
-from shoal_contract.journal_record import Record, encode_record
+from shoal_contract.journal_record import Record, encode_header
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import (
@@ -79,15 +79,17 @@ class Commit:
         epoch: int,
         on_effects: Callable[[Effects], None],
         let_go: Callable[[int], None] = lambda size_bytes: None,
+        decide: Callable[[Item], None] = lambda item: None,
     ) -> None:
         """Begins with nothing to write. `on_effects` hears of each record before its item does. `let_go` gives back so
-        many bytes of the room for large frames."""
+        many bytes of the room for large frames. `decide` adds what only the leader knows to a change that needs it."""
         self.applied_lsn = self.committed_lsn = engine.state.lsn
         self.operations = 0
         self._engine = engine
         self._epoch = epoch
         self._on_effects = on_effects
         self._let_go = let_go
+        self._decide = decide
         self._next_lsn = self.applied_lsn + 1
         self._time_ms = engine.state.time_ms
         self._pending: FairQueue[Item] = FairQueue(NODE)
@@ -161,11 +163,13 @@ class Commit:
             pending.charge(source, item.operations - expected)
             if item.checked is not None:
                 self._growing.note(item.checked)
+                if item.checked.leader_decides:
+                    self._decide(item)
             if item.payload is None:
                 continue
             record = Record(item.kind, 0, self._next_lsn, self._epoch, time_ms, item.payload)
             self._next_lsn += 1
-            data.append(encode_record(item.kind, record.lsn, self._epoch, time_ms, item.payload))
+            data += encode_header(item.kind, record.lsn, self._epoch, time_ms, item.payload), item.payload
             size += len(item.payload)
             operations += item.operations
             entries[-1] = item, record

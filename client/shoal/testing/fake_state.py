@@ -1,4 +1,5 @@
-"""What a fake slice keeps: queues, keys, bindings, producers, in plain dictionaries. The contract's words, no speed.
+"""Keeps what a fake slice has: queues, keys, bindings, producers, in plain dictionaries. The words of the contract, no
+speed.
 
 Belongs here: what changes do, what may be given to whom. Not here: streams (fake_slice.py).
 """
@@ -9,40 +10,49 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from shoal.testing.fake_queues import FakeQueues
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import NotOwner, ResourceExhausted, ShoalError, Unroutable
+from shoal_contract.errors import Conflict, NotOwner, ResourceExhausted, ShoalError, Unroutable
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.names import DIRECT_PREFIX, direct_key, show
 from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
-from tests.client.fake_queues import FakeQueues
 
 
 @dataclass
 class Binding:
+    """Binds a queue to a key. `start`, `end`: start <= offset < end are its own; `end` 0: still bound."""
+
     start: int
     end: int = 0
     done: set[int] = field(default_factory=set)
+    """The acked offsets."""
     given: dict[int, object] = field(default_factory=dict)
     """Offset -> the session that has it."""
     times_given: dict[int, int] = field(default_factory=dict)
+    """Offset -> how often it was given."""
 
 
 @dataclass
 class Key:
+    """Keeps a key's log and bindings."""
+
     head: int = FIRST_OFFSET
+    """The offset that the next message gets."""
     chunks: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """first, end, serialized chunk."""
+    """Chunks, never trimmed: (first, end, serialized chunk)."""
     bindings: dict[bytes, Binding] = field(default_factory=dict)
+    """Queue -> its binding."""
     options: KeyOptions = PLAIN
+    """What the key was configured with."""
 
 
 Given = tuple[bytes, int, int, int, bytes, int]
-"""key, first of the chunk, from, to, chunk, redelivered."""
+"""Messages to deliver: (key, first of the chunk, from, to, chunk, redelivered)."""
 
 
 class FakeState:
-    """`owner_of` and `version` are the map as this slice sees it."""
+    """Applies changes. `owner_of` and `version`: return what the map says, as this slice sees it."""
 
     def __init__(self, name: str, owner_of: Callable[[bytes], str], version: Callable[[], int]) -> None:
         self.name = name
@@ -55,12 +65,14 @@ class FakeState:
         self.delayed: list[tuple[int, bytes, bytes]] = []
         """What waits for its time: Unix time in milliseconds, key, chunk."""
         self.applied = 0
-        """Changes applied; repeats are not."""
+        """The number of changes applied; repeats are not."""
+        self.used: Callable[[bytes], bool] = lambda queue: False
+        """Returns whether a session consumes a queue."""
         self._owner_of = owner_of
         self._version = version
 
     def change(self, producer: bytes, sequence: int, settled: int, data: bytes) -> bytes:
-        """The serialized Outcome; a repeat gets the first one."""
+        """Applies a change, and returns its serialized Outcome; a repeat gets the first one."""
         if sequence <= self.last_sequence.get(producer, 0):
             return self.answers[producer, sequence]
         outcome = wire.Outcome(steps=[self._step(step) for step in wire.Change.FromString(data).steps])
@@ -82,7 +94,7 @@ class FakeState:
                 offsets, queues = request()
             except ShoalError as error:
                 offsets, queues = [0] * count, [0] * count
-                if step.HasField("declares") and self.queues.knows_incarnations:
+                if (step.HasField("declares") or step.HasField("drops")) and self.queues.knows_incarnations:
                     offsets = [0]
                 outcome.refusals.append(wire.Refusal(request=index, error=error.to_wire()))
             outcome.offsets.extend(offsets)
@@ -101,7 +113,7 @@ class FakeState:
         elif step.HasField("drops"):
             drops = step.drops
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
-                yield 0, partial(self._drop, queue, incarnation)
+                yield 0, partial(self._drop, queue, incarnation, drops)
         elif step.HasField("publishes"):
             published = step.publishes
             for key, chunk in zip(published.keys, published.chunks, strict=True):
@@ -136,9 +148,18 @@ class FakeState:
         self.keys.setdefault(key, Key()).options = options
         return [], []
 
-    def _drop(self, queue: bytes, incarnation: int) -> tuple[list[int], list[int]]:
-        self.queues.drop(queue, incarnation)
-        return [], []
+    def _drop(self, queue: bytes, incarnation: int, step: wire.Drops) -> tuple[list[int], list[int]]:
+        self.queues.check(queue)
+        if step.if_unused and self.used(queue):
+            raise Conflict(f"queue {show(queue)} is in use", subject=show(queue))
+        if step.if_empty and self._backlog(queue):
+            raise Conflict(f"queue {show(queue)} is not empty", subject=show(queue))
+        found = self.queues.drop(queue, incarnation)
+        return [found] if self.queues.knows_incarnations else [], []
+
+    def _backlog(self, queue: bytes) -> int:
+        bindings = [(key, key.bindings[queue]) for key in self.keys.values() if queue in key.bindings]
+        return sum(len(set(range(one.start, one.end or key.head)) - one.done) for key, one in bindings)
 
     def _end(self, queue: bytes) -> None:
         for key in self.keys.values():
@@ -146,11 +167,12 @@ class FakeState:
         self.dropped.append(queue)
 
     def take_dropped(self) -> list[bytes]:
+        """Returns the queues whose life ended since the last call."""
         found, self.dropped = self.dropped, []
         return found
 
     def _purge(self, index: int, queue: bytes, outcome: wire.StepOutcome) -> None:
-        """One key at a time: the position is 1 while there are more."""
+        """Drops a backlog, one key at a time: the position is 1 while there are more."""
         dropped = more = 0
         try:
             self.queues.check(queue)
@@ -234,7 +256,7 @@ class FakeState:
                 raise NotOwner(f"key {show(key)} is of slice {owner}", map_version=version, owner=owner)
 
     def take(self, queue: bytes, session: object, messages_max: int, peek: bool = False) -> Iterator[Given]:
-        """What may be given of a queue now, in order of each key; it is the session's then."""
+        """Yields what may be given of a queue now, in order of each key; it is the session's then."""
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
             if binding is None:
@@ -254,6 +276,7 @@ class FakeState:
                     yield name, first, start, stop, chunk, again
 
     def ack(self, queue: bytes, ack: wire.Ack, session: object) -> None:
+        """Records an ack of what the session has of a queue."""
         binding = self.keys.get(ack.key, Key()).bindings.get(queue)
         if binding is not None:
             low: int = ack.low
@@ -262,7 +285,7 @@ class FakeState:
                 del binding.given[offset]
 
     def is_unacked(self, queue: bytes, ack: wire.Ack) -> bool:
-        """Whether the queue still has to get or to ack some of these messages."""
+        """Returns whether the queue still has to get or to ack some of these messages."""
         key = self.keys.get(ack.key, Key())
         binding = key.bindings.get(queue)
         if binding is None:
@@ -271,17 +294,19 @@ class FakeState:
         return bool(set(named) - binding.done)
 
     def unacked(self, queue: bytes, session: object) -> int:
+        """Returns how many messages of a queue the session has unacked."""
         bindings = [key.bindings[queue] for key in self.keys.values() if queue in key.bindings]
         return sum(holder is session for binding in bindings for holder in binding.given.values())
 
     def release(self, session: object, queue: bytes | None = None) -> None:
-        """The session is gone, or left this queue: what it had unacked may be given again."""
+        """Takes back what a session has unacked, of one queue or of all: it may be given again."""
         for key in self.keys.values():
             for name, binding in key.bindings.items():
                 if queue in (None, name):
                     binding.given = {at: holder for at, holder in binding.given.items() if holder is not session}
 
     def describe(self, question: wire.Describe) -> wire.Description:
+        """Describes queues and keys."""
         return wire.Description(
             queues=[self._describe_queue(queue) for queue in question.queues],
             keys=[self._describe_key(key) for key in question.keys],
@@ -291,6 +316,7 @@ class FakeState:
         found = self.queues.parts.get(queue)
         description = wire.QueueDescription(queue=queue, exists=found is not None)
         if found is not None:
+            description.attached_sessions = int(self.used(queue))
             description.options.CopyFrom(found.options.to_wire())
             description.incarnation = found.incarnation if self.queues.knows_incarnations else 0
         for name, key in self.keys.items():
@@ -308,7 +334,7 @@ class FakeState:
 
 
 def _runs(low: int, high: int, binding: Binding) -> list[tuple[int, int]]:
-    """Offsets low <= o < high that are neither done nor given, as ranges."""
+    """Returns the offsets low <= offset < high that are neither done nor given, as ranges."""
     runs: list[tuple[int, int]] = []
     for offset in range(low, high):
         if offset in binding.done or offset in binding.given:
