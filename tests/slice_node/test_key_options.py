@@ -7,7 +7,7 @@ import pytest
 from shoal_contract.errors import InvalidName, OutOfRange, ResourceExhausted, from_wire
 from shoal_contract.options import PLAIN, KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.records import Kind, Trim, encode_trims
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, Trim, encode_change, encode_trims
 from shoal_slice_node.core.background import history_walk
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
@@ -296,3 +296,20 @@ def test_a_check_finds_a_key_that_nothing_looks_at() -> None:
     core.tables.history.delete(key_id)
     core.tables.history.put(b"12345678", row)
     assert {problem.table for problem in check_tables(core.tables)} == {"key", "history"}
+
+
+def test_a_transaction_sees_the_room_that_its_own_steps_leave(core: Driver) -> None:
+    """The pass that tries it and the pass that does it must see the same."""
+    core.change(bind("q", "k"), configure("k", KeyOptions(capacity_bytes=10, capacity_messages=5)))
+    atomic = wire.Change(steps=[publish("k", b"12345"), publish("k", b"12345")], atomic=True)
+    assert core.record(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), atomic.SerializeToString())).outcome
+    assert core.kept() == (1, 3)
+    atomic = wire.Change(steps=[publish("k", b""), publish("k", b"1"), publish("k", b"", not_before_ms=1)], atomic=True)
+    effects = core.record(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), atomic.SerializeToString()))
+    assert "its capacity is 10" in str(effects.refused) and core.kept() == (1, 3)
+    assert not list(core.tables.due.scan())
+    atomic = wire.Change(steps=[publish("k", b""), publish("k", b"", not_before_ms=1)], atomic=True)
+    core.record(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), atomic.SerializeToString()))
+    core.later(1_000)
+    assert core.kept() == (1, 5)
+    core.sound()

@@ -40,10 +40,6 @@ class Kept:
         holds the trimmed rows. `new_low`: the first offset of a log row, or the head."""
         return new_low - key.low, self._bytes_before(key, new_low) - self._bytes_before(key, key.low)
 
-    def bytes_of(self, key: KeyRow) -> int:
-        """Returns the body bytes that a key keeps."""
-        return key.body_bytes - self._bytes_before(key, key.low)
-
     def _bytes_before(self, key: KeyRow, offset: int) -> int:
         if offset >= key.head:
             return key.body_bytes

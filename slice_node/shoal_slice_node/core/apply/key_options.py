@@ -48,9 +48,16 @@ def check_capacity(state: State, full_name: bytes, key: KeyRow, measure: tuple[i
         if value > options.capacity_messages:
             raise _full(state, full_name, "messages", value, options.capacity_messages)
     if options.capacity_bytes:
-        value = state.kept.bytes_of(key) + body_bytes
+        value = _kept_bytes(state.tables, key) + body_bytes
         if value > options.capacity_bytes:
             raise _full(state, full_name, "bytes", value, options.capacity_bytes)
+
+
+def _kept_bytes(tables: Tables, key: KeyRow) -> int:
+    if key.low == key.head:
+        return 0
+    _, first = next(tables.log.read(key.id, key.low, key.low))
+    return key.body_bytes - decode_log(first).body_bytes_before
 
 
 def _full(state: State, full_name: bytes, what: str, value: int, limit: int) -> ResourceExhausted:
