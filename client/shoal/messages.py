@@ -86,7 +86,8 @@ class Done(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Answers a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept."""
+    """Answers a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept,
+    or it is `delayed`."""
 
     key: Name
     """The key as the caller gave it; for `send`, the queue."""
@@ -98,6 +99,8 @@ class Receipt(NamedTuple):
     """The number of these queues that were consumed at that moment."""
     messages: int = 1
     """The number of messages, at consecutive offsets."""
+    delayed: bool = False
+    """True if they wait for the time of `not_before`; `offset` and `queues` are 0 then."""
 
 
 class Acker(Protocol):

@@ -100,7 +100,10 @@ class SliceService:
 
     async def publish(self, request: wire.PublishRequest, call: Call) -> wire.PublishResponse:
         publishes = wire.Publishes(
-            keys=[request.key], chunks=[request.chunk.SerializeToString()], mandatory=request.mandatory
+            keys=[request.key],
+            chunks=[request.chunk.SerializeToString()],
+            mandatory=request.mandatory,
+            not_before_ms=request.not_before_ms,
         )
         head = ChangeHead(request.producer or NO_PRODUCER, request.sequence, max(0, request.sequence - 1))
         if len(head.producer) != PRODUCER_BYTES:
@@ -124,6 +127,11 @@ class SliceService:
             position = outcome.positions[0]
             if not position:
                 return wire.PurgeResponse(messages=messages)
+
+    async def configure(self, request: wire.ConfigureRequest, call: Call) -> wire.ConfigureResponse:
+        configures = wire.Configures(keys=[request.key], options=request.options)
+        await self._change(call, wire.Step(configures=configures))
+        return wire.ConfigureResponse()
 
     async def pull(self, request: wire.PullRequest, call: Call) -> wire.PullResponse:
         work = node_requests.pull(
@@ -228,6 +236,7 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}}}),
         "Drop": Unary(wire.DropRequest, service.drop),
         "Purge": Unary(wire.PurgeRequest, service.purge),
+        "Configure": Unary(wire.ConfigureRequest, service.configure),
         "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
     }
     streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {

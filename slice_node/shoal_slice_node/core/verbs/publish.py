@@ -7,6 +7,7 @@ from typing import Final
 from shoal_contract.chunk import measure_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.due import delay
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.checking.columns import bounded, check_published, same
 from shoal_slice_node.core.limits import APPLIED_PER_STEP
@@ -27,11 +28,14 @@ def _apply(change: Change, step: wire.Publishes) -> Work[wire.StepOutcome]:
     outcome = wire.StepOutcome()
     offsets: list[int] = []
     queues: list[int] = []
-    mandatory, effects = step.mandatory, state.effects
+    mandatory, effects, not_before_ms = step.mandatory, state.effects, step.not_before_ms
     kept_before = effects.kept_messages
     for number, (key, chunk, measure) in enumerate(zip(step.keys, step.chunks, change.measures, strict=False)):
         try:
-            first, routed = publish(state, key, chunk, measure, mandatory, time_ms)
+            if not_before_ms:
+                first = routed = delay(state, key, chunk, measure, mandatory, not_before_ms)
+            else:
+                first, routed = publish(state, key, chunk, measure, mandatory, time_ms)
         except ShoalError as error:
             first = routed = 0
             effects.published.append(None)
