@@ -180,14 +180,17 @@ class Broker:
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
+        live: bool = False,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes one message, which is durable when this returns. Repeats after a lost connection are stored once.
 
         `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable if no queue is bound.
-        Raises TooLarge. Waits while too much is unanswered.
+        `live`: give it only to inboxes that are open now, and store nothing; after a lost connection it is not
+        repeated: Unavailable. Raises TooLarge. Waits while too much is unanswered.
         """
-        return await (await self.publish_soon(key, body, headers=headers, mandatory=mandatory, deadline_s=deadline_s))
+        soon = self.publish_soon(key, body, headers=headers, mandatory=mandatory, live=live, deadline_s=deadline_s)
+        return await (await soon)
 
     async def publish_soon(
         self,
@@ -196,13 +199,14 @@ class Broker:
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
+        live: bool = False,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.single(key, name, body, headers, mandatory, deadline, future))
+        await self._routing.publish(publishing.single(key, name, body, headers, mandatory, live, deadline, future))
         return future
 
     def publish_nowait(
@@ -212,13 +216,14 @@ class Broker:
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
+        live: bool = False,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._routing.publish_nowait(publishing.single(key, name, body, headers, mandatory, deadline, future))
+        self._routing.publish_nowait(publishing.single(key, name, body, headers, mandatory, live, deadline, future))
         return future
 
     async def publish_many(
@@ -228,6 +233,7 @@ class Broker:
         *,
         headers: Iterable[Headers | None] = (),
         mandatory: bool = False,
+        live: bool = False,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes messages to one key as one chunk: all or none, at consecutive offsets from the receipt's `offset`.
@@ -238,17 +244,23 @@ class Broker:
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.batch(key, name, bodies, headers, mandatory, deadline, future))
+        await self._routing.publish(publishing.batch(key, name, bodies, headers, mandatory, live, deadline, future))
         return await future
 
     async def send(
-        self, queue: Name, body: Body, *, headers: Headers | None = None, deadline_s: float | None = None
+        self,
+        queue: Name,
+        body: Body,
+        *,
+        headers: Headers | None = None,
+        live: bool = False,
+        deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes to the queue's direct key, `@queue`. Raises Unroutable if there is no such queue."""
         key = direct_key(encode_name(queue, "queue"))
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.single(queue, key, body, headers, True, deadline, future))
+        await self._routing.publish(publishing.single(queue, key, body, headers, True, live, deadline, future))
         return await future
 
     def consume(

@@ -18,6 +18,7 @@ from shoal.core.frames import Frame
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
+from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
 from shoal.routing import Routing
 from shoal.slice_session import Consumer
@@ -169,6 +170,9 @@ class InboxSlice(Consumer):
         if not handles:
             return
         self.last_handle = handles[0]
+        if item.live:
+            await self._on_delivery(LiveDelivery(item, 0, item.to, parse_chunk(item.chunk), handles, self._era))
+            return
         first: int = item.low
         parts: list[Part]
         if self.repeats is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
 from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE
@@ -73,7 +73,8 @@ def check_acked(messages: Sequence[object]) -> None:
 
 
 class Receipt(NamedTuple):
-    """Answers a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept."""
+    """Answers a publish, which is durable by then. `offset` 0: nothing was kept, as no queue was bound, or as it was a
+    live publish."""
 
     key: Name
     """The key as the caller gave it; for `send`, the queue."""
@@ -103,6 +104,9 @@ class Delivery:
     `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's time of the publish, milliseconds since
     1970. `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
     """
+
+    live: ClassVar[bool] = False
+    """True for a live publish: the messages have no offsets, and are not acked."""
 
     __slots__ = (
         "_acker",
@@ -199,6 +203,9 @@ class Delivery:
 
 class Message:
     """Is one message for one queue. (key, offset) is unique and stable."""
+
+    live: ClassVar[bool] = False
+    """True for a live message: `offset` is 0, and an ack does nothing."""
 
     __slots__ = ("_consumer", "_delivery", "offset")
 

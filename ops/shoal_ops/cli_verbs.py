@@ -95,13 +95,16 @@ def publish(
         str | None, typer.Argument(metavar="BODY", help="Text of the message; left out: read from standard input.")
     ] = None,
     mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail if no queue is bound to the key.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Only to those that consume now: nothing is stored, and it may be lost.")
+    ] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Publish one message; durable when this returns."""
+    """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, live, as_json))
 
 
 @commands.command()

@@ -13,6 +13,7 @@ from typing import Any
 import grpc.aio
 
 from shoal.core.refusals import no_such_queue
+from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.admin_pb2_grpc import add_AdminServiceServicer_to_server
@@ -204,6 +205,18 @@ class FakeSlice(SliceServiceServicer):
             if together:
                 deliveries = [_delivery(given, handles) for given, handles in together.items()]
                 session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries))
+        for key, chunk, queues in self.state.take_live():
+            self._give_live(key, chunk, queues)
+
+    def _give_live(self, key: bytes, chunk: bytes, queues: list[bytes]) -> None:
+        """To the first session that has each queue, behind what it was given before."""
+        for session in self._sessions:
+            handles = [handle for handle, queue in session.queues.items() if queue in queues]
+            queues = [queue for queue in queues if queue not in session.queues.values()]
+            if handles:
+                count = len(parse_chunk(chunk).bodies)
+                live = wire.Delivery(key=key, to=count, chunk=chunk, handles=handles, live=True)
+                session.outbox.put_nowait(wire.SessionResponse(deliveries=[live]))
 
 
 def _delivery(given: Any, handles: list[int]) -> wire.Delivery:

@@ -49,6 +49,7 @@ class FakeState:
         self.dropped: list[bytes] = []
         """Queues whose life ended since the last look of `take_dropped`."""
         self.keys: dict[bytes, Key] = {}
+        self.live: list[tuple[bytes, bytes, list[bytes]]] = []
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
         self.applied = 0
@@ -60,7 +61,12 @@ class FakeState:
         """The serialized Outcome; a repeat gets the first one."""
         if sequence <= self.last_sequence.get(producer, 0):
             return self.answers[producer, sequence]
-        outcome = wire.Outcome(steps=[self._step(step) for step in wire.Change.FromString(data).steps])
+        change = wire.Change.FromString(data)
+        outcome = wire.Outcome(steps=[self._step(step) for step in change.steps])
+        lives = [step.publishes.live for step in change.steps]
+        assert all(lives) or not any(lives), "live publishes have frames of their own"
+        if any(lives):
+            return outcome.SerializeToString()
         self.applied += 1
         self.last_sequence[producer] = sequence
         self.answers[producer, sequence] = outcome.SerializeToString()
@@ -99,7 +105,8 @@ class FakeState:
         elif step.HasField("publishes"):
             published = step.publishes
             for key, chunk in zip(published.keys, published.chunks, strict=True):
-                yield 1, partial(self._publish, key, chunk, published.mandatory)
+                publish = self._publish_live if published.live else self._publish
+                yield 1, partial(publish, key, chunk, published.mandatory)
         else:
             assert step.HasField("binds") or step.HasField("unbinds"), f"no {step.WhichOneof('step')} in this fake"
             binds = step.binds if step.HasField("binds") else step.unbinds
@@ -198,6 +205,19 @@ class FakeState:
         key.head += len(parse_chunk(chunk).bodies)
         key.chunks.append((first, key.head, chunk))
         return [first], [bound]
+
+    def _publish_live(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
+        self._check_owner(name)
+        bound = [queue for queue, binding in self.keys.get(name, Key()).bindings.items() if not binding.end]
+        if mandatory and not bound:
+            raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
+        self.live.append((name, chunk, bound))
+        return [0], [len(bound)]
+
+    def take_live(self) -> list[tuple[bytes, bytes, list[bytes]]]:
+        """Live chunks since the last look: key, chunk, queues."""
+        found, self.live = self.live, []
+        return found
 
     def _check_owner(self, *keys: bytes) -> None:
         for key in keys:

@@ -150,7 +150,8 @@ def _unbinds(random: Random) -> wire.Step:
 def _publishes(random: Random) -> wire.Step:
     keys = [to_publish(random) for _ in range(random.choice((1, 1, 3)))]
     chunks = [chunk(random) for _ in keys]
-    return wire.Step(publishes=wire.Publishes(keys=keys, chunks=chunks, mandatory=random.random() < 0.2))
+    live = random.random() < 0.1
+    return wire.Step(publishes=wire.Publishes(keys=keys, chunks=chunks, mandatory=random.random() < 0.2, live=live))
 
 
 _STEPS: tuple[Callable[[Random], wire.Step], ...] = (
@@ -178,6 +179,7 @@ def _publish(random: Random) -> Message:
     request = wire.PublishRequest(key=to_publish(random), chunk=Chunk.FromString(chunk(random)))
     if random.random() < 0.3:
         request.producer, request.sequence = one_of(random, PRODUCERS), random.randrange(1, 9)
+    request.live = random.random() < 0.2
     return request
 
 

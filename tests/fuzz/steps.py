@@ -9,6 +9,7 @@ from random import Random
 
 from tests.fuzz.changes import again, away, bind, bulk, declare, drop, publish, purge, setting, several, unbind
 from tests.fuzz.consumers import ack, ack_by_name, attach, close_session, detach, open_session, pull, take
+from tests.fuzz.live import publish_live
 from tests.fuzz.world import DAY_MS, PARTITIONS, World
 
 
@@ -100,7 +101,8 @@ def look(world: World, random: Random) -> None:
 
 Step = Callable[[World, Random], None]
 WEIGHTS: dict[Step, int] = {
-    setting: 6, away: 2, declare: 3, bind: 5, unbind: 4, publish: 10, drop: 1, purge: 2, several: 4, again: 2, bulk: 2,
+    setting: 6, away: 2, declare: 3, bind: 5, unbind: 4, publish: 10, publish_live: 3, drop: 1, purge: 2,
+    several: 4, again: 2, bulk: 2,
     open_session: 2, close_session: 1, attach: 6, detach: 2, pull: 3, take: 14, ack: 10, ack_by_name: 1,
     write: 5, refuse: 2, apply: 5, turn: 9, work: 3, flush: 5, trim: 3, reclaim: 2, producers: 1, expire: 2, time: 3,
     divide: 1, freeze: 2, checkpoint: 2, crash: 1, own: 1, rest: 3, look: 1,

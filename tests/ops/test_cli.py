@@ -146,6 +146,7 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert await run("bind", "anna", "room") == {"queue": "anna", "offsets": {"room": 1}}
     assert await run("bind", "anna", "room", "--start", "last=3") == {"queue": "anna", "offsets": {"room": 1}}
     assert (await run("publish", "room", "hello"))["queues"] == 1
+    assert (await run("publish", "room", "psst", "--live"))["offset"] == 0
     assert (await run("describe", "anna"))["messages"] == 1
     assert (await run("pull", "anna", "--peek"))["body"] == "hello"
     for _ in range(2):

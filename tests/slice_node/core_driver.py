@@ -7,6 +7,7 @@ left to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -34,6 +35,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.node.live_changes import publish_live
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import Detail, detail_key, encode_detail
@@ -41,6 +43,7 @@ from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import finish
+from shoal_slice_node.core.verbs.changes import parse_change
 from shoal_slice_node.core.verbs.engine import Engine
 
 PARTITIONS = 4
@@ -98,6 +101,21 @@ class CoreDriver:
             raise effects.refused
         assert effects.outcome is not None
         return wire.Outcome.FromString(effects.outcome)
+
+    def live(self, *steps: wire.Step) -> wire.Answer:
+        """A change of live publishes, in its place behind what was asked before."""
+        found = wire.Answer()
+        self.node.commit.submit(self.live_item(found, *steps))
+        self.commit()
+        return found
+
+    def live_item(self, answer: wire.Answer, *steps: wire.Step) -> Item:
+        data = wire.Change(steps=steps).SerializeToString()
+        checked = parse_change(data)
+        assert checked.live
+        work = partial(publish_live, self.node, checked, answer)
+        operations = checked.operations
+        return Item(0, None, lambda _: None, raises, operations=operations, work=work, work_bytes=len(data))
 
     def change_all(self, steps: Iterable[wire.Step]) -> None:
         """In as many frames as it takes: one step each has is one queue or key."""
@@ -230,8 +248,9 @@ def unbind(queue: str, *keys: str, discard: bool = False) -> wire.Step:
     return wire.Step(unbinds=wire.Unbinds(queues=[queue.encode()], key_counts=[len(keys)], keys=names, discard=discard))
 
 
-def publish(key: str, *bodies: bytes, mandatory: bool = False) -> wire.Step:
-    return wire.Step(publishes=wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory))
+def publish(key: str, *bodies: bytes, mandatory: bool = False, live: bool = False) -> wire.Step:
+    chunks = [encode_chunk(bodies)]
+    return wire.Step(publishes=wire.Publishes(keys=[key.encode()], chunks=chunks, mandatory=mandatory, live=live))
 
 
 def drop(*queues: str) -> wire.Step:

@@ -23,12 +23,13 @@ Item = TypeVar("Item")
 class PublishRequest(Request):
     """Is the base of requests that publish one chunk to one key."""
 
-    __slots__ = ("key",)
+    __slots__ = ("key", "live")
     verb = "publish"
 
-    def __init__(self, key: bytes, mandatory: bool, wire_bytes: int, deadline: float) -> None:
-        super().__init__((PublishRequest, mandatory), 1, wire_bytes + len(key) + 8, deadline)
+    def __init__(self, key: bytes, mandatory: bool, live: bool, wire_bytes: int, deadline: float) -> None:
+        super().__init__((PublishRequest, mandatory, live), 1, wire_bytes + len(key) + 8, deadline)
         self.key = key
+        self.live = live
 
     @abstractmethod
     def chunk(self) -> bytes:
@@ -36,6 +37,7 @@ class PublishRequest(Request):
 
     def begin(self, step: wire.Step) -> Columns:
         step.publishes.mandatory = self.kind[1]
+        step.publishes.live = self.live
         return (step.publishes.keys,)
 
     def put(self, columns: Columns) -> None:
@@ -58,10 +60,11 @@ class PublishChunk(PublishRequest):
         chunk: bytes,
         count: int,
         mandatory: bool,
+        live: bool,
         deadline: float,
         waiter: Waiter[Receipt],
     ) -> None:
-        super().__init__(key, mandatory, len(chunk), deadline)
+        super().__init__(key, mandatory, live, len(chunk), deadline)
         self._name = name
         self._chunk = chunk
         self._count = count
@@ -97,10 +100,11 @@ class PublishSingles(PublishRequest):
         headers: Mapping[str, bytes] | None,
         wire_bytes: int,
         mandatory: bool,
+        live: bool,
         deadline: float,
         waiter: Waiter[Receipt],
     ) -> None:
-        super().__init__(key, mandatory, wire_bytes, deadline)
+        super().__init__(key, mandatory, live, wire_bytes, deadline)
         self._body = body
         self._headers = headers
         self._message: Chunk | None = None

@@ -21,6 +21,7 @@ def single(
     body: Body,
     headers: Mapping[str, Body] | None,
     mandatory: bool,
+    live: bool,
     deadline: float,
     waiter: Waiter[Receipt],
 ) -> PublishSingles:
@@ -28,6 +29,8 @@ def single(
     data = body if type(body) is bytes and len(body) <= BODY_BYTES_MAX else check_body(body)
     if mandatory is not False:
         check_flag("mandatory", mandatory)
+    if live is not False:
+        check_flag("live", live)
     size_bytes = len(data)
     fields = None
     if headers is not None and (fields := check_headers(headers)):
@@ -35,7 +38,7 @@ def single(
         if size_bytes + CHUNK_FRAMING_BYTES > CHUNK_BYTES_MAX:
             what = f"body and headers for key {name!r}: {size_bytes} bytes; the limit is {CHUNK_BYTES_MAX}"
             raise TooLarge(what, subject="chunk bytes", limit=CHUNK_BYTES_MAX, value=size_bytes)
-    return PublishSingles(name, key, data, fields, size_bytes, mandatory, deadline, waiter)
+    return PublishSingles(name, key, data, fields, size_bytes, mandatory, live, deadline, waiter)
 
 
 def batch(
@@ -44,11 +47,13 @@ def batch(
     bodies: Iterable[Body],
     headers: Iterable[Mapping[str, Body] | None],
     mandatory: bool,
+    live: bool,
     deadline: float,
     waiter: Waiter[Receipt],
 ) -> PublishChunk:
     """Returns the request of one chunk. Raises TypeError, TooLarge, Malformed."""
     check_flag("mandatory", mandatory)
+    check_flag("live", live)
     chunk = None
     if type(bodies) is list and len(bodies) <= CHUNK_MESSAGES_MAX and _without_headers(headers, len(bodies)):
         try:
@@ -60,7 +65,7 @@ def batch(
     if chunk is None:
         checked = check_bodies(bodies)
         chunk, count = encode_chunk(checked, check_headers_of_each(headers, len(checked))), len(checked)
-    return PublishChunk(name, key, chunk, count, mandatory, deadline, waiter)
+    return PublishChunk(name, key, chunk, count, mandatory, live, deadline, waiter)
 
 
 def _without_headers(headers: object, bodies: int) -> bool:

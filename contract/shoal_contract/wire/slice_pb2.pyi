@@ -304,8 +304,13 @@ class Publishes(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     MANDATORY_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     mandatory: _builtins.bool
     """Refuse with Unroutable where no queue is bound."""
+    live: _builtins.bool
+    """Give the chunks to the sessions that consume the bound queues now, and store nothing: no offset, at most once. A
+    change with such a step has no other steps. It is not journaled, and a repeat of it is done a second time.
+    """
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
@@ -318,10 +323,11 @@ class Publishes(_message.Message):
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         chunks: _abc.Iterable[_builtins.bytes] | None = ...,
         mandatory: _builtins.bool = ...,
+        live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "mandatory", b"mandatory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -879,6 +885,7 @@ class Delivery(_message.Message):
     TIME_MS_FIELD_NUMBER: _builtins.int
     HANDLES_FIELD_NUMBER: _builtins.int
     REDELIVERED_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     first: _builtins.int
     """Offset of the chunk's first message."""
@@ -890,6 +897,10 @@ class Delivery(_message.Message):
     """The leader's time when it was published."""
     redelivered: _builtins.int
     """How often these messages were delivered before to any of these queues, as far as the slice knows."""
+    live: _builtins.bool
+    """A live publish: its messages have no offsets. `first` and `low` are 0, `to` is the number of messages. It is not
+    acked, and comes once or not at all.
+    """
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The queues' handles in this session (empty in answers to Pull)."""
@@ -905,10 +916,11 @@ class Delivery(_message.Message):
         time_ms: _builtins.int = ...,
         handles: _abc.Iterable[_builtins.int] | None = ...,
         redelivered: _builtins.int = ...,
+        live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "first", b"first", "handles", b"handles", "key", b"key", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1206,6 +1218,7 @@ class PublishRequest(_message.Message):
     MANDATORY_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     mandatory: _builtins.bool
     producer: _builtins.bytes
@@ -1213,6 +1226,8 @@ class PublishRequest(_message.Message):
     settles those below it, and of two calls under way the higher may come first; the lower is then OutOfRange.
     """
     sequence: _builtins.int
+    live: _builtins.bool
+    """As in Publishes. Without producer: what is not stored cannot be known again."""
     @_builtins.property
     def chunk(self) -> _common_pb2.Chunk: ...
     def __init__(
@@ -1223,10 +1238,11 @@ class PublishRequest(_message.Message):
         mandatory: _builtins.bool = ...,
         producer: _builtins.bytes = ...,
         sequence: _builtins.int = ...,
+        live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "mandatory", b"mandatory", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

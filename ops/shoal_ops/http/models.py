@@ -102,9 +102,18 @@ class MessageBody(BaseModel):
     headers_base64: Annotated[dict[str, str], Field(max_length=limits.HEADERS_MAX)] = {}
 
 
+_LIVE = "only to those that consume now: nothing is stored, and it comes at most once"
+
+
 class Publish(MessageBody):
     model_config = example(body="hello", headers={"from": "anna"})
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
+    live: Annotated[bool, Field(description=_LIVE)] = False
+
+
+class Sent(MessageBody):
+    model_config = example(body="hello")
+    live: Annotated[bool, Field(description=_LIVE)] = False
 
 
 class MessageOfBatch(MessageBody):
@@ -115,6 +124,7 @@ class PublishBatch(BaseModel):
     model_config = example(messages=[{"body": "one"}, {"body": "two"}])
     messages: Annotated[list[MessageOfBatch], Field(min_length=1, max_length=limits.MESSAGES_PER_CALL_MAX)]
     mandatory: bool = False
+    live: Annotated[bool, Field(description=_LIVE)] = False
 
 
 class KeyedMessage(Publish):
@@ -129,14 +139,14 @@ class PublishMany(BaseModel):
 
 
 class Receipt(BaseModel):
-    """Answers a publish: the messages are durable once this receipt arrives."""
+    """Answers a publish: the messages are durable once this receipt arrives, unless it was a live one."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1}]}
     )
     key: str
     key_encoded: str | None = None
-    offset: Annotated[int, Field(description="of the first message; 0: no queue was bound and nothing is kept")]
+    offset: Annotated[int, Field(description="of the first message; 0: nothing is kept, or it was live")]
     queues: Annotated[int, Field(description="how many it was routed to")]
     live: Annotated[int, Field(description="of these, how many are consumed now")]
     messages: int

@@ -41,6 +41,9 @@ class Stream:
         self._over = asyncio.Event()
 
     def put(self, message: shoal.Message) -> None:
+        """Adds a message. No window bounds live ones: a reader that is behind loses them."""
+        if message.live and self.held_bytes >= limits.WINDOW_BYTES:
+            return
         self._held.append(message)
         self._count(size_of(message))
         self._changed.set()

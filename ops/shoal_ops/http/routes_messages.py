@@ -23,12 +23,13 @@ router = APIRouter(tags=["messages"])
 
 @router.post("/v1/keys/{key}/messages", response_model=models.Receipt, response_model_exclude_none=True)
 async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) -> models.Receipt:
-    """Publishes one message to a key; durable when this answers."""
+    """Publishes one message to a key; durable when this answers, unless it is live."""
     receipt = await gateway.broker.publish(
         key,
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         mandatory=message.mandatory,
+        live=message.live,
     )
     return _receipt(gateway, receipt)
 
@@ -41,7 +42,9 @@ async def publish_batch(
     bodies = [messages.body_of(one.body, one.body_base64) for one in batch.messages]
     headers = [messages.headers_of(one.headers, one.headers_base64) for one in batch.messages]
     await _let_go(request, batch.messages)
-    receipt = await gateway.broker.publish_many(key, bodies, headers=headers, mandatory=batch.mandatory)
+    receipt = await gateway.broker.publish_many(
+        key, bodies, headers=headers, mandatory=batch.mandatory, live=batch.live
+    )
     return _receipt(gateway, receipt)
 
 
@@ -54,14 +57,16 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
             messages.body_of(one.body, one.body_base64),
             messages.headers_of(one.headers, one.headers_base64),
             one.mandatory,
+            one.live,
         )
         for one in many.messages
     ]
     await _let_go(request, many.messages)
     receipts: list[asyncio.Future[shoal.Receipt] | ShoalError] = []
-    for key, body, headers, mandatory in checked:
+    for key, body, headers, mandatory, live in checked:
         try:
-            receipts.append(await gateway.broker.publish_soon(key, body, headers=headers, mandatory=mandatory))
+            soon = gateway.broker.publish_soon(key, body, headers=headers, mandatory=mandatory, live=live)
+            receipts.append(await soon)
         except ShoalError as error:
             receipts.append(error)
     outcomes = [await _outcome(gateway, receipt) for receipt in receipts]
@@ -69,13 +74,14 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
 
 
 @router.post("/v1/queues/{queue}/messages", response_model=models.Receipt, response_model_exclude_none=True)
-async def send(gateway: TheGateway, queue: QueueName, message: models.MessageOfBatch) -> models.Receipt:
+async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> models.Receipt:
     """Sends one message to this queue alone, by its direct key `@queue`. Answers Unroutable where there is no such
     queue."""
     receipt = await gateway.broker.send(
         queue,
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
+        live=message.live,
     )
     return _receipt(gateway, receipt._replace(key=b"@" + queue))
 
@@ -122,7 +128,7 @@ async def ack(gateway: TheGateway, queue: QueueName, acks: models.Acks) -> None:
     response_class=Response,
     responses={
         200: {
-            "description": "One event a message, as it comes; a comment every 15 s where there is none.",
+            "description": "One event a message, as it comes, a live one without id and offset; a comment every 15 s.",
             "content": {
                 events.MEDIA_TYPE: {
                     "schema": {"type": "string"},

@@ -227,8 +227,11 @@ LOAD_DETAILS_PER_STEP: Final = 256
 GIVEN_AT_ONCE_MAX: Final = 2_000
 """Streams that the chunks of one record reach at once: about 2 ms. Beyond, keys take turns."""
 
+LIVE_LOOKS_MAX: Final = 16
+"""Sessions of one queue that are asked for room for a live chunk. If none of them has any, the queue loses it."""
+
 GROWTHS_WAITING_BYTES_MAX: Final = 16 << 20
-"""Bytes of the chunks that wait for such turns. Beyond, streams that are behind read the log."""
+"""Bytes of the chunks that wait for such turns. Beyond, streams that are behind read the log; live chunks are lost."""
 
 LONG_WORK_STEPS: Final = (4, 32, 256)
 """Steps after which a piece of work stands in the second line of turns, the third, and the last. A step takes about a

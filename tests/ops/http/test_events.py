@@ -35,7 +35,8 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             event_id = line.removeprefix("id: ")
         if line.startswith("data: "):
             found = json.loads(line.removeprefix("data: "))
-            assert found["id"] == event_id
+            assert found.get("id", "") == event_id
+            event_id = ""
             yield found
 
 
@@ -65,6 +66,23 @@ def test_messages_are_pushed_and_nothing_is_lost_over_a_reconnect(http: httpx.Cl
         again = [next(events) for _ in range(3)]
     assert [one["body"] for one in again] == ["before", "three", "four"], "all but what was acked"
     assert [one["redelivered"] for one in again] == [1, 1, 0]
+
+
+def test_live_messages_are_pushed_without_an_id_and_leave_nothing(http: httpx.Client) -> None:
+    declare(http, "push-live", "push-live-1")
+    receipt = {"key": "push-live-1", "offset": 0, "queues": 1, "live": 0, "messages": 1}
+    assert ok(http.post("/v1/keys/push-live-1/messages", json={"body": "nobody", "live": True})) == receipt
+    with streaming(http, "push-live", "auto") as events:
+        ok(http.post("/v1/keys/push-live-1/messages", json={"body": "one", "live": True}))
+        batch = {"messages": [{"body": "two"}, {"body": "three"}], "live": True}
+        assert ok(http.post("/v1/keys/push-live-1/messages/batch", json=batch))["offset"] == 0
+        many = {"messages": [{"key": "push-live-1", "body": "four", "live": True}]}
+        assert ok(http.post("/v1/messages", json=many))["published"] == 1
+        assert ok(http.post("/v1/queues/push-live/messages", json={"body": "five", "live": True}))["live"] == 1
+        found = [next(events) for _ in range(5)]
+    assert [one["body"] for one in found] == ["one", "two", "three", "four", "five"]
+    assert all(one["live"] and "id" not in one and "offset" not in one for one in found)
+    assert ok(http.get("/v1/queues/push-live"))["messages"] == 0
 
 
 def test_auto_ack_takes_what_was_written_to_a_stream_that_stands(http: httpx.Client) -> None:

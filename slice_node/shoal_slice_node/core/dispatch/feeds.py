@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import LIVE_LOOKS_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.sessions import Session
@@ -266,6 +267,19 @@ class Feed:
         if attachment is not None and len(self._line) > 1:
             self._line.rotate(-1)
         return attachment
+
+    def next_for_live(self) -> Attachment | None:
+        """Returns the next attachment, in turns, whose session has room for a live chunk: its window does not matter.
+        Looks at a few, as the chunk may be lost."""
+        if self.sole is not None:
+            return self.sole if self.sole.session.has_room_for_live else None
+        attachments = self.attachments
+        for _ in range(min(LIVE_LOOKS_MAX, len(attachments))):
+            number = next(iter(attachments))
+            attachments[number] = attachment = attachments.pop(number)
+            if attachment.session.has_room_for_live:
+                return attachment
+        return None
 
     def find_room(self) -> bool:
         """Returns whether `pick` would find an attachment. Those without room leave the line, and sessions without room

@@ -201,6 +201,22 @@ class Registry:
         parcel.add_handle(attachment.handle)
         self.shares.hold(session, HANDLE_BYTES)
 
+    def add_handle(self, session: Session, parcel: Parcel, handle: int) -> None:
+        """Lets another of the session's queues get a parcel that waits for it."""
+        parcel.add_handle(handle)
+        self.shares.hold(session, HANDLE_BYTES)
+
+    def live_parcel(
+        self, session: Session, key_id: bytes, key: bytes, messages: int, chunk: bytes, time_ms: int
+    ) -> Parcel:
+        """Returns a new parcel for the session, behind all that wait: a live chunk, whose messages have no offsets."""
+        self._parcels += 1
+        parcel = Parcel(key, 0, 0, messages, chunk, time_ms, 0, self._parcels)
+        session.add_parcel((key_id, 0, messages, 0, self._parcels), parcel)
+        self.shares.hold(session, len(chunk) + len(key) + PARCEL_OVERHEAD_BYTES)
+        self.dirty[session.number] = session
+        return parcel
+
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds less: feeds that found it full may have room again."""
         self.shares.let_go(session, cost_bytes)

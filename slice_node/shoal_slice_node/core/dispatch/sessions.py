@@ -24,7 +24,8 @@ the last parcel, because that parcel leaves before one that the stream is in alr
 
 
 class Parcel:
-    """Carries one chunk, or a part of one, to a session: once, for all of the session's queues.
+    """Carries one chunk, or a part of one, to a session: once, for all of the session's queues. `first` 0: it is a live
+    chunk, without offsets.
 
     `number` grows in the order in which parcels leave; 0: it does not wait for a session.
     """
@@ -73,6 +74,7 @@ class Parcel:
             handles=self.handles,
             redelivered=self.times,
             low=self.low,
+            live=not self.first,
         )
 
 
@@ -136,6 +138,11 @@ class Session:
     @property
     def has_room(self) -> bool:
         return self.under_way_bytes < self.room_bytes and self.owed < self.owed_max
+
+    @property
+    def has_room_for_live(self) -> bool:
+        """Returns whether a live chunk may be added: it is under way like others, and nothing of it is owed."""
+        return self.under_way_bytes < self.room_bytes
 
     @property
     def to_send(self) -> bool:

@@ -33,7 +33,7 @@ class Checked(NamedTuple):
     """Describes a change that passed the check. `operations`: its keys and queues, at least 1 for each step.
     `measures`: (messages, body bytes) of each chunk it publishes, in order. `ends`: some of what it takes is not in
     `operations` (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
-    chunks."""
+    chunks. `live`: all of its steps are live publishes, which are not journaled."""
 
     change: wire.Change
     operations: int
@@ -41,11 +41,12 @@ class Checked(NamedTuple):
     ends: bool = False
     grows: bool = False
     in_run: bool = False
+    live: bool = False
 
 
 def parse_change(data: bytes) -> Checked:
     """Parses and checks a change that a session or unary call may ask for. Raises Malformed, TooLarge, InvalidName."""
-    checked = check_change(data)
+    checked = _check(data)
     if checked.in_run:
         raise Malformed(
             "a session may not send imports: BulkService takes them, in runs of numbered chunks", subject="step"
@@ -63,6 +64,13 @@ def parse_import(data: bytes) -> Checked:
 
 def check_change(data: bytes) -> Checked:
     """Parses and checks any change that may stand in a journal. Raises Malformed, TooLarge, InvalidName."""
+    checked = _check(data)
+    if checked.live:
+        raise Malformed("a live publish is never journaled", subject="live")
+    return checked
+
+
+def _check(data: bytes) -> Checked:
     if len(data) > PARSED_AT_ONCE_BYTES_MAX and (fields := count_fields(data, _SHAPE, _FIELDS_MAX)) > _FIELDS_MAX:
         raise too_many(fields // 4)
     try:
@@ -71,7 +79,7 @@ def check_change(data: bytes) -> Checked:
         raise Malformed(f"change of {len(data)} bytes cannot be read", subject="change") from None
     if len(change.steps) > FRAME_OPERATIONS_MAX:
         raise too_many(len(change.steps))
-    operations = 0
+    operations = live = 0
     measures: Measures = []
     ends = grows = in_run = False
     for number, step in enumerate(change.steps):
@@ -80,7 +88,14 @@ def check_change(data: bytes) -> Checked:
         if verb is None:
             raise Malformed(f"step {number} is of a kind that this version does not know", subject=UNKNOWN_STEP)
         operations += max(1, verb.check(number, getattr(step, field), measures))
+        live += field == "publishes" and step.publishes.live
         ends, grows, in_run = ends or verb.price is not None, grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
             raise too_many(operations)
-    return Checked(change, operations, measures, ends, grows, in_run)
+    if live and live < len(change.steps):
+        raise Malformed(
+            f"{live} of the change's {len(change.steps)} steps are live publishes; a change with live publishes has"
+            " nothing else, as they are not stored",
+            subject="live",
+        )
+    return Checked(change, operations, measures, ends, grows, in_run, live > 0)
