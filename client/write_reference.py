@@ -8,15 +8,17 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 from pdoc import doc, doc_ast, render
 
 import shoal
+import shoal.testing
 
 
-def reference() -> doc.Module:
-    """Returns what pdoc knows of `shoal`: the names of its `__all__`."""
-    module = doc.Module(shoal)
+def reference(documented: ModuleType) -> doc.Module:
+    """Returns what pdoc knows of a module: the names of its `__all__`."""
+    module = doc.Module(documented)
     for member in module.members.values():
         if isinstance(member, doc.Variable) and not member.docstring:
             member.docstring = _text_where_it_is_set(member.name)
@@ -33,14 +35,16 @@ def _text_where_it_is_set(name: str) -> str:
 
 
 def write(folder: Path) -> None:
-    """Writes `shoal.html`, with the index of its search, and an `index.html` that leads to it."""
+    """Writes `shoal.html` and `shoal/testing.html`, with the index of their search, and an `index.html` that leads to
+    them."""
     # Named tuples keep some annotations as text that pdoc cannot resolve. It shows the text.
     warnings.filterwarnings("ignore", "Error parsing type annotation")
     render.configure(docformat="markdown", show_source=False)
-    module = reference()
-    modules = {module.fullname: module}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "shoal.html").write_text(render.html_module(module, modules), encoding="utf-8")
+    modules = {module.fullname: module for module in map(reference, (shoal, shoal.testing))}
+    for name, module in modules.items():
+        page = folder / f"{name.replace('.', '/')}.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(render.html_module(module, modules), encoding="utf-8")
     (folder / "index.html").write_text(render.html_index(modules), encoding="utf-8")
     (folder / "search.js").write_text(render.search_index(modules), encoding="utf-8")
     print(f"written: {folder / 'shoal.html'}")  # noqa: T201 - a command

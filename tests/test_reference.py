@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import shoal
+import shoal.testing
 from tests.test_packaging import recipe
 
 ROOT = Path(__file__).parents[1]
@@ -43,21 +44,22 @@ class Entries(HTMLParser):
             self.texts[self._name] += data
 
 
-def page(folder: Path) -> str:
+def pages(folder: Path) -> list[str]:
     """Runs the command of `make docs` with another folder to write to."""
     _, commands = recipe("docs")
     assert commands == "\t$(BIN)/python client/write_reference.py dist/docs\n"
     command = [sys.executable, "client/write_reference.py", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
     assert (done.returncode, done.stderr) == (0, "")
-    return (folder / "shoal.html").read_text(encoding="utf-8")
+    return [(folder / name).read_text(encoding="utf-8") for name in ("shoal.html", "shoal/testing.html")]
 
 
 def test_the_reference_has_an_entry_with_text_for_every_public_name(tmp_path: Path) -> None:
-    texts = Entries(page(tmp_path)).texts
-    texts.pop("")
-    assert sorted(texts) == sorted(shoal.__all__)
-    assert [name for name, text in texts.items() if len(text.split()) < 3] == []
+    for module, page in zip((shoal, shoal.testing), pages(tmp_path), strict=True):
+        texts = Entries(page).texts
+        texts.pop("")
+        assert sorted(texts) == sorted(module.__all__)
+        assert [name for name, text in texts.items() if len(text.split()) < 3] == []
 
 
 def test_an_entry_without_text_is_found() -> None:

@@ -35,11 +35,13 @@ from shoal.messages import (
     Last,
     Message,
     Offset,
+    Processing,
     QueueDescription,
     Receipt,
     Start,
 )
 from shoal.parts import Part, Parts
+from shoal.telling import SliceState, State, StateChange
 from shoal_contract.errors import (
     BadCall,
     Conflict,
@@ -106,6 +108,7 @@ __all__ = [
     "Part",
     "Parts",
     "PermissionDenied",
+    "Processing",
     "QueueDescription",
     "QueueOptions",
     "Receipt",
@@ -113,7 +116,10 @@ __all__ = [
     "ShoalError",
     "SliceFigures",
     "SliceInfo",
+    "SliceState",
     "Start",
+    "State",
+    "StateChange",
     "TooLarge",
     "Unauthenticated",
     "Unavailable",

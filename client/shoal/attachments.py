@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from shoal.core.frames import DetachFrame, Frame
@@ -10,6 +11,8 @@ from shoal.core.refusals import deadline_exceeded
 from shoal.limits import ATTACH_AGAIN_S, ATTACH_QUEUES_MAX
 from shoal_contract.errors import OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+
+_log = logging.getLogger("shoal")
 
 
 class AttachFrame(Frame):
@@ -160,6 +163,7 @@ class Attachments:
         unknown, the stream is lost, and the next stream attaches these."""
         if isinstance(error, ResourceExhausted):
             if not self._no_room:
+                _log.warning("slice %s attaches no more queues now, and is asked again: %s", self._slice_name, error)
                 asyncio.get_running_loop().call_later(ATTACH_AGAIN_S, self._attach_again)
             self._no_room.update(dict.fromkeys((handle for handle in handles if handle in self._queues), error))
             self.changed.set()
@@ -170,6 +174,10 @@ class Attachments:
         """Makes the calls that wait raise `error`."""
         self._failure = error
         self.changed.set()
+
+    def without_part(self, handles: Iterable[int]) -> list[int]:
+        """Returns those whose queue had a part here and has none now, as far as the slice told."""
+        return [handle for handle in handles if self._lives.get(handle) == 0]
 
     def lives_ended(self, handles: Iterable[int]) -> None:
         """Records what the slice says: the lives of these handles' queues ended on this stream."""

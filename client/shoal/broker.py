@@ -2,6 +2,8 @@
 
 All calls may be cancelled. A request not sent yet is then not sent; one that was sent has an unknown outcome. A wrong
 argument is refused here, before anything is queued, so it harms no other call. Bounds: `shoal_contract.arguments`.
+
+Long because every verb has its call here, with its documentation.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from shoal.messages import (
 )
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
+from shoal.telling import OnError, OnState, SliceState, State, Telling, check_callback
 from shoal.transport.base import Transport
 from shoal.transport.grpc import GrpcTransport
 from shoal_contract import arguments
@@ -49,18 +52,25 @@ from shoal_contract.wire import slice_pb2 as wire
 Headers = Mapping[str, Body]
 
 
-def connect(*redirectors: str, deadline_s: float = DEADLINE_S) -> Broker:
+def connect(
+    *redirectors: str, deadline_s: float = DEADLINE_S, on_state: OnState | None = None, on_error: OnError | None = None
+) -> Broker:
     """Returns a connection to a cluster: `async with shoal.connect("host:port") as broker:`.
 
     `redirectors`: one or several, each host:port, or a host alone for port 7400; any may fail. A wrong address raises
     Malformed. `deadline_s`: default for every call, seconds. Entering waits for the map and raises Unavailable if no
     redirector answers in that time; meanwhile the log `shoal` says why. Leaving waits briefly for answers (CLOSE_S),
     then fails unanswered calls with Unavailable.
+
+    `on_state`: called with a StateChange when a slice, or the connection, is lost, back or closed. `on_error`: called
+    with errors that come when nothing may wait for them: a consumed queue was dropped, a window is full, acks were
+    refused. Both are plain functions, called in the event loop; what they raise is logged.
     """
     if not redirectors:
         raise TypeError("connect needs at least one redirector, host:port")
     addresses = [address for one in redirectors for address in redirector_addresses(check_text("redirector", one))]
-    return Broker(addresses, arguments.DEADLINE_S.check(deadline_s), GrpcTransport())
+    seconds = arguments.DEADLINE_S.check(deadline_s)
+    return Broker(addresses, seconds, GrpcTransport(), on_state=on_state, on_error=on_error)
 
 
 class Broker:
@@ -71,8 +81,18 @@ class Broker:
     slow down), Unauthenticated, PermissionDenied. `deadline_s`: seconds for this call; None: the connection's default.
     """
 
-    def __init__(self, redirectors: Sequence[str], deadline_s: float, transport: Transport) -> None:
-        self.connection = Connection(redirectors, deadline_s, transport)
+    def __init__(
+        self,
+        redirectors: Sequence[str],
+        deadline_s: float,
+        transport: Transport,
+        *,
+        on_state: OnState | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
+        check_callback("on_state", on_state)
+        check_callback("on_error", on_error)
+        self.connection = Connection(redirectors, deadline_s, transport, Telling(on_state, on_error))
         """Is for `Admin`, `Leases` and `Parts`, which share it. Applications need nothing of it, and it may change."""
         self._deadline = self.connection.deadline
         self._routing = self.connection.routing
@@ -95,6 +115,7 @@ class Broker:
             with contextlib.suppress(ShoalError):
                 await self._flush(asyncio.get_running_loop().time() + CLOSE_S)
         finally:
+            self.connection.telling.end()
             self._pulling.close()
             try:
                 await asyncio.gather(*(inbox.close() for inbox in list(self._inboxes)))
@@ -105,6 +126,16 @@ class Broker:
     def map_version(self) -> int:
         """Returns the version of the map that this connection has now."""
         return self.connection.map.current.version
+
+    @property
+    def state(self) -> State:
+        """Returns the state of the connection itself. AWAY: no redirector gives a map; slices go on without."""
+        return self.connection.telling.state_of("").state
+
+    @property
+    def slices(self) -> dict[str, SliceState]:
+        """Returns slice -> its state, for all slices of the map; empty before the first map."""
+        return self.connection.telling.states_of(self.connection.map.slices)
 
     async def declare(
         self, queues: Name | Iterable[Name], options: QueueOptions = DURABLE, *, deadline_s: float | None = None

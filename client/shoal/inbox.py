@@ -7,31 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
 from shoal.core.cluster_map import ClusterMap
 from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
+from shoal.dropped_queues import DroppedQueues
+from shoal.inbox_buffer import InboxBuffer
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import (
     ATTACH_OTHERS_S,
     CLOSE_S,
     CONSUME_QUEUES_MAX,
-    INBOX_EXCESS_BYTES,
+    DRAIN_LOOK_S,
     MESSAGES_PER_TURN_MAX,
-    WINDOW_LOOK_S,
 )
 from shoal.messages import Delivery, Message, check_acked
 from shoal.routing import Routing
-from shoal_contract.arguments import DEADLINE_S
+from shoal.window_look import WindowLook
+from shoal_contract.arguments import DEADLINE_S, TIMEOUT
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
-from shoal_contract.names import Name, direct_key, encode_name, show
+from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
-
-_log = logging.getLogger("shoal")
 
 
 class Inbox:
@@ -53,7 +51,6 @@ class Inbox:
         self._routing = routing
         self._first_queues = queues
         self._window = window
-        self._buffer_bytes_max = buffer_bytes
         self._drop_repeats = drop_repeats
         self._deadline_s = deadline_s
         self._queues: dict[int, bytes] = {}
@@ -61,21 +58,19 @@ class Inbox:
         self._handles: dict[bytes, int] = {}
         self._last_handle = 0
         self._slices: dict[str, InboxSlice] = {}
-        self._buffer: deque[tuple[Delivery, int]] = deque()
-        """Deliveries with their sizes in bytes, which add up to `_buffer_bytes`."""
-        self._buffer_bytes = 0
-        self._answers_awaited = 0
-        """The number of calls that wait for an answer. Answers come behind deliveries, so the buffer may exceed its
-        bound for these calls."""
-        self._arrived = asyncio.Event()
-        self._room = asyncio.Event()
+        self._buffer_bytes = buffer_bytes
+        self._buffer = InboxBuffer(buffer_bytes)
         self._closed = False
+        self._draining = False
         self._unlisten: Callable[[], None] = lambda: None
         self._current: Iterator[Message] = iter(())
         self._turn = 0
-        self._idle = False
-        """True if nothing came since the last look at the windows."""
-        self._look: asyncio.TimerHandle | None = None
+        self._ended = False
+        """True if the program asked for more and there was nothing left to hand out."""
+        telling, wake = routing.telling, self._buffer.changed.set
+        self._dropped = DroppedQueues(self._queues, self._home_of, telling, wake, bool(queues))
+        window_messages = window.window_messages or WINDOW_MESSAGES_DEFAULT
+        self._look = WindowLook(window_messages, self._queues, self._slices, self._buffer.__bool__, telling)
 
     async def __aenter__(self) -> Inbox:
         if self._closed:
@@ -87,7 +82,7 @@ class Inbox:
         except BaseException:
             self._end()
             raise
-        self._look_later()
+        self._look.start()
         return self
 
     async def __aexit__(
@@ -100,8 +95,7 @@ class Inbox:
         if self._closed:
             return
         self._closed = True
-        self._arrived.set()
-        self._room.set()
+        self._buffer.close()
         try:
             with contextlib.suppress(ShoalError):
                 await self._flush(asyncio.get_running_loop().time() + CLOSE_S)
@@ -113,23 +107,57 @@ class Inbox:
         return self
 
     async def __anext__(self) -> Message:
-        """Returns the next message of any queue. Raises the error of a slice that refuses the inbox. If cancelled, it
-        takes no message."""
+        """Returns the next message of any queue. Raises the error of a slice that refuses the inbox; NoSuchQueue, once,
+        when all its queues have been dropped (not if it was opened without queues). If cancelled, it takes none."""
         self._turn += 1
         if self._turn >= MESSAGES_PER_TURN_MAX:
-            self._turn = 0
-            await asyncio.sleep(0)
+            await self._give_turn()
+        message = next(self._current, None)
+        if message is None and (message := await self._message()) is None:
+            raise StopAsyncIteration
+        return message
+
+    async def get(self, timeout: float | None = None) -> Message:
+        """Returns the next message of any queue, as iteration does, waiting at most `timeout` seconds: None for ever, 0
+        not at all. A call that ends without a message, cancelled or late, takes none.
+
+        Raises DeadlineExceeded, which is a TimeoutError, if no message came; Unavailable once the inbox is closed, or
+        drained; the errors of iteration (a slice's refusal; NoSuchQueue, once, when all queues have been dropped).
+        """
+        seconds = None if timeout is None else TIMEOUT.check(timeout)
+        self._turn += 1
+        if self._turn >= MESSAGES_PER_TURN_MAX:
+            await self._give_turn()
+        waiting = asyncio.timeout(seconds)
+        try:
+            async with waiting:
+                message = await self._message()
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            raise DeadlineExceeded(f"inbox: no message came within {seconds:g} s", subject="inbox") from None
+        if message is None:
+            raise Unavailable("the inbox is closed: there is no next message", subject="inbox")
+        return message
+
+    async def _give_turn(self) -> None:
+        """Lets other tasks run now and then, also where messages are at hand all the time."""
+        self._turn = 0
+        await asyncio.sleep(0)
+
+    async def _message(self) -> Message | None:
         message = next(self._current, None)
         while message is None:
             delivery = await self._next()
             if delivery is None:
-                raise StopAsyncIteration
+                return None
             self._current = delivery.messages()
             message = next(self._current, None)
         return message
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
-        """Yields batches as they come. Don't mix with `async for message`: each message goes to one of the two."""
+        """Yields batches as they come. Don't mix with `async for message`: each message goes to one of the two. Raises
+        what iteration raises."""
         while (delivery := await self._next()) is not None:
             yield delivery
 
@@ -141,8 +169,7 @@ class Inbox:
         """
         names = [encode_name(queue, "queue") for queue in queues]
         deadline = self._deadline(deadline_s)
-        if self._closed or not self._slices:
-            raise self._not_open()
+        self._check_open()
         await self._attach(names, deadline)
 
     async def detach(self, *queues: Name, deadline_s: float | None = None) -> None:
@@ -174,11 +201,55 @@ class Inbox:
         """
         await self._flush(self._deadline(deadline_s))
 
+    async def drain(self, *, deadline_s: float | None = None) -> None:
+        """Takes no more messages, waits until the program has done the work on those that it has, and closes the inbox.
+
+        The program gets what this inbox holds already; then iterations end, and `get` raises Unavailable. This returns
+        when all of it is acked and the slices have the acks. What comes meanwhile is given again elsewhere, after the
+        close. Call it from another task than the one that takes messages. With `drop_repeats=False` it is not known
+        what is unacked: it waits until the program has asked for a message after the last one.
+
+        Raises DeadlineExceeded if messages are unacked at the deadline (they are given again), and what `flush` raises;
+        the inbox is closed all the same, also if this is cancelled. Raises Unavailable if the inbox is not open.
+        """
+        deadline = self._deadline(deadline_s)
+        self._check_open()
+        self._draining = True
+        for part in self._slices.values():
+            part.draining = True
+        self._buffer.end()
+        try:
+            await self._done(deadline)
+            await self._flush(deadline)
+        finally:
+            await self.close()
+
+    async def _done(self, deadline: float) -> None:
+        """Waits until the program has acked all that it was handed out. Raises DeadlineExceeded."""
+        while not self._closed:
+            unacked = next(self._unacked(), 0)
+            if not self._buffer and not unacked and (self._drop_repeats or self._ended):
+                return
+            left_s = deadline - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                many = sum(self._unacked())
+                raise DeadlineExceeded(
+                    f"drain of an inbox: {many:,} messages are unacked at the deadline, and are given again",
+                    subject="inbox",
+                    value=many,
+                )
+            await asyncio.sleep(min(left_s, DRAIN_LOOK_S))
+
+    def _unacked(self) -> Iterator[int]:
+        for part in self._slices.values():
+            if part.repeats is not None:
+                yield from part.repeats.unanswered(self._queues)
+
     async def _flush(self, deadline: float) -> None:
         parts = list(self._slices.values())
         try:
             async with asyncio.timeout_at(deadline):
-                with self._awaiting_answers():
+                with self._buffer.awaiting_answers():
                     results = await asyncio.gather(*(part.flush() for part in parts), return_exceptions=True)
         except TimeoutError:
             slow = ", ".join(part.session.slice_name for part in parts if not part.flushed)
@@ -198,7 +269,7 @@ class Inbox:
         for part in self._slices.values():
             part.attachments.attach(handles)
         try:
-            with self._awaiting_answers():
+            with self._buffer.awaiting_answers():
                 absent = await self._at_homes(handles, deadline)
                 await self._at_others(handles, deadline)
         except BaseException:
@@ -220,10 +291,9 @@ class Inbox:
     async def _at_homes(self, handles: Iterable[int], deadline: float) -> list[bytes]:
         """Waits until each queue is attached at its home. Returns the queues that do not exist: their home does not
         have them."""
-        owner_of = self._routing.map.current.owner_of
         homes: dict[str, list[int]] = {}
         for handle in handles:
-            homes.setdefault(owner_of(direct_key(self._queues[handle])), []).append(handle)
+            homes.setdefault(self._home_of(self._queues[handle]), []).append(handle)
         parts = {self._slices[name]: some for name, some in homes.items()}
         await asyncio.gather(*(part.attachments.wait(some, deadline) for part, some in parts.items()))
         return [
@@ -243,7 +313,7 @@ class Inbox:
     async def _detach(self, names: Sequence[bytes], deadline: float) -> None:
         handles = self._taken_out(names)
         if handles:
-            with self._awaiting_answers():
+            with self._buffer.awaiting_answers():
                 results = await asyncio.gather(
                     *(part.detach(handles, deadline) for part in self._slices.values()), return_exceptions=True
                 )
@@ -261,7 +331,11 @@ class Inbox:
         handles = [self._handles.pop(name) for name in dict.fromkeys(names) if name in self._handles]
         for handle in handles:
             del self._queues[handle]
+        self._dropped.leave(handles)
         return handles
+
+    def _home_of(self, queue: bytes) -> str:
+        return self._routing.map.current.owner_of(direct_key(queue))
 
     def _deadline(self, deadline_s: float | None) -> float:
         seconds = self._deadline_s if deadline_s is None else DEADLINE_S.check(deadline_s)
@@ -276,89 +350,51 @@ class Inbox:
                     self._routing,
                     self._queues,
                     self._window,
-                    self._buffer_bytes_max,
-                    self._put,
+                    self._buffer_bytes,
+                    self._buffer.put,
                     self._drop_repeats,
-                    self._arrived.set,
+                    self._buffer.changed.set,
+                    self._dropped,
                 )
-
-    @contextlib.contextmanager
-    def _awaiting_answers(self) -> Iterator[None]:
-        self._answers_awaited += 1
-        self._room.set()
-        try:
-            yield
-        finally:
-            self._answers_awaited -= 1
-
-    @property
-    def _full(self) -> bool:
-        excess = INBOX_EXCESS_BYTES if self._answers_awaited else 0
-        return self._buffer_bytes >= self._buffer_bytes_max + excess and not self._closed
-
-    async def _put(self, delivery: Delivery) -> None:
-        """Buffers a delivery. Waits while the buffer is full; meanwhile the slice's stream is not read."""
-        while self._full:
-            self._room.clear()
-            await self._room.wait()
-        if self._closed:
-            return
-        size_bytes = delivery.size_bytes
-        self._buffer.append((delivery, size_bytes))
-        self._buffer_bytes += size_bytes
-        self._arrived.set()
+                self._slices[name].draining = self._draining
 
     @staticmethod
     def _not_open() -> Unavailable:
         return Unavailable("the inbox is not open: use `async with broker.consume(...) as inbox`", subject="inbox")
 
+    def _check_open(self) -> None:
+        if self._draining and not self._closed:
+            raise Unavailable("the inbox is draining: it closes when its messages are acked", subject="inbox")
+        if self._closed or not self._slices:
+            raise self._not_open()
+
     async def _next(self) -> Delivery | None:
         if not self._slices and not self._closed:
             raise self._not_open()
         while not self._buffer:
-            if self._closed:
+            if self._closed or self._draining:
+                self._ended = True
                 return None
             self._raise_refusal()
-            self._arrived.clear()
-            await self._arrived.wait()
-        self._idle = False
-        delivery, size_bytes = self._buffer.popleft()
-        self._buffer_bytes -= size_bytes
-        self._room.set()
-        return delivery
+            self._buffer.changed.clear()
+            await self._buffer.changed.wait()
+        self._look.moving = True
+        return self._buffer.take()
 
     def _raise_refusal(self) -> None:
         for part in self._slices.values():
             if part.error is not None:
                 raise part.error
-
-    def _look_later(self) -> None:
-        self._look = asyncio.get_running_loop().call_later(WINDOW_LOOK_S, self._look_at_windows)
-
-    def _look_at_windows(self) -> None:
-        """Logs once, if nothing came for a while, that a queue has as much unacked as its window allows."""
-        window = self._window.window_messages or WINDOW_MESSAGES_DEFAULT
-        for part in self._slices.values() if self._idle and not self._buffer else ():
-            queue = self._queues.get(part.last_handle)
-            unacked = part.repeats.unacked(part.last_handle) if part.repeats is not None and queue is not None else 0
-            if queue is not None and unacked >= window:
-                _log.warning(
-                    "window of %s is full: %s messages are unacked, so slice %s sends no more of it; ack what is done,"
-                    " or consume with a larger window_messages",
-                    *(show(queue), f"{unacked:,}", part.session.slice_name),
-                )
-                return
-        self._idle = True
-        self._look_later()
+        dropped = self._dropped.take_error()
+        if dropped is not None:
+            raise dropped
 
     def _end(self) -> None:
         """Ends the inbox without waiting. Buffered messages will be delivered again."""
         self._closed = True
-        self._arrived.set()
-        self._room.set()
+        self._buffer.close()
         self._unlisten()
-        if self._look is not None:
-            self._look.cancel()
+        self._look.close()
         for part in self._slices.values():
             part.closed = True
             part.session.close_soon()

@@ -13,15 +13,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from shoal.ack_doubts import AckDoubts
 from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
+from shoal.consumer import Consumer
 from shoal.core.acks import Acked
 from shoal.core.frames import Frame
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
+from shoal.dropped_queues import DroppedQueues
 from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
 from shoal.routing import Routing
-from shoal.slice_session import Consumer
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
 from shoal_contract.names import show
@@ -48,6 +49,16 @@ class Era:
         closed."""
         self._part.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
 
+    def give_back(
+        self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
+    ) -> None:
+        """Leaves messages unacked whose work failed: the slice gives them again when this inbox leaves their queue."""
+        _log.debug(
+            "messages %d to %d of key %s are not acked, and are given again when this inbox closes, detaches the queue,"
+            " or loses its stream: their work failed with %r",
+            *(first, end - 1, show(delivery.key_bytes), error),
+        )
+
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of a handle; empty if it was detached."""
         return self._part.queue_of(consumer)
@@ -66,12 +77,17 @@ class InboxSlice(Consumer):
         on_delivery: OnDelivery,
         drop_repeats: bool,
         on_failure: Callable[[], None],
+        dropped: DroppedQueues,
     ) -> None:
         self.error: ShoalError | None = None
         """The error with which this slice refuses the inbox; repeating would not help."""
         self.last_handle = 0
         """A handle of the last delivery; 0: none came yet."""
         self.closed = False
+        self.draining = False
+        """True if what is new is not handed out any more: the slice gives it again once the inbox is closed."""
+        self._dropped = dropped
+        self._telling = routing.telling
         self._queues = queues
         self._on_delivery = on_delivery
         self._on_failure = on_failure
@@ -171,8 +187,12 @@ class InboxSlice(Consumer):
             return
         self.last_handle = handles[0]
         if item.live:
-            await self._on_delivery(LiveDelivery(item, 0, item.to, parse_chunk(item.chunk), handles, self._era))
+            if not self.draining:
+                await self._on_delivery(LiveDelivery(item, 0, item.to, parse_chunk(item.chunk), handles, self._era))
             return
+        if self._dropped.handles:
+            # A delivery to a part that ended is of another life.
+            self._dropped.exist(self.session.slice_name, self.attachments.without_part(handles))
         first: int = item.low
         parts: list[Part]
         if self.repeats is None:
@@ -181,11 +201,19 @@ class InboxSlice(Consumer):
             parts, acked = self.repeats.deliver(item.key, first, item.to, handles)
             if acked:
                 self._ack_again(item.key, acked)
-        if parts:
+        if self.draining:
+            self._not_taken(item.key, parts)
+        elif parts:
             chunk = parse_chunk(item.chunk)
             era = self._era
             for low, high, same in parts:
                 await self._on_delivery(Delivery(item, low, high, chunk, same, era))
+
+    def _not_taken(self, key: bytes, parts: Sequence[Part]) -> None:
+        """Forgets messages that came while the inbox drains: they are not handed out, so no ack of them comes."""
+        if self.repeats is not None:
+            for low, high, handles in parts:
+                self.repeats.answered(key, low, high, handles)
 
     def _ack_again(self, key: bytes, acked: Sequence[Part]) -> None:
         for low, high, handles in acked:
@@ -205,6 +233,9 @@ class InboxSlice(Consumer):
         self.acks.forget(handles)
         if self.repeats is not None:
             self.repeats.forget(handles)
+        without = self.attachments.without_part(handles)
+        self._dropped.exist(self.session.slice_name, set(handles).difference(without))
+        self._dropped.dropped(self.session.slice_name, without)
 
     # Acks.
 
@@ -270,4 +301,5 @@ class InboxSlice(Consumer):
     def _acks_refused(self, error: ShoalError) -> None:
         if not isinstance(error, OutcomeUnknown):
             self._ack_error = error
+            self._telling.error(error)
             self.refused(error)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from shoal.limits import PULL_LATE_BYTES_MAX
 from shoal.messages import Message
 from shoal.slice_session import SliceSession
+from shoal.telling import Telling
+from shoal_contract.errors import ResourceExhausted
 
 _log = logging.getLogger("shoal")
 
@@ -33,7 +35,8 @@ class LateMessages:
     """Keeps late messages, at most PULL_LATE_BYTES_MAX of bodies. Above it the oldest are dropped here; their slice
     gives them again when the connection ends."""
 
-    def __init__(self, bytes_max: int = PULL_LATE_BYTES_MAX) -> None:
+    def __init__(self, telling: Telling, bytes_max: int = PULL_LATE_BYTES_MAX) -> None:
+        self._telling = telling
         self._bytes_max = bytes_max
         self._queues: dict[bytes, deque[Taken]] = {}
         """Queue -> its messages, never empty. The queue that got messages last is last."""
@@ -72,11 +75,10 @@ class LateMessages:
             if not waiting:
                 del self._queues[queue]
         if forgotten:
-            _log.warning(
-                "%d messages of cancelled or late pulls are given again only when this connection ends: pull with a"
-                " lease_ms",
-                forgotten,
-            )
+            what = "messages of cancelled or late pulls"
+            sentence = f"{forgotten} {what} are given again only when this connection ends: pull with a lease_ms"
+            _log.warning("%s", sentence)
+            self._telling.error(ResourceExhausted(sentence, subject=what, limit=self._bytes_max))
 
 
 def _size(one: Taken) -> int:

@@ -216,6 +216,11 @@ class _Leased:
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         raise RuntimeError("leased messages are acked with Leases.ack")
 
+    def give_back(
+        self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
+    ) -> None:
+        pass  # They are given again when their lease is over.
+
     def queue_of(self, consumer: int | bytes) -> bytes:
         assert isinstance(consumer, bytes), "leased messages have no handles"
         return consumer

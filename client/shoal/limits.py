@@ -57,6 +57,13 @@ EXPIRE_EVERY_S: Final = 0.05
 QUEUES_TOLD_MAX: Final = 10
 """The dropped queues that are named in the log at a time: a line each. Of the others it tells the number."""
 
+TOLD_PER_TURN_MAX: Final = 100
+"""The number of calls of `on_state` and `on_error` in one turn of the event loop: other work goes on between them."""
+
+TOLD_WAITING_MAX: Final = 10_000
+"""The number of states and errors that wait to be told, above which further ones are only counted in the log: ten turns
+of an inbox whose thousand queues of a frame were dropped at once."""
+
 SILENT_S: Final = 5.0
 """How long a slice may leave a call without an answer, in seconds, before the log says so: far below the deadline of a
 call, so that its caller knows what it waits for, and long enough for a slice that starts anew."""
@@ -112,7 +119,17 @@ DOUBTS_ASK_MAX_S: Final = 1.0
 seconds. Meanwhile their messages come again, which a healthy slice gives at once, and are acked again."""
 
 WINDOW_LOOK_S: Final = 1.0
-"""How often an inbox without new messages checks whether its window is full, in seconds, until it has said so once."""
+"""How often an inbox without new messages checks whether its window is full, in seconds."""
+
+WINDOW_FULL_S: Final = 5.0
+"""How long a window must be full, with nothing taken from the inbox, until that is told, in seconds: long enough for
+work on a message, short enough for somebody who waits and wonders."""
+
+WINDOW_TOLD_S: Final = 60.0
+"""How long an inbox waits until it tells of a full window again, in seconds."""
+
+DRAIN_LOOK_S: Final = 0.05
+"""How often `drain` looks whether all messages are acked, in seconds."""
 
 MESSAGES_PER_TURN_MAX: Final = 500
 """The number of messages handed out before other tasks get a turn: about 1 ms."""
@@ -181,3 +198,4 @@ assert PULL_BYTES_MAX * 2 <= FRAME_BYTES_MAX
 assert ATTACH_QUEUES_MAX * 270 <= REQUEST_BYTES_MAX
 assert ACK_HANDLES_MAX * 5 < ACK_BYTES_MAX
 assert SESSION_END_S < CLOSE_S
+assert WINDOW_LOOK_S <= WINDOW_FULL_S < WINDOW_TOLD_S

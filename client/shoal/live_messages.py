@@ -26,6 +26,12 @@ class LiveDelivery(Delivery):
     def ack_nowait(self) -> None:
         """Does nothing: a live message is not given again, acked or not."""
 
+    def give_back_one(self, consumer: int | bytes, offset: int, error: BaseException) -> None:
+        """Does nothing, as `ack_nowait`."""
+
+    def _give_back(self, error: BaseException) -> None:
+        pass
+
 
 class LiveMessage(Message):
     """Is one live message for one queue. It has no offset."""

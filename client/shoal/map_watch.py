@@ -15,6 +15,7 @@ from random import random
 from shoal.core.backoff import Backoff
 from shoal.core.cluster_map import ClusterMap, first_map, next_map
 from shoal.limits import MAP_SUSPECT_S
+from shoal.telling import Telling
 from shoal.transport.base import Stream, Transport
 from shoal_contract.errors import BadCall, ShoalError, Unavailable
 from shoal_contract.names import printable
@@ -27,9 +28,10 @@ _log = logging.getLogger("shoal")
 class MapWatch:
     """Watches the map. `current` is the newest map heard of; it never goes back to a lower version."""
 
-    def __init__(self, redirectors: Sequence[str], transport: Transport) -> None:
+    def __init__(self, redirectors: Sequence[str], transport: Transport, telling: Telling) -> None:
         self.redirectors = redirectors
         self._transport = transport
+        self._telling = telling
         self._current: ClusterMap | None = None
         self._changed = asyncio.Event()
         """Set, and replaced by a new one, at each change."""
@@ -54,6 +56,11 @@ class MapWatch:
         if self._current is None:
             raise RuntimeError("the broker is not connected: use `async with shoal.connect(...)`")
         return self._current
+
+    @property
+    def slices(self) -> Sequence[str]:
+        """Returns the slices of the newest map; none before the first one."""
+        return self._current.slices if self._current is not None else ()
 
     def listen(self, listener: Callable[[ClusterMap], None]) -> Callable[[], None]:
         """Calls `listener` with each new map. Returns a function that ends that, and may be called twice."""
@@ -114,6 +121,8 @@ class MapWatch:
             except Exception as error:
                 _log.warning("map from %s: failed unexpectedly, and is asked for anew", redirector, exc_info=error)
                 self._problem = f"{redirector}: {type(error).__name__}: {error}"
+                self._telling.away("", self, self._problem)
+                self._telling.error(error)
             await asyncio.sleep(backoff.pause_s())
 
     def _refuse(self, redirector: str, error: BadCall) -> None:
@@ -126,6 +135,7 @@ class MapWatch:
     def _lost(self, problem: str) -> None:
         """Logs each new problem: as a warning, so that it is seen, until there is a first map; later as information."""
         self._problem = printable(problem)
+        self._telling.away("", self, self._problem)
         if self._told != self._problem:
             self._told = self._problem
             _log.log(logging.INFO if self._current else logging.WARNING, "no map; trying again: %s", self._problem)
@@ -150,15 +160,19 @@ class MapWatch:
         if self._problem:
             _log.info("map again, from %s", redirector)
         self._problem = self._told = ""
+        self._telling.up("", self)
 
     def _take(self, new: ClusterMap) -> None:
         if self._current is not None and (new.version < self._current.version or new == self._current):
             return
+        if self._current is not None:
+            _log.debug("map version %d in place of %d", new.version, self._current.version)
         self._current = new
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         for listener in list(self._listeners):
             try:
                 listener(new)
-            except Exception:
+            except Exception as error:
                 _log.warning("a listener of the map failed at version %d", new.version, exc_info=True)
+                self._telling.error(error)

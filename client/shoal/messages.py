@@ -6,8 +6,10 @@ Not here: how these travel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
@@ -94,8 +96,38 @@ class Acker(Protocol):
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         """Takes the ack of offsets first <= offset < end of a delivery, for some of its consumers."""
 
+    def give_back(
+        self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
+    ) -> None:
+        """Is told that the work on offsets first <= offset < end failed, for some of the delivery's consumers. These
+        messages are not acked. What gives them back at once, once the wire has a call for that, belongs here."""
+
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue that a consumer stands for."""
+
+
+class Processing:
+    """Acks a message, or a delivery, when the block ends without an exception: `async with message.process():`.
+
+    After an exception, which goes on to the caller, it gives the message back (see `Message.process`).
+    """
+
+    __slots__ = ("_ack", "_give_back")
+
+    def __init__(self, ack: Callable[[], None], give_back: Callable[[BaseException], None]) -> None:
+        self._ack = ack
+        self._give_back = give_back
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._ack()
+        else:
+            self._give_back(error)
 
 
 class Delivery:
@@ -174,6 +206,11 @@ class Delivery:
         """Acks the message at `offset` for one of this delivery's consumers, for `Message`."""
         self._acker.ack(self, offset, offset + 1, (consumer,))
 
+    def give_back_one(self, consumer: int | bytes, offset: int, error: BaseException) -> None:
+        """Gives the message at `offset` back for one of this delivery's consumers, for `Message`. Does what
+        `Message.process` says of a message whose work failed."""
+        self._acker.give_back(self, offset, offset + 1, (consumer,), error)
+
     def messages(self) -> Iterator[Message]:
         """Yields each message, once for each queue."""
         for offset in range(self.first, self.end):
@@ -196,6 +233,14 @@ class Delivery:
     def ack_nowait(self) -> None:
         """Does the same as `ack`, which never waits anyway."""
         self._acker.ack(self, self.first, self.end, self._consumers)
+
+    def process(self) -> Processing:
+        """Returns a block that acks the whole delivery at its end: `async with delivery.process():`. An exception
+        leaves all of it unacked, as `Message.process` says."""
+        return Processing(self.ack_nowait, self._give_back)
+
+    def _give_back(self, error: BaseException) -> None:
+        self._acker.give_back(self, self.first, self.end, self._consumers, error)
 
     def __repr__(self) -> str:
         return f"Delivery(key={self.key!r}, first={self.first}, end={self.end}, queues={len(self._consumers)})"
@@ -264,6 +309,16 @@ class Message:
     def ack_nowait(self) -> None:
         """Does the same as `ack`, which never waits anyway."""
         self._delivery.ack_one(self._consumer, self.offset)
+
+    def process(self) -> Processing:
+        """Returns a block that acks the message at its end: `async with message.process():`.
+
+        If the block raises, CancelledError included, the message is not acked, and the exception goes on. The message
+        is then given again, here or to another consumer: for an inbox when it closes, detaches the queue, or loses its
+        stream; for a pull when its lease is over, or the connection ends. Until then it takes a place in the window. A
+        block that ends well raises Unavailable if the ack can have no effect, as `ack` does.
+        """
+        return Processing(self.ack_nowait, partial(self._delivery.give_back_one, self._consumer, self.offset))
 
     def __repr__(self) -> str:
         return f"Message(queue={self.queue!r}, key={self.key!r}, offset={self.offset}, {len(self.body)} bytes)"

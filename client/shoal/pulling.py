@@ -9,7 +9,8 @@ consumer now, so the next pull of the queue on this connection begins with them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shoal.ack_sender import AckSender
@@ -23,14 +24,19 @@ from shoal.routing import Routing
 from shoal.slice_session import SliceSession
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import NoSuchQueue, ShoalError, Unavailable
+from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
+
+_log = logging.getLogger("shoal")
 
 
 class PullAcker:
-    """Acks what was pulled from one slice; its consumers are names of queues."""
+    """Acks what was pulled from one slice; its consumers are names of queues. `on_error`: is told of acks that the
+    slice refused; the next flush raises that error, too."""
 
-    def __init__(self, session: SliceSession) -> None:
+    def __init__(self, session: SliceSession, on_error: Callable[[Exception], None]) -> None:
         self.closed = False
+        self._on_error = on_error
         self._error: ShoalError | None = None
         self._acks = AckSender(session, self._failed)
 
@@ -39,6 +45,16 @@ class PullAcker:
         if self.closed:
             raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
         self._acks.add(delivery.key_bytes, first, end, consumers)
+
+    def give_back(
+        self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
+    ) -> None:
+        """Leaves messages unacked whose work failed: they stay with this connection until their lease is over."""
+        _log.debug(
+            "pulled messages %d to %d of key %s are not acked, and are given again when their lease is over or the"
+            " connection ends: their work failed with %r",
+            *(first, end - 1, show(delivery.key_bytes), error),
+        )
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue, which is the consumer itself."""
@@ -54,6 +70,7 @@ class PullAcker:
 
     def _failed(self, error: ShoalError) -> None:
         self._error = error
+        self._on_error(error)
 
 
 class Wanted(NamedTuple):
@@ -79,7 +96,7 @@ class Pulling:
         self._homes = homes
         self._ackers: dict[str, PullAcker] = {}
         """Slice -> its acker."""
-        self._late = LateMessages()
+        self._late = LateMessages(routing.telling)
         self._turn = 0
 
     async def pull(self, wanted: Wanted) -> list[Message]:
@@ -170,7 +187,7 @@ class Pulling:
     def _taken(self, session: SliceSession, queue: bytes, answer: wire.Answer) -> list[Taken]:
         acker = self._ackers.get(session.slice_name)
         if acker is None:
-            acker = self._ackers[session.slice_name] = PullAcker(session)
+            acker = self._ackers[session.slice_name] = PullAcker(session, self._routing.telling.error)
         found: list[Taken] = []
         for item in answer.pulled.deliveries:
             first: int = item.low

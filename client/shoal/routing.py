@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from random import random
 from typing import Any
 
+from shoal.consumer import Consumer
 from shoal.core.backoff import Backoff
 from shoal.core.held import Held
 from shoal.core.publish_requests import PublishRequest
@@ -19,7 +20,8 @@ from shoal.core.requests import QueueRequest, Request
 from shoal.deadlines import Deadlines
 from shoal.limits import EXPIRE_EVERY_S
 from shoal.map_watch import MapWatch
-from shoal.slice_session import Consumer, SliceSession
+from shoal.slice_session import SliceSession
+from shoal.telling import Telling
 from shoal.transport.base import Transport
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.partition_hash import partition_of
@@ -31,8 +33,9 @@ _log = logging.getLogger("shoal")
 class Routing:
     """Keeps the sessions that carry requests. Inboxes have sessions of their own."""
 
-    def __init__(self, map_watch: MapWatch, transport: Transport, tasks: Tasks) -> None:
+    def __init__(self, map_watch: MapWatch, transport: Transport, tasks: Tasks, telling: Telling) -> None:
         self.map = map_watch
+        self.telling = telling
         self.deadlines = Deadlines()
         self._transport = transport
         self._tasks = tasks
@@ -68,8 +71,9 @@ class Routing:
         if session is None:
             if self._closed:
                 raise Unavailable("the connection is closed; connect anew", subject="connection")
-            session = SliceSession(slice_name, self.map, self.deadlines, self._transport, reroute=self._refused)
-            self._sessions[slice_name] = session
+            session = self._sessions[slice_name] = SliceSession(
+                slice_name, self.map, self.deadlines, self._transport, self.telling, reroute=self._refused
+            )
         return session
 
     def inbox_session(self, slice_name: str, consumer: Consumer, window_bytes: int) -> SliceSession:
@@ -79,6 +83,7 @@ class Routing:
             self.map,
             self.deadlines,
             self._transport,
+            self.telling,
             what="inbox",
             consumer=consumer,
             window_bytes=window_bytes,
@@ -155,6 +160,7 @@ class Routing:
     def _refused(self, request: PublishRequest, error: ShoalError) -> None:
         """Holds a publish that a slice refused until there is a newer map. Its room at the slice is free by now."""
         self._refused_version = max(self._refused_version, error.map_version, 1)
+        _log.debug("a publish waits for a newer map: %s", error)
         try:
             self._hold_back(request)
         except ResourceExhausted as full:
@@ -191,7 +197,7 @@ class Routing:
             except ShoalError as error:
                 request.fail(error)
             except Exception as error:
-                _log.warning("a publish could not be sent on to key's new owner", exc_info=error)
+                _log.warning("a publish could not be sent on to its key's new owner", exc_info=error)
                 problem = f"the publish could not be sent on ({type(error).__name__}: {error}); it was not stored"
                 request.fail(Unavailable(problem, subject="connection"))
             self._held.pop()

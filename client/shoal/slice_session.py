@@ -20,14 +20,16 @@ import os
 from collections.abc import Sequence
 from random import random
 
+from shoal.consumer import Consumer
 from shoal.core.backoff import Backoff
-from shoal.core.frames import Frame, Question, QuestionFrame
+from shoal.core.frames import Frame, ProbeFrame, Question, QuestionFrame
 from shoal.core.gather import Rerouted
 from shoal.core.ledger import Ledger
 from shoal.core.requests import Request
 from shoal.deadlines import Deadlines
 from shoal.limits import LINGER_FRAMES_MIN, LINGER_S, SESSION_END_S, SILENT_S, UNANSWERED_BYTES_MAX
 from shoal.map_watch import MapWatch
+from shoal.telling import Telling
 from shoal.transport.base import SessionStream, Transport
 from shoal.waiting import Room
 from shoal_contract.errors import (
@@ -47,29 +49,6 @@ from shoal_runtime.tasks import Tasks
 _log = logging.getLogger("shoal")
 
 
-class Consumer:
-    """Receives what a session tells its owner. This one consumes nothing."""
-
-    @property
-    def holding(self) -> bool:
-        """Returns whether `delivered` is to be called for a response without deliveries too."""
-        return False
-
-    def first_frames(self) -> Sequence[Frame]:
-        """Returns the frames that a new stream must begin with, besides unanswered changes."""
-        return ()
-
-    def stream_ended(self) -> None:
-        """Is called when the stream is lost. Frames that end with it are gone."""
-
-    def refused(self, error: ShoalError) -> None:
-        """Is called when the slice refuses the stream itself, and repeating would not help."""
-
-    async def delivered(self, response: wire.SessionResponse) -> None:
-        """Takes deliveries or resets. While it waits, the stream is not read, which is backpressure."""
-        raise Malformed("the slice sent deliveries to a session that attached no queue")
-
-
 def _never(request: Request, error: ShoalError) -> None:
     request.fail(error)
 
@@ -83,6 +62,7 @@ class SliceSession:
         map_watch: MapWatch,
         deadlines: Deadlines,
         transport: Transport,
+        telling: Telling,
         *,
         what: str = "requests",
         reroute: Rerouted = _never,
@@ -98,6 +78,9 @@ class SliceSession:
         self._map = map_watch
         self._deadlines = deadlines
         self._transport = transport
+        self._telling = telling
+        self._up = False
+        """True from the first answer on a stream until the stream is lost."""
         self._what = f"{what} to slice {slice_name}"
         self._consumer = consumer or Consumer()
         self._open = wire.Open(producer=os.urandom(PRODUCER_BYTES), window_bytes=window_bytes)
@@ -172,6 +155,7 @@ class SliceSession:
         if self._closed:
             return
         self._closed = True
+        self._telling.gone(self.slice_name, self)
         self._deadlines.no_more(self._tell_silence)
         self._unlisten()
         self.room.close(self._closed_error())
@@ -197,12 +181,25 @@ class SliceSession:
                 "slice %s has not answered for %.0f s%s: calls that need it wait until their deadlines",
                 *(self.slice_name, now - self._quiet_since_s, why),
             )
+            self._is_away(self.away or f"it has not answered for {SILENT_S:g} s")
 
     def _heard(self) -> None:
+        """Records that the slice answered, perhaps for the first time after it was away."""
         self._quiet_since_s = 0.0
         if self._silence_told:
             self._silence_told = False
             _log.warning("slice %s answers again", self.slice_name)
+        if self.away:
+            _log.info("%s: back, at %s", self._what, self._address)
+            self.away = ""
+        if not self._closed:
+            self._up = True
+            self._telling.up(self.slice_name, self)
+
+    def _is_away(self, reason: str) -> None:
+        self._up = False
+        if not self._closed:
+            self._telling.away(self.slice_name, self, reason)
 
     def _watch(self, frame: Frame) -> None:
         self._deadlines.watch(frame, f"request to slice {self.slice_name}")
@@ -239,13 +236,17 @@ class SliceSession:
 
     def _lost(self, error: ShoalError) -> None:
         """Fails all waiting calls if the slice refused the stream and repeating cannot help; else it is tried again."""
-        if not self.away and not self._closed:
+        news = not self.away and not self._closed
+        if news:
             _log.info("%s: away; trying again: %s", self._what, error)
         self.away = error.message
+        self._is_away(error.message)
         if isinstance(error, MapOrLeaderChanged | OutcomeUnknown | ResourceExhausted):
             self._leader = error.leader
             self._map.suspect()
             return
+        if news:
+            self._telling.error(error)
         self._consumer.refused(error)
         self._give_up(error)
 
@@ -254,12 +255,13 @@ class SliceSession:
         ever."""
         self.away = f"{type(error).__name__}: {error}"
         _log.warning("%s: failed unexpectedly, and begins anew: %s", self._what, self.away, exc_info=error)
-        self._give_up(
-            Unavailable(
-                f"{self._what} failed unexpectedly ({self.away}); the outcome is unknown, and the session begins anew",
-                subject=f"slice {self.slice_name}",
-            )
+        self._is_away(self.away)
+        failure = Unavailable(
+            f"{self._what} failed unexpectedly ({self.away}); the outcome is unknown, and the session begins anew",
+            subject=f"slice {self.slice_name}",
         )
+        self._telling.error(failure)
+        self._give_up(failure)
 
     def _give_up(self, error: ShoalError) -> None:
         for frame in self._ledger.clear():
@@ -272,6 +274,7 @@ class SliceSession:
         stream = self._stream = self._transport.open_session(self._address)
         try:
             self.stream_number += 1
+            _log.debug("%s: opens stream %d to %s", self._what, self.stream_number, self._address)
             await stream.write(wire.SessionRequest(open=self._open))
             self._ledger.begin_stream(self._begin())
             writing = self._tasks.start("write", self._write(stream))
@@ -294,6 +297,8 @@ class SliceSession:
 
     def _begin(self) -> Sequence[Frame]:
         frames = self._consumer.first_frames()
+        if self.away and not frames and not self._ledger:
+            frames = [ProbeFrame()]  # Nothing else would bring the answer that says that the slice is back.
         for frame in frames:
             self._watch(frame)
         return frames
@@ -337,10 +342,9 @@ class SliceSession:
             if response is None:
                 raise Unavailable(f"slice {self.slice_name} ended the stream")
             backoff.reset()
-            self._heard()
-            if self.away:
-                _log.info("%s: back, at %s", self._what, self._address)
-                self.away = ""
+            self._quiet_since_s = 0.0
+            if not self._up:
+                self._heard()
             for answer in response.answers:
                 self._answer(answer)
             if response.deliveries or response.resets or self._consumer.holding:

@@ -66,18 +66,20 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Checks an argument that is a time in seconds, above 0 and up to `high`; whole or not."""
+    """Checks an argument that is a time in seconds, above 0 and up to `high`; whole or not. `zero`: 0 is allowed."""
 
     name: str
     high: float
+    zero: bool = False
 
     def check(self, value: object) -> float:
         """Returns the value as a float. Raises TypeError, OutOfRange (for NaN and infinity too)."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"{self.name} must be a number of seconds, not {_kind(value)}")
-        if not 0 < value <= self.high:  # NaN fails both comparisons.
+        if not 0 < value <= self.high and not (self.zero and value == 0):  # NaN fails all comparisons.
             shown = value if isinstance(value, float) or abs(value) < 1 << 64 else "a number beyond all bounds"
-            problem = f"{self.name} is {shown}; it needs more than 0, up to {self.high} seconds"
+            low = "0" if self.zero else "more than 0,"
+            problem = f"{self.name} is {shown}; it needs {low} up to {self.high} seconds"
             raise OutOfRange(problem, subject=self.name, limit=int(self.high))
         return float(value)
 
@@ -95,6 +97,7 @@ START_VALUE: Final = Whole("the value of start", 0, (1 << 63) - 1)
 LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)
 PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
+TIMEOUT: Final = Seconds("timeout", DEADLINE_S_MAX, zero=True)
 
 
 def check_flag(name: str, value: object) -> bool:

@@ -19,6 +19,8 @@ from shoal_contract.wire.common_pb2 import Chunk, Headers
 from shoal_contract.wire_count import Shape, count_fields
 
 _SHAPE: Shape = {2: {1: {}}}
+_BODY_TAG = 0x0A
+"""Begins a body: field 1, which has a length (varint) and then so many bytes."""
 _FIELDS_MAX = 2 * CHUNK_MESSAGES_MAX + 3 * CHUNK_HEADERS_MAX
 """The number of fields on the wire: bodies, headers, and each header field with its name and value."""
 
@@ -54,10 +56,19 @@ def cut_chunk(chunk: Chunk, begin: int, end: int) -> bytes:
 def measure_chunk(data: bytes) -> tuple[int, int]:
     """Returns (messages, body bytes) of a serialized chunk. It replaces `parse_chunk` where the chunk is only stored,
     and raises the same errors."""
+    size = len(data)
+    if size > 2 and data[0] == _BODY_TAG:
+        # One body up to 16 KiB and nothing else is told from its length, without parsing it.
+        low, high = data[1:3]
+        if low < 0x80:
+            if size == 2 + low:
+                return 1, low
+        elif high < 0x80 and size == 3 + (low & 0x7F) + (high << 7):
+            return 1, size - 3
     chunk = _read(data)
     bodies = chunk.bodies
-    if len(bodies) != 1 or chunk.headers or len(data) > BODY_BYTES_MAX:
-        check_chunk(chunk, len(data))
+    if len(bodies) != 1 or chunk.headers or size > BODY_BYTES_MAX:
+        check_chunk(chunk, size)
         return len(bodies), sum(map(len, bodies))
     return 1, len(bodies[0])
 

@@ -43,10 +43,15 @@ class Record(NamedTuple):
 
 def encode_record(kind: int, lsn: int, epoch: int, time_ms: int, payload: bytes, flags: int = 0) -> bytes:
     """Returns one record's bytes. `payload` has at most PAYLOAD_BYTES_MAX bytes."""
+    return encode_header(kind, lsn, epoch, time_ms, payload, flags) + payload
+
+
+def encode_header(kind: int, lsn: int, epoch: int, time_ms: int, payload: bytes, flags: int = 0) -> bytes:
+    """Returns the bytes that stand before the payload, for a caller that joins many records in one go."""
     assert len(payload) <= PAYLOAD_BYTES_MAX, f"record of {len(payload)} bytes; the limit is {PAYLOAD_BYTES_MAX}"
     head = _UNSIGNED.pack(STX, kind, flags, len(payload), lsn, epoch, time_ms)
-    crc = google_crc32c.extend(google_crc32c.value(head), payload)
-    return b"".join((head, crc.to_bytes(4, "little"), payload))
+    crc: int = google_crc32c.extend(google_crc32c.value(head), payload)
+    return head + crc.to_bytes(4, "little")
 
 
 def decode_record(data: bytes | memoryview, position: int) -> tuple[Record, int] | None:

@@ -1,7 +1,7 @@
 """Fixtures: a fake cluster and a real one, and brokers connected to them.
 
-`connect` runs a test three times: against the fake over gRPC, against the fake over a transport in memory, and against
-real processes. So the fake stays what a slice is, and every transport what the client needs.
+`connect` runs a test three times: against the fake over gRPC, against the fake in memory as `shoal.testing` gives it to
+users, and against real processes. So the fake stays what a slice is, and every transport what the client needs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 import shoal
+import shoal.testing
 from tests.client.fake_cluster import FakeCluster
-from tests.client.memory_transport import MemoryTransport
 from tests.client.real_cluster import RealCluster
 
 Connect = Callable[[], shoal.Broker]
@@ -47,14 +47,13 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
         address = request.getfixturevalue("real_redirector")
         yield lambda: shoal.connect(address, deadline_s=DEADLINE_S)
         return
-    cluster = FakeCluster(["s01", "s02", "s03"])
     if request.param == "memory":
-        cluster.stand_in_memory()
-        addresses = [redirector.address for redirector in cluster.redirectors]
-        yield lambda: shoal.Broker(addresses, DEADLINE_S, MemoryTransport(cluster))
-    else:
-        await cluster.start()
-        yield lambda: shoal.connect(cluster.redirectors[0].address, deadline_s=DEADLINE_S)
+        in_memory = shoal.testing.FakeCluster()
+        yield lambda: in_memory.connect(deadline_s=DEADLINE_S)
+        return
+    cluster = FakeCluster(["s01", "s02", "s03"])
+    await cluster.start()
+    yield lambda: shoal.connect(cluster.redirectors[0].address, deadline_s=DEADLINE_S)
     await cluster.stop()
 
 

@@ -135,6 +135,7 @@ async def test_a_question_without_room_is_asked_again_and_a_refusal_is_raised(
     await fake_broker.publish(key, b"1")
     async with fake_broker.consume(queue) as inbox:
         await in_doubt(inbox, slice_, await take(inbox, 1))
+        await until(lambda: fake_broker.slices["s01"].state == shoal.State.OPEN)
         slice_.refuse_frames = [ResourceExhausted("no room"), PermissionDenied("not you")]
         with pytest.raises(PermissionDenied, match="not you"):
             await inbox.flush()

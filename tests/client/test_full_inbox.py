@@ -70,7 +70,7 @@ async def test_flush_of_a_connection_ends_at_its_deadline(cluster: FakeCluster, 
 async def test_what_comes_while_an_answer_is_awaited_is_bounded(
     cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.inbox.INBOX_EXCESS_BYTES", 200_000)
+    monkeypatch.setattr("shoal.inbox_buffer.INBOX_EXCESS_BYTES", 200_000)
     queue, key = await bound(fake_broker, cluster)
     slice_ = cluster.slices["s01"]
     async with fake_broker.consume(queue, buffer_bytes=50_000) as inbox:
@@ -81,6 +81,6 @@ async def test_what_comes_while_an_answer_is_awaited_is_bounded(
         for _ in range(500):
             await fake_broker.publish(key, BODY)
         await until(lambda: slice_.unsent_responses > 5)
-        assert 200_000 < inbox._buffer_bytes < 50_000 + 200_000 + 2 * len(BODY)
+        assert 200_000 < inbox._buffer.bytes < 50_000 + 200_000 + 2 * len(BODY)
         flushing.cancel()
         slice_.ignored = set()

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import CodeType
@@ -15,10 +16,14 @@ import pytest
 
 import shoal
 from shoal import limits as client
+from shoal.testing import fixtures
 from shoal_contract import limits as contract
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "library.md").read_text(encoding="utf-8")
-EXAMPLES: list[str] = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+BLOCKS: list[str] = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+FILE = re.compile(r"# (\w+\.py)\n")
+EXAMPLES = [block for block in BLOCKS if not FILE.match(block)]
+FILES = {found[1]: block for block in BLOCKS if (found := FILE.match(block))}
 WAIT_S = 60
 
 
@@ -55,7 +60,7 @@ async def test_all_other_examples_print_what_they_say(real_redirector: str) -> N
             for example in EXAMPLES[1:]:
                 assert promised(example) or "print" not in example, "each print says what it prints"
                 printed.clear()
-                running = eval(with_await(example), names)
+                running = eval(with_await(example.replace("localhost:7400", real_redirector)), names)
                 if inspect.isawaitable(running):
                     await running
                 assert printed == promised(example), example
@@ -63,6 +68,32 @@ async def test_all_other_examples_print_what_they_say(real_redirector: str) -> N
             for queue in ("anna", "ben"):
                 if (await broker.describe(queue)).exists:
                     await broker.drop(queue)
+
+
+def test_the_example_of_an_applications_tests_passes(tmp_path: Path) -> None:
+    assert sorted(FILES) == ["conftest.py", "test_rooms.py"]
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    done = subprocess.run(
+        [*command, "--rootdir", str(tmp_path), str(tmp_path)], capture_output=True, text=True, timeout=WAIT_S
+    )
+    tests = FILES["test_rooms.py"].count("async def test_")
+    assert done.returncode == 0 and f"{tests} passed" in done.stdout, done.stdout + done.stderr
+
+
+def section(title: str) -> str:
+    return GUIDE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_every_fixture_is_in_the_guide() -> None:
+    found = {name for name in vars(fixtures) if name.startswith("shoal_")}
+    assert len(found) >= 4
+    assert set(re.findall(r"^\| `(shoal_\w+)` \|", section("Test your application"), re.MULTILINE)) == found
+
+
+def test_every_state_is_in_the_guide() -> None:
+    assert {state.name for state in shoal.State} <= set(re.findall(r"\b[A-Z]+\b", section("Know how things are")))
 
 
 ROWS = [
@@ -74,6 +105,7 @@ ROWS = [
     ("queues of an inbox", f"{client.CONSUME_QUEUES_MAX:,}"),
     ("`window_messages`", f"{contract.WINDOW_MESSAGES_MAX:,}; {contract.WINDOW_BYTES_MAX >> 20} MiB"),
     ("`lease_ms` of a pull", f"{contract.PULL_LEASE_MS_MAX:,} (an hour)"),
+    ("`timeout` of `get`", f"{contract.DEADLINE_S_MAX:,} (a week)"),
     ("`deadline_s`", f"{contract.DEADLINE_S_MAX:,} (a week)"),
     ("requests under way to a slice", f"{client.UNANSWERED_BYTES_MAX >> 20} MiB; above it `publish` waits"),
 ]

@@ -1,4 +1,4 @@
-"""Whatever `import shoal` gives to users says what it is."""
+"""Whatever `import shoal` and `import shoal.testing` give to users says what it is."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import inspect
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from types import ModuleType
 
 import shoal
+import shoal.testing
 
 
-def undocumented() -> Iterator[str]:
-    """Public names, and public methods and properties of public classes, without a docstring of their own."""
-    for name in shoal.__all__:
-        found = getattr(shoal, name)
+def undocumented(module: ModuleType) -> Iterator[str]:
+    """A module's public names, and public methods and properties of public classes, without a docstring of their
+    own."""
+    for name in module.__all__:
+        found = getattr(module, name)
         if inspect.isclass(found):
             text = vars(found).get("__doc__") or ""
             if not text or text.startswith(f"{name}("):  # what a dataclass or a named tuple makes by itself
@@ -43,4 +46,5 @@ def undocumented_fields(found: type) -> Iterator[str]:
 
 def test_every_public_name_says_what_it_is() -> None:
     assert len(shoal.__all__) > 40
-    assert list(undocumented()) == []
+    assert list(undocumented(shoal)) == []
+    assert list(undocumented(shoal.testing)) == []

@@ -19,6 +19,15 @@ async def take(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:
         return [await anext(inbox) for _ in range(count)]
 
 
+async def take_anew(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:
+    """Takes messages of a queue's second life. That the first one ended may be told before."""
+    async with asyncio.timeout(WAIT_S):
+        try:
+            return [await anext(inbox)] + await take(inbox, count - 1)
+        except shoal.NoSuchQueue:
+            return await take(inbox, count)
+
+
 async def second_life(broker: shoal.Broker, queue: str, key: str) -> None:
     await broker.drop(queue)
     await broker.declare(queue)
@@ -37,7 +46,7 @@ async def test_a_second_life_begins_anew_on_the_same_stream(
             inbox.ack(*first)
             await inbox.flush()
         await second_life(fake_broker, queue, key)
-        again = await take(inbox, 3)
+        again = await take_anew(inbox, 3)
         assert [message.body for message in again] == [b"1", b"2", b"3"]
         inbox.ack(*again)
         await inbox.flush()
@@ -52,7 +61,7 @@ async def test_acks_of_the_first_life_do_not_count_for_the_second(
     async with fake_broker.consume(queue) as inbox:
         first = await take(inbox, 3)
         await second_life(fake_broker, queue, key)
-        again = await take(inbox, 3)
+        again = await take_anew(inbox, 3)
         inbox.ack(*first)
         await inbox.flush()
         assert (await fake_broker.describe(queue)).messages == 3
@@ -81,7 +90,7 @@ async def test_a_second_life_that_began_while_the_stream_was_lost(
         await until(lambda: inbox._slices["s01"].attachments.complete)
         await fake_broker.declare(queue)
         await fake_broker.bind(queue, key, start=shoal.EARLIEST)
-        assert [message.body for message in await take(inbox, 3)] == [b"1", b"2", b"3"]
+        assert [message.body for message in await take_anew(inbox, 3)] == [b"1", b"2", b"3"]
 
 
 async def test_deliveries_that_come_before_the_life_is_known_wait_for_it(
@@ -98,7 +107,7 @@ async def test_deliveries_that_come_before_the_life_is_known_wait_for_it(
         slice_.state.queues.declare(queue.encode(), DURABLE, 0)
         slice_.state.take_dropped()
         await fake_broker.bind(queue, key, start=shoal.EARLIEST)
-        assert [message.body for message in await take(inbox, 2)] == [b"1", b"2"]
+        assert [message.body for message in await take_anew(inbox, 2)] == [b"1", b"2"]
         await fake_broker.publish(key, b"3")
         assert [message.body for message in await take(inbox, 1)] == [b"3"]
 

@@ -84,36 +84,78 @@ async def test_slices_and_the_map_are_told_lost_and_back(
     assert not said(log, logging.WARNING)
 
 
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.window_look.WINDOW_LOOK_S", 0.01)
+    monkeypatch.setattr("shoal.window_look.WINDOW_FULL_S", 0.05)
+
+
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times of all looks at windows from now on."""
+    times: list[float] = []
+    real = shoal.window_look.WindowLook._look
+
+    def look(watch: shoal.window_look.WindowLook) -> None:
+        times.append(asyncio.get_running_loop().time())
+        real(watch)
+
+    monkeypatch.setattr(shoal.window_look.WindowLook, "_look", look)
+    return times
+
+
 async def test_a_full_window_is_told_once(
-    cluster: FakeCluster, fake_broker: shoal.Broker, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster,
+    quick_looks: None,
+    log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.inbox.WINDOW_LOOK_S", 0.01)
-    key = cluster.key_of("s01")
-    queue = cluster.queue_with_home("s01", "hq\x1b")
-    await fake_broker.declare(queue)
-    await fake_broker.bind(queue, key)
-    await fake_broker.publish_many(key, [b"x"] * 1500)
-    async with fake_broker.consume(queue) as inbox:
-        for _ in range(1000):
-            await anext(inbox)
-        await until(lambda: bool(said(log, logging.WARNING)))
-        (sentence,) = said(log, logging.WARNING)
-        assert sentence.startswith(f"window of {queue.replace(chr(27), chr(92) + 'x1b')} is full: 1,000 messages are")
-        assert inbox._look is not None and inbox._look.when() < asyncio.get_running_loop().time(), "and no more"
+    errors: list[Exception] = []
+    async with shoal.connect(cluster.redirectors[0].address, deadline_s=10, on_error=errors.append) as broker:
+        key = cluster.key_of("s01")
+        queue = cluster.queue_with_home("s01", "hq\x1b")
+        await broker.declare(queue)
+        await broker.bind(queue, key)
+        await broker.publish_many(key, [b"x"] * 1500)
+        times = looks(monkeypatch)
+        async with broker.consume(queue) as inbox:
+            taken = [await anext(inbox) for _ in range(1000)]
+            await until(lambda: bool(errors))
+            (sentence,) = said(log, logging.WARNING)
+            assert sentence.startswith(
+                f"window of {queue.replace(chr(27), chr(92) + 'x1b')} is full: 1,000 messages are"
+            )
+            (error,) = errors
+            assert isinstance(error, shoal.ResourceExhausted)
+            assert (str(error), error.limit, error.value) == (sentence, 1000, 1000)
+            many = len(times) + 20
+            await until(lambda: len(times) >= many)
+            assert said(log, logging.WARNING) == [sentence], "not again at once"
+            inbox.ack(*taken)
+            for _ in range(500):
+                await anext(inbox)
+            await broker.publish_many(key, [b"x"] * 600)
+            for _ in range(500):
+                await anext(inbox)
+            inbox._look._tell_from_s = 0.0  # The minute is over.
+            await until(lambda: len(errors) == 2)
 
 
 async def test_acked_messages_fill_no_window(
-    cluster: FakeCluster, fake_broker: shoal.Broker, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster,
+    fake_broker: shoal.Broker,
+    quick_looks: None,
+    log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.inbox.WINDOW_LOOK_S", 0.001)
     queue, key = await bound(fake_broker, cluster)
     await fake_broker.publish_many(key, [b"x"] * 30)
+    times = looks(monkeypatch)
     async with fake_broker.consume(queue, window_messages=10) as inbox:
         for _ in range(30):
             await (await anext(inbox)).ack()
-        looked = asyncio.Event()
-        inbox._look_later = looked.set  # type: ignore[method-assign]
-        await looked.wait()
+        await inbox.flush()
+        first = len(times)
+        await until(lambda: len(times) > first + 10 and times[-1] - times[first] > 0.1)
     assert not said(log, logging.WARNING)
 
 

@@ -7,11 +7,10 @@ import socket
 import pytest
 
 import shoal
+from shoal.testing import FakeCluster
 from shoal.transport import methods
 from shoal.transport.base import Method
 from shoal_contract.wire import admin_pb2, redirector_pb2, slice_pb2
-from tests.client.fake_cluster import FakeCluster
-from tests.client.memory_transport import MemoryTransport
 
 METHODS = [found for found in vars(methods).values() if isinstance(found, Method)]
 
@@ -35,9 +34,7 @@ def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_client_in_memory_publishes_consumes_and_asks(no_sockets: None) -> None:
-    cluster = FakeCluster(["s01", "s02"])
-    cluster.stand_in_memory()
-    async with shoal.Broker(["redirector-0:1"], 10, MemoryTransport(cluster)) as broker:
+    async with FakeCluster(["s01", "s02"]).connect() as broker:
         await broker.declare("queue")
         await broker.bind("queue", ["a", "b", "c"])
         async with broker.consume("queue") as inbox:
@@ -53,9 +50,8 @@ async def test_a_client_in_memory_publishes_consumes_and_asks(no_sockets: None) 
 
 async def test_a_client_in_memory_survives_lost_streams(no_sockets: None) -> None:
     cluster = FakeCluster(["s01"])
-    cluster.stand_in_memory()
     slice_ = cluster.slices["s01"]
-    async with shoal.Broker(["redirector-0:1"], 10, MemoryTransport(cluster)) as broker:
+    async with cluster.connect() as broker:
         await broker.declare("queue")
         await broker.bind("queue", "key")
         async with broker.consume("queue") as inbox:

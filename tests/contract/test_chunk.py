@@ -35,6 +35,31 @@ def test_a_cut_chunk_is_the_one_that_its_messages_alone_would_make(
     assert [dict(each.fields) for each in cut.headers] == (headers[begin:end] if any(headers) else [])
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 126, 127, 128, 129, 255, 256, 16_382, 16_383, 16_384, 70_000])
+def test_one_body_is_measured_as_it_is_read(size: int) -> None:
+    data = encode_chunk([bytes(size)])
+    assert measure_chunk(data) == (1, size)
+    for other in (data + b"\x0a\x00", data + b"\x12\x00", data[:-1], data + b"x", b"\x12" + data[1:]):
+        try:
+            bodies = parse_chunk(other).bodies
+        except Malformed:
+            with pytest.raises(Malformed):
+                measure_chunk(other)
+        else:
+            assert measure_chunk(other) == (len(bodies), sum(map(len, bodies)))
+
+
+@given(st.binary(max_size=8).map(lambda some: b"\x0a" + some) | st.binary(max_size=5))
+def test_any_bytes_are_measured_as_they_are_read(data: bytes) -> None:
+    try:
+        bodies = parse_chunk(data).bodies
+    except Malformed:
+        with pytest.raises(Malformed):
+            measure_chunk(data)
+    else:
+        assert measure_chunk(data) == (len(bodies), sum(map(len, bodies)))
+
+
 def test_headers_that_are_all_empty_cost_nothing() -> None:
     assert encode_chunk([b"a", b"b"], [None, {}]) == encode_chunk([b"a", b"b"])
 

@@ -14,7 +14,8 @@ from tests.fuzz.world import KEYS, QUEUES, World, body, pick_client
 def one_declare(world: World, random: Random) -> wire.Step:
     some = random.sample(QUEUES, random.choice((1, 1, 2)))
     step = wire.Declares(queues=some)
-    step.options.expires_after_s = 5 if random.random() < 0.1 else 0
+    transient = some[0] == QUEUES[-1]
+    step.options.expires_after_s = 5 if transient != (random.random() < 0.1) else 0
     if random.random() < 0.25:
         lives = [world.node.owed.lives.get(name) for name in some]
         old = [life.incarnation if life else 0 for life in lives]

@@ -87,6 +87,12 @@ class Given:
             del held[offset]
             life.acked.setdefault(key, set()).add(offset)
 
+    def ack_left(self, life: Life, key: bytes, stretches: list[tuple[int, int]]) -> None:
+        """Notes that a unary ack named offsets that a consumer had when it left, and nobody else has yet."""
+        held = self.holds(life, key)
+        named = {offset for low, high in stretches for offset in range(low, high)} - held.keys()
+        life.acked.setdefault(key, set()).update(named & life.owes(key))
+
     def leave(self, consumer: Consumer) -> None:
         """Notes that a consumer left: the messages that it holds must be given again."""
         self.left.add(consumer)

@@ -15,7 +15,14 @@ from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core import limits
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.records import Kind, decode_acks, decode_change, decode_ownership, decode_reclaim
+from shoal_slice_node.core.apply.records import (
+    Kind,
+    decode_acks,
+    decode_change,
+    decode_expire,
+    decode_ownership,
+    decode_reclaim,
+)
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
@@ -169,6 +176,9 @@ class Node:
             life = self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone:
                 self.given.ack(life, attachment, stream.key, first, to)
+                if attachment in self.given.left:  # Named by a unary ack, before the slice has taken them back.
+                    held = [(low, high) for one, low, high in stream.held(first, to) if one is attachment]
+                    self.given.ack_left(life, stream.key, held)
             return ack(attachment, key_id, first, to)
 
         def taking_back(attachment: Attachment) -> None:
@@ -269,6 +279,12 @@ class Node:
                 life.queue_id = life.queue_id or self.tables.queue_by_name.get(life.name) or b""
         elif record.kind == Kind.ACKS:
             self._acks_applied(record, effects)
+        elif record.kind == Kind.EXPIRE:
+            decided_lsn, expired = decode_expire(record.payload)
+            for queue_id, name in expired:
+                ended = owed.lives.get(name)
+                if ended is not None and ended.queue_id == queue_id and ended.declared_lsn <= decided_lsn:
+                    owed.end(name)
         elif record.kind == Kind.OWNERSHIP:
             owed.owned = decode_ownership(record.payload)[1]
         else:
@@ -313,6 +329,18 @@ class Node:
         while self.node.puller.expire(self.now_ms):
             pass
         self.given.leases_over(over)
+
+    def end_idle_queues(self) -> None:
+        """Lets the node decide which transient queues end. None of them is consumed, or was a moment ago."""
+        lives = {life.queue_id: life for life in self.owed.lives.values()}
+        for queue_id, life in lives.items():
+            if self.dispatcher.registry.is_consumed(queue_id):
+                life.idle_since_ms = self.now_ms
+        before = set(self.dispatcher.transients.ending)
+        self.node.maintenance.do("expire")
+        for queue_id in self.dispatcher.transients.ending - before:
+            idle_ms = self.now_ms - lives[queue_id].idle_since_ms
+            assert idle_ms >= 1000 * lives[queue_id].expires_after_s > 0, f"{lives[queue_id].name!r} ends early"
 
     # Checkpoints.
 

@@ -63,7 +63,8 @@ class Key:
 class Life:
     """Models one life of a queue. `bound`: where each binding began. `todo`: offsets not known to be done, each with
     the record that made it so. `acked`: those of them that consumers acked. `ends`: where bindings ended. `bound_back`:
-    the LSN and offset of each bind that began below the key's head."""
+    the LSN and offset of each bind that began below the key's head. `idle_since_ms`: when it was declared or consumed
+    last, as far as the model saw."""
 
     def __init__(self, number: int, name: bytes, expires_after_s: int, incarnation: int) -> None:
         self.number = number
@@ -76,6 +77,7 @@ class Life:
         self.todo: dict[bytes, dict[int, int]] = {}
         self.acked: dict[bytes, set[int]] = {}
         self.bound_back: dict[bytes, list[tuple[int, int]]] = {}
+        self.declared_lsn = self.idle_since_ms = 0
 
     def owes(self, key: bytes) -> set[int]:
         """Returns the offsets that must still come to a consumer, or be acked by one."""
@@ -198,9 +200,10 @@ class Owed:
             if not self._each(answer, number, allowed, ("declare", name, incarnation)):
                 continue
             if life is None or newer:
-                self._end(name)
+                self.end(name)
                 life = self._begin(name, expires, incarnation, answer.offsets[number])
             life.incarnation = life.incarnation or incarnation
+            life.declared_lsn, life.idle_since_ms = self.lsn, self.time_ms
             assert answer.offsets[number] == life.incarnation
 
     def _begin(self, name: bytes, expires_after_s: int, asked: int, given: int) -> Life:
@@ -214,7 +217,7 @@ class Owed:
         life = self.lives[name] = Life(self._lives, name, expires_after_s, given)
         return life
 
-    def _end(self, name: bytes) -> None:
+    def end(self, name: bytes) -> None:
         life = self.lives.pop(name, None)
         if life is None:
             return
@@ -230,7 +233,7 @@ class Owed:
             life = self.lives.get(name)
             there = life is not None and (not incarnation or life.incarnation in (0, incarnation))
             if self._each(answer, number, {OK} if there else {NO_SUCH_QUEUE}, ("drop", name)):
-                self._end(name)
+                self.end(name)
 
     def _refusals(self, name: bytes, keys: list[bytes]) -> Codes:
         """Returns why any request for this queue and these keys must be refused."""

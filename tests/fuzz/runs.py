@@ -137,6 +137,7 @@ def _round(world: World, random: Random) -> None:
     node.node.acks.flush()
     steps.trim(world, random)
     steps.reclaim(world, random)
+    node.end_idle_queues()
     if random.random() < 0.3:
         node.checkpoint()
         node.freeze()

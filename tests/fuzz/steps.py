@@ -54,6 +54,13 @@ def expire(world: World, random: Random) -> None:
     world.node.expire()
 
 
+def end_idle_queues(world: World, random: Random) -> None:
+    world.node.end_idle_queues()
+    if random.random() < 0.7:
+        world.node.now_ms += 5_000
+        world.node.end_idle_queues()
+
+
 def time(world: World, random: Random) -> None:
     world.node.now_ms += random.choice((1, 100, 600, 2500, 700_000, DAY_MS if random.random() < 0.1 else 1))
 
@@ -105,5 +112,6 @@ WEIGHTS: dict[Step, int] = {
     several: 4, again: 2, bulk: 2,
     open_session: 2, close_session: 1, attach: 6, detach: 2, pull: 3, take: 14, ack: 10, ack_by_name: 1,
     write: 5, refuse: 2, apply: 5, turn: 9, work: 3, flush: 5, trim: 3, reclaim: 2, producers: 1, expire: 2, time: 3,
+    end_idle_queues: 2,
     divide: 1, freeze: 2, checkpoint: 2, crash: 1, own: 1, rest: 3, look: 1,
 }  # fmt: skip

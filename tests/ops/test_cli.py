@@ -157,7 +157,13 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert len((await run("status"))["slices"]) == 2  # type: ignore[arg-type]
     assert (await run("locate", "room"))["map_version"] == 1
     assert await run("unbind", "anna", "room") == {"queue": "anna", "offsets": {"room": 2}}
-    assert await run("drop", "anna") == {"dropped": ["anna"]}
+    following = asyncio.create_task(shoal("tail", "anna", at=cluster))
+    async with asyncio.timeout(WAIT_S):
+        while not (await run("describe", "anna"))["attached_sessions"]:
+            assert not following.done()
+        assert await run("drop", "anna") == {"dropped": ["anna"]}
+        dropped = "shoal: queue anna: dropped while this inbox consumed it; declare it anew\n"
+        assert await following == (exits.BAD_CALL, "", dropped)
     code, _, error = await shoal("describe", "anna", at=cluster)
     text = "shoal: queue anna does not exist; declare it first (--key describes a key)\n"
     assert (code, error) == (exits.BAD_CALL, text)

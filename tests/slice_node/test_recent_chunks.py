@@ -8,7 +8,7 @@ import pytest
 
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import RECENT_CHUNKS_BYTES_MAX
+from shoal_slice_node.core.limits import DONE_RANGES_MAX, RECENT_CHUNKS_BYTES_MAX
 
 from .core_driver import CoreDriver, bind, declare, publish, purge
 
@@ -142,3 +142,50 @@ def test_acks_of_the_first_chunks_open_the_window_by_just_these() -> None:
     core.flush()
     assert core.take(session) == []
     core.check()
+
+
+@pytest.mark.parametrize("messages", [1, 2, 3, 7, 8, 100])
+@pytest.mark.parametrize("size", [1, 4, 9, 100])
+@pytest.mark.parametrize("window_bytes", [1, 1_300, 5_000, 100_000])
+def test_chunks_that_were_read_before_end_at_the_same_bounds_as_those_that_are_read(
+    messages: int, size: int, window_bytes: int
+) -> None:
+    chunks = [[b"c"] if number % 3 == 0 else [b"a", b"b"] for number in range(12)]
+    assert given_either_way(chunks, messages, size, window_bytes) > 0
+
+
+def test_chunks_that_were_read_before_keep_the_bound_on_done_ranges() -> None:
+    assert given_either_way([[b"x"] * 1_000] * 6, 100_000, 1 << 20, 1 << 20) == DONE_RANGES_MAX
+
+
+def test_chunks_that_were_read_before_end_where_the_session_owes_too_much() -> None:
+    assert given_either_way([[b"a", b"b"]] * 4, 100, 1 << 20, 1 << 20, owed_max=1) == 2
+
+
+def given_either_way(
+    chunks: list[list[bytes]], messages: int, size: int, window_bytes: int, owed_max: int = 1_000
+) -> int:
+    """Attaches a queue where another one has read the whole log, and where it must read for itself: it must get the
+    same. Returns how many messages."""
+    found = []
+    for read_before in (False, True):
+        core = CoreDriver()
+        core.change(declare("other", "q"), bind("other", "k"), bind("q", "k"))
+        for bodies in chunks:
+            core.change(publish("k", *bodies))
+        if read_before:
+            other = core.session()
+            core.attach(other, "other", 1, 1)
+            while core.take(other):
+                core.ack(other, "k", 1, 100_000)
+        session = core.session(window_bytes)
+        session.limit_owed(owed_max)
+        core.attach(session, "q", 1, messages, size)
+        core.pump()
+        held = session.attachments[1]
+        parcels = [(parcel.low, parcel.to, parcel.handles) for parcel in session.waiting.values()]
+        found.append((parcels, held.messages, held.body_bytes, session.owed, session.under_way_bytes))
+        core.take(session)
+        assert session.under_way_bytes == core.dispatcher.shares.deliveries.used_bytes == 0
+    assert found[0] == found[1]
+    return found[0][1]

@@ -1,5 +1,5 @@
 """Defines frames of a session: what every frame has, and those that are not changes: detach, acks, doubts, pull,
-describe.
+describe, probe.
 
 A frame gets its number when it is sent, and is removed when it is answered. After a lost stream, a change is sent again
 with its number, which the slice knows. Every other frame belongs to the lost session: it gets a new number, or ends.
@@ -87,6 +87,29 @@ class QuestionFrame(Frame):
         if now >= self.deadline:
             self.failed(error)
             self.deadline = float("inf")
+
+
+class ProbeFrame(Frame):
+    """Asks for nothing, so that the slice answers: it is back. Ends with its stream."""
+
+    __slots__ = ("cost_bytes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cost_bytes = 0
+
+    def fill(self, request: wire.SessionRequest) -> bool:
+        request.describe.SetInParent()
+        return True
+
+    def answered(self, answer: wire.Answer) -> None:
+        pass
+
+    def failed(self, error: ShoalError) -> None:
+        pass
+
+    def stream_ended(self) -> bool:
+        return False
 
 
 class PullFrame(QuestionFrame):

@@ -14,7 +14,7 @@ Bounded: SEEN_RANGES_MAX a pair, SEEN_ENTRIES_MAX pairs. A forgotten message cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from shoal.core.acks import Acked
 from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
@@ -178,6 +178,15 @@ class Repeats:
         handed = sum(count(self._marks(key).get(handle, ())) for key in list(self._keys))
         acked = sum(count(ranges) for (_, one), ranges in self._acked.items() if one == handle)
         return handed - acked - sum(block.end - block.first for block in self._pending() if handle in block.consumers)
+
+    def unanswered(self, handles: Container[int]) -> Iterator[int]:
+        """Yields numbers of messages, each above 0, that were handed out for these handles, of which the application
+        gave no ack, or its ack is not answered yet. Their sum is the number of all. O(what is remembered)."""
+        for key in self._keys:
+            for handle, ranges in self._marks(key).items():
+                left = count(_without(ranges, self._acked.get((key, handle), ()))) if handle in handles else 0
+                if left:
+                    yield left
 
     def known(self, key: bytes, handle: int) -> Ranges:
         """Returns the ranges of a key that were handed out for a handle, as far as remembered."""

@@ -153,14 +153,15 @@ class SessionStream:
     def _change(self, request: wire.SessionRequest, weight: int, large_bytes: int) -> None:
         """Submits a change. Its weight grows with its operations: each may be refused with a text, so the answer may
         grow too."""
-        checked = parse_change(request.change)
+        data = request.change  # A copy at each look.
+        checked = parse_change(data)
         head = ChangeHead(self._producer, request.sequence, request.settled)
         more = checked.operations // OPERATIONS_PER_WEIGHT
 
         def answer(answer: wire.Answer) -> None:
             self._answers.add(answer, weight + more)
 
-        requests.submit_change(self._broker, self._source, head, request.change, checked, answer, large_bytes)
+        requests.submit_change(self._broker, self._source, head, data, checked, answer, large_bytes)
         self._answers.expect(more)
 
     def _acks(self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None]) -> None:

@@ -22,23 +22,23 @@ def publish(
     """
     full_name = state.owned_name(key)
     messages, body_bytes = measure
-    row = state.tables.key.get(full_name)
-    queues = 0 if row is None else state.tables.binding.count(row[ID])
+    tables, effects = state.tables, state.effects
+    row = tables.key.get(full_name)
+    queues = 0 if row is None else tables.binding.count(row[ID])
     if not queues and key[:1] == DIRECT_PREFIX:
         queues = _bind_direct(state, full_name)
-        row = state.tables.key.get(full_name)
+        row = tables.key.get(full_name)
     if row is None or not queues:
         if mandatory:
             shown = state.refusals.shown(key)
             raise Unroutable(f"key {shown} has no queue bound to it, and the publish is mandatory", subject=shown)
-        state.effects.published.append(None)
-        state.effects.counters.publishes += messages  # kept messages are counted once for each step
+        effects.published.append(None)
+        effects.counters.publishes += messages  # kept messages are counted once for each step
         return 0, 0
     first, before, row = grown(row, messages, body_bytes)
     key_id = row[ID]
-    state.tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))
-    state.tables.key.put(full_name, row)
-    effects = state.effects
+    tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))
+    tables.key.put(full_name, row)
     effects.kept_messages += messages
     effects.kept_bytes += body_bytes
     effects.published.append((key_id, queues))

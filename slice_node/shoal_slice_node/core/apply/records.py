@@ -73,7 +73,12 @@ def encode_change(head: ChangeHead, change: bytes) -> bytes:
 
 
 def decode_change(payload: bytes) -> tuple[ChangeHead, bytes]:
-    return ChangeHead._make(_CHANGE.unpack_from(payload)), payload[_CHANGE.size :]
+    return decode_change_head(payload), payload[_CHANGE.size :]
+
+
+def decode_change_head(payload: bytes) -> ChangeHead:
+    """Returns the head alone, without a copy of the change."""
+    return ChangeHead._make(_CHANGE.unpack_from(payload))
 
 
 def encode_acks(acks: Iterable[Acked], taken_at_lsn: int) -> bytes:

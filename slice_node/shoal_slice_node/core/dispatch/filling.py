@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.state import State
@@ -18,6 +18,8 @@ Pick = Callable[[], Attachment | None]
 """Returns the attachment that gets the next part; None: none has room."""
 
 Give = Callable[[Stream, Attachment, ChunkPart], None]
+GiveRun = Callable[[Stream, Attachment, Sequence[ChunkPart]], int]
+"""Gives whole chunks that follow each other, until the session has no room. Returns how many it gave."""
 
 
 class Budget:
@@ -44,6 +46,13 @@ class Budget:
         self.chunk_bytes -= len(part.chunk) + PARCEL_BYTES_MAX
         self.messages -= part.to - part.low
 
+    def spend_run(self, parts: Sequence[ChunkPart]) -> None:
+        """Spends parts that follow each other."""
+        self.given += len(parts)
+        self.rows -= len(parts)
+        self.chunk_bytes -= sum([len(part.chunk) for part in parts]) + PARCEL_BYTES_MAX * len(parts)
+        self.messages -= parts[-1].to - parts[0].low
+
 
 def fill(
     state: State,
@@ -53,16 +62,17 @@ def fill(
     budget: Budget,
     recent: RecentChunks,
     lease: Lease | None = None,
+    give_run: GiveRun | None = None,
 ) -> bool:
     """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
     the budget is spent, or the stream has as many done ranges as are allowed and waits for acks. `lease`: the lease
-    under which the messages are out."""
+    under which the messages are out. `give_run`: does as `give` with each of many chunks, sooner."""
     found = state.key_by_id(stream.key_id)
     if found is None:
         stream.forget_returned()
         return True
     key = found[1]
-    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, recent, lease)
+    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, recent, lease, give_run)
     if stream.messages_allowed > 0:
         caught_up = filling.give_again() and filling.give_next()
     else:
@@ -86,6 +96,7 @@ class _Filling:
         budget: Budget,
         recent: RecentChunks,
         lease: Lease | None,
+        give_run: GiveRun | None,
     ) -> None:
         self._stream = stream
         self._key = key
@@ -95,6 +106,7 @@ class _Filling:
         self._budget = budget
         self._recent = recent
         self._lease = lease
+        self._give_run = give_run
 
     def give_again(self) -> bool:
         stream = self._stream
@@ -138,7 +150,40 @@ class _Filling:
                 return False
             self._give_to(attachment, part)
             stream.give_on_from(part.to)
+            if self._give_run is not None and attachment is stream.feed.sole and attachment.session.has_room:
+                self._give_following(self._give_run, attachment, end)
         return True
+
+    def _give_following(self, give_run: GiveRun, attachment: Attachment, end: int) -> None:
+        """Gives the chunks that follow the one that was just given to the queue's only attachment, as far as they are
+        kept here. It ends where `_give_recent`, with one chunk after the other, would end; that is twice the work."""
+        stream, budget, get = self._stream, self._budget, self._recent.get
+        key_id, first = stream.key_id, stream.next
+        end = min(end, first + min(budget.messages, stream.messages_allowed))
+        last = min(end, first + attachment.window_messages - attachment.messages)
+        body_bytes = attachment.window_bytes - attachment.body_bytes
+        rows, chunk_bytes = budget.rows, budget.chunk_bytes
+        parts: list[ChunkPart] = []
+        offset = first
+        while offset < last and body_bytes > 0 and rows > 0 and chunk_bytes > 0:
+            part = get(key_id, offset)
+            if part is None or part.to > end:
+                break
+            parts.append(part)
+            offset = part.to
+            body_bytes -= part.body_bytes
+            rows -= 1
+            chunk_bytes -= len(part.chunk) + PARCEL_BYTES_MAX
+        if not parts:
+            return
+        given = give_run(stream, attachment, parts)
+        if given < len(parts):
+            del parts[given:]
+        if parts:
+            to = parts[-1].to
+            stream.give(first, to, sum([part.body_bytes for part in parts]), attachment, 0, self._lease)
+            stream.give_on_from(to)
+            budget.spend_run(parts)
 
     def give_lowest(self) -> None:
         """Gives only the lowest message, as the stream has as many done ranges as are allowed. Its ack moves the cursor

@@ -75,7 +75,9 @@ class Pump:
             stream = next(iter(feed.lagging.values()))
             feed.clear_lagging(stream)
             before = budget.given
-            caught_up = fill(self._registry.state, stream, feed.pick, registry.give, budget, registry.recent)
+            caught_up = fill(
+                registry.state, stream, feed.pick, registry.give, budget, registry.recent, give_run=registry.give_run
+            )
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1

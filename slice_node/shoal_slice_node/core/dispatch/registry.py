@@ -7,6 +7,7 @@ Belongs here: the registers, and the small steps that keep them consistent. Not 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal_slice_node.core.apply.state import State
@@ -216,6 +217,30 @@ class Registry:
         self.shares.hold(session, len(chunk) + len(key) + PARCEL_OVERHEAD_BYTES)
         self.dirty[session.number] = session
         return parcel
+
+    def give_run(self, stream: Stream, attachment: Attachment, parts: Sequence[ChunkPart]) -> int:
+        """Puts whole chunks, given for the first time, on their way as `give` does, until the session has no room.
+        Returns how many."""
+        session, key_id, handle = attachment.session, stream.key_id, attachment.handle
+        assert handle is not None
+        waiting, number = session.waiting, stream.parcel
+        given = held_bytes = 0
+        for part in parts:
+            if session.under_way_bytes + held_bytes >= session.room_bytes:
+                break
+            parcel = waiting.get((key_id, part.low, part.to, 0, 0))
+            if parcel is None or parcel.number < number:
+                self.shares.hold(session, held_bytes)
+                held_bytes = 0
+                stream.join_parcel(number)
+                parcel = self.parcel(session, stream, part)
+            number = parcel.number
+            parcel.add_handle(handle)
+            held_bytes += HANDLE_BYTES
+            given += 1
+        self.shares.hold(session, held_bytes)
+        stream.join_parcel(number)
+        return given
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds less: feeds that found it full may have room again."""

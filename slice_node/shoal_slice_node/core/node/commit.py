@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError
-from shoal_contract.journal_record import Record, encode_record
+from shoal_contract.journal_record import Record, encode_header
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import (
@@ -177,7 +177,7 @@ class Commit:
                 continue
             record = Record(item.kind, 0, self._next_lsn, self._epoch, time_ms, item.payload)
             self._next_lsn += 1
-            data.append(encode_record(item.kind, record.lsn, self._epoch, time_ms, item.payload))
+            data += encode_header(item.kind, record.lsn, self._epoch, time_ms, item.payload), item.payload
             size += len(item.payload)
             operations += item.operations
             entries[-1] = item, record

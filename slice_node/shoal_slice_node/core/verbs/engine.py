@@ -17,7 +17,7 @@ from shoal_slice_node.core.apply.drops import reclaim
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.imports import check_next_chunk
 from shoal_slice_node.core.apply.producers import heard, remember, repeated_answer
-from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, decode_change, decode_ownership
+from shoal_slice_node.core.apply.records import NO_PRODUCER, Kind, decode_change, decode_change_head, decode_ownership
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.transients import expire
 from shoal_slice_node.core.apply.trims import apply_trims
@@ -66,8 +66,7 @@ class Engine:
     def _apply(self, record: Record, checked: Checked | None) -> Work[None]:
         kind = record.kind
         if kind == Kind.CHANGE:
-            head, data = decode_change(record.payload)
-            yield from self._change(head, checked, data, record.time_ms)
+            yield from self._change(record, checked)
         elif kind == Kind.ACKS:
             apply_acks(self.state, record.payload)
         elif kind == Kind.TRIM:
@@ -81,12 +80,13 @@ class Engine:
         else:
             raise ValueError(f"its kind {kind} is not known to this version")
 
-    def _change(self, head: ChangeHead, checked: Checked | None, data: bytes, time_ms: int) -> Work[None]:
-        effects = self.state.effects
+    def _change(self, record: Record, checked: Checked | None) -> Work[None]:
+        effects, time_ms = self.state.effects, record.time_ms
+        head = decode_change_head(record.payload)
         numbered = head.producer != NO_PRODUCER
         try:
             if checked is None:
-                checked = check_change(data)
+                checked = check_change(decode_change(record.payload)[1])
             repeated = repeated_answer(self.state, head) if numbered else None
             if numbered and repeated is None and checked.in_run:
                 check_next_chunk(self.state, head)

@@ -1,4 +1,4 @@
-"""The queues of a fake slice, with their lives: declare and drop by incarnation, as slice.proto says."""
+"""Keeps the queues of a fake slice, with their lives: declare and drop by incarnation, as slice.proto says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from shoal_contract.options import QueueOptions
 
 @dataclass
 class FakeQueue:
-    """`incarnation` 0: not known, as after a bulk load. `life`: of this part, never used twice on a slice."""
+    """Keeps a queue's part. `incarnation` 0: not known, as after a bulk load. `life`: of this part, never used twice on
+    a slice."""
 
     options: QueueOptions
     incarnation: int
@@ -20,12 +21,14 @@ class FakeQueue:
 
 
 class FakeQueues:
-    """`is_home`: of a queue's name. `on_drop`: ends what a queue has here."""
+    """Keeps the queues' parts. `is_home`: returns whether a queue's home is here. `on_drop`: ends what a queue has
+    here."""
 
     def __init__(self, is_home: Callable[[bytes], bool], on_drop: Callable[[bytes], None]) -> None:
         self.parts: dict[bytes, FakeQueue] = {}
+        """Queue -> its part."""
         self.knows_incarnations = True
-        """False: as a slice of an older version, whose declares answer with nothing."""
+        """False: does as a slice of an older version, whose declares answer with nothing."""
         self._is_home = is_home
         self._on_drop = on_drop
         self._lives = 0
@@ -35,7 +38,7 @@ class FakeQueues:
         return queue in self.parts
 
     def declare(self, queue: bytes, options: QueueOptions, incarnation: int) -> int:
-        """Returns its incarnation. Raises Conflict; NoSuchQueue for a life that is over."""
+        """Declares a queue. Returns its incarnation. Raises Conflict; NoSuchQueue for a life that is over."""
         found = self.parts.get(queue)
         if found is None and incarnation and self._is_home(queue):
             raise self._missing(queue)
@@ -55,7 +58,7 @@ class FakeQueues:
         return found.incarnation
 
     def drop(self, queue: bytes, incarnation: int) -> None:
-        """Raises NoSuchQueue."""
+        """Drops a queue, in any life if `incarnation` is 0. Raises NoSuchQueue."""
         found = self.parts.get(queue)
         if found is None or (incarnation and found.incarnation not in (0, incarnation)):
             raise self._missing(queue)
@@ -68,6 +71,7 @@ class FakeQueues:
             raise self._missing(queue)
 
     def life_of(self, queue: bytes) -> int:
+        """Returns the life of a queue's part; 0: there is none."""
         found = self.parts.get(queue)
         return found.life if found is not None else 0
 

@@ -1,4 +1,5 @@
-"""What a fake slice keeps: queues, keys, bindings, producers, in plain dictionaries. The contract's words, no speed.
+"""Keeps what a fake slice has: queues, keys, bindings, producers, in plain dictionaries. The words of the contract, no
+speed.
 
 Belongs here: what changes do, what may be given to whom. Not here: streams (fake_slice.py).
 """
@@ -9,39 +10,47 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from shoal.testing.fake_queues import FakeQueues
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import NotOwner, ShoalError, Unroutable
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.names import DIRECT_PREFIX, direct_key, show
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
-from tests.client.fake_queues import FakeQueues
 
 
 @dataclass
 class Binding:
+    """Binds a queue to a key. `start`, `end`: start <= offset < end are its own; `end` 0: still bound."""
+
     start: int
     end: int = 0
     done: set[int] = field(default_factory=set)
+    """The acked offsets."""
     given: dict[int, object] = field(default_factory=dict)
     """Offset -> the session that has it."""
     times_given: dict[int, int] = field(default_factory=dict)
+    """Offset -> how often it was given."""
 
 
 @dataclass
 class Key:
+    """Keeps a key's log and bindings."""
+
     head: int = FIRST_OFFSET
+    """The offset that the next message gets."""
     chunks: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """first, end, serialized chunk."""
+    """Chunks, never trimmed: (first, end, serialized chunk)."""
     bindings: dict[bytes, Binding] = field(default_factory=dict)
+    """Queue -> its binding."""
 
 
 Given = tuple[bytes, int, int, int, bytes, int]
-"""key, first of the chunk, from, to, chunk, redelivered."""
+"""Messages to deliver: (key, first of the chunk, from, to, chunk, redelivered)."""
 
 
 class FakeState:
-    """`owner_of` and `version` are the map as this slice sees it."""
+    """Applies changes. `owner_of` and `version`: return what the map says, as this slice sees it."""
 
     def __init__(self, name: str, owner_of: Callable[[bytes], str], version: Callable[[], int]) -> None:
         self.name = name
@@ -50,15 +59,16 @@ class FakeState:
         """Queues whose life ended since the last look of `take_dropped`."""
         self.keys: dict[bytes, Key] = {}
         self.live: list[tuple[bytes, bytes, list[bytes]]] = []
+        """Live chunks since the last look of `take_live`."""
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
         self.applied = 0
-        """Changes applied; repeats are not."""
+        """The number of changes applied; repeats are not."""
         self._owner_of = owner_of
         self._version = version
 
     def change(self, producer: bytes, sequence: int, settled: int, data: bytes) -> bytes:
-        """The serialized Outcome; a repeat gets the first one."""
+        """Applies a change, and returns its serialized Outcome; a repeat gets the first one."""
         if sequence <= self.last_sequence.get(producer, 0):
             return self.answers[producer, sequence]
         change = wire.Change.FromString(data)
@@ -142,11 +152,12 @@ class FakeState:
         self.dropped.append(queue)
 
     def take_dropped(self) -> list[bytes]:
+        """Returns the queues whose life ended since the last call."""
         found, self.dropped = self.dropped, []
         return found
 
     def _purge(self, index: int, queue: bytes, outcome: wire.StepOutcome) -> None:
-        """One key at a time: the position is 1 while there are more."""
+        """Drops a backlog, one key at a time: the position is 1 while there are more."""
         dropped = more = 0
         try:
             self.queues.check(queue)
@@ -215,7 +226,7 @@ class FakeState:
         return [0], [len(bound)]
 
     def take_live(self) -> list[tuple[bytes, bytes, list[bytes]]]:
-        """Live chunks since the last look: key, chunk, queues."""
+        """Returns the live chunks since the last look: key, chunk, queues."""
         found, self.live = self.live, []
         return found
 
@@ -226,7 +237,7 @@ class FakeState:
                 raise NotOwner(f"key {show(key)} is of slice {owner}", map_version=version, owner=owner)
 
     def take(self, queue: bytes, session: object, messages_max: int, peek: bool = False) -> Iterator[Given]:
-        """What may be given of a queue now, in order of each key; it is the session's then."""
+        """Yields what may be given of a queue now, in order of each key; it is the session's then."""
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
             if binding is None:
@@ -246,6 +257,7 @@ class FakeState:
                     yield name, first, start, stop, chunk, again
 
     def ack(self, queue: bytes, ack: wire.Ack, session: object) -> None:
+        """Records an ack of what the session has of a queue."""
         binding = self.keys.get(ack.key, Key()).bindings.get(queue)
         if binding is not None:
             low: int = ack.low
@@ -254,7 +266,7 @@ class FakeState:
                 del binding.given[offset]
 
     def is_unacked(self, queue: bytes, ack: wire.Ack) -> bool:
-        """Whether the queue still has to get or to ack some of these messages."""
+        """Returns whether the queue still has to get or to ack some of these messages."""
         key = self.keys.get(ack.key, Key())
         binding = key.bindings.get(queue)
         if binding is None:
@@ -263,17 +275,19 @@ class FakeState:
         return bool(set(named) - binding.done)
 
     def unacked(self, queue: bytes, session: object) -> int:
+        """Returns how many messages of a queue the session has unacked."""
         bindings = [key.bindings[queue] for key in self.keys.values() if queue in key.bindings]
         return sum(holder is session for binding in bindings for holder in binding.given.values())
 
     def release(self, session: object, queue: bytes | None = None) -> None:
-        """The session is gone, or left this queue: what it had unacked may be given again."""
+        """Takes back what a session has unacked, of one queue or of all: it may be given again."""
         for key in self.keys.values():
             for name, binding in key.bindings.items():
                 if queue in (None, name):
                     binding.given = {at: holder for at, holder in binding.given.items() if holder is not session}
 
     def describe(self, question: wire.Describe) -> wire.Description:
+        """Describes queues and keys."""
         return wire.Description(
             queues=[self._describe_queue(queue) for queue in question.queues],
             keys=[self._describe_key(key) for key in question.keys],
@@ -300,7 +314,7 @@ class FakeState:
 
 
 def _runs(low: int, high: int, binding: Binding) -> list[tuple[int, int]]:
-    """Offsets low <= o < high that are neither done nor given, as ranges."""
+    """Returns the offsets low <= offset < high that are neither done nor given, as ranges."""
     runs: list[tuple[int, int]] = []
     for offset in range(low, high):
         if offset in binding.done or offset in binding.given:

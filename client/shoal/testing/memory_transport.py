@@ -1,25 +1,27 @@
-"""A transport without sockets: it calls the fake cluster's methods, in the process and event loop of the test."""
+"""Reaches a fake cluster without sockets: calls its methods, in the process and event loop of the test."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from google.protobuf.message import Message
 
+from shoal.testing.fake_slice import FakeSlice
 from shoal.transport.base import Method, Request, Response
-from shoal_contract.errors import DeadlineExceeded, Unavailable
+from shoal_contract.errors import BadCall, DeadlineExceeded, Unavailable
 from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
 from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse
-from tests.client.fake_cluster import FakeCluster, FakeRedirector
-from tests.client.fake_slice import FakeSlice
+
+if TYPE_CHECKING:
+    from shoal.testing.fake_cluster import FakeRedirector
 
 Received = TypeVar("Received", bound=Message)
 
 
 class MemoryStream(Generic[Received]):
-    """What an asynchronous generator of the fake yields."""
+    """Reads what an asynchronous generator of the fake yields."""
 
     def __init__(self, responses: AsyncIterator[Received]) -> None:
         self._responses = cast("AsyncGenerator[Received]", responses)
@@ -27,6 +29,7 @@ class MemoryStream(Generic[Received]):
         self._cancelled = False
 
     async def read(self) -> Received | None:
+        """Returns the next message; None at the end. Raises asyncio.CancelledError after `cancel`."""
         if self._cancelled:
             raise asyncio.CancelledError
         self._reading = asyncio.ensure_future(anext(self._responses, None))
@@ -37,21 +40,26 @@ class MemoryStream(Generic[Received]):
             self._reading = None
 
     def cancel(self) -> None:
+        """Ends the stream from here."""
         self._cancelled = True
         if self._reading is not None:
             self._reading.cancel()
 
     async def close(self) -> None:
+        """Ends the stream, and the fake's part of it."""
         self.cancel()
         await self._responses.aclose()
 
 
 class MemorySession(MemoryStream[SessionResponse]):
+    """Reads and writes a session's stream."""
+
     def __init__(self, slice_: FakeSlice) -> None:
         self._requests: asyncio.Queue[SessionRequest] = asyncio.Queue()
-        super().__init__(slice_.Session(self._sent(), cast("Any", None)))
+        super().__init__(slice_.Session(self._sent(), None))
 
     async def write(self, request: SessionRequest) -> None:
+        """Sends a request. Raises Unavailable once the stream has ended."""
         if self._cancelled:
             raise Unavailable("the stream has ended")
         self._requests.put_nowait(copied(request))
@@ -62,46 +70,50 @@ class MemorySession(MemoryStream[SessionResponse]):
 
 
 class MemoryTransport:
-    """`cluster`: one that stands in memory, so that its addresses are names only."""
+    """Reaches the slices and redirectors of one fake cluster by the addresses that its map names."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
+    def __init__(self, slices: Mapping[str, FakeSlice], redirectors: Sequence[FakeRedirector]) -> None:
+        self._slices = slices
+        self._redirectors = redirectors
 
     def open_session(self, address: str) -> MemorySession:
+        """Opens a stream to a slice. Raises Unavailable while it is away."""
         return MemorySession(self._slice_at(address))
 
     def watch_map(self, address: str) -> MemoryStream[WatchMapResponse]:
-        return MemoryStream(self._redirector_at(address).WatchMap(WatchMapRequest(), None))
+        """Opens a stream of maps. Raises Unavailable for an unknown address."""
+        for redirector in self._redirectors:
+            if redirector.address == address:
+                return MemoryStream(redirector.WatchMap(WatchMapRequest(), None))
+        raise Unavailable(f"there is no redirector at {address}")
 
     async def call(
         self, address: str, method: Method[Request, Response], request: Request, timeout_s: float
     ) -> Response:
+        """Makes one call. Raises BadCall for one that the fake does not have."""
         _, service, name = method.path.split("/")
-        servicer = self._slice_at(address).admin if service.endswith("AdminService") else self._slice_at(address)
+        slice_ = self._slice_at(address)
+        do = getattr(slice_.admin if service.endswith("AdminService") else slice_, name, None)
+        if do is None:
+            raise BadCall(f"a fake cluster has no {name}; test it on a local cluster", subject=name)
         try:
             async with asyncio.timeout(timeout_s):
-                return cast("Response", copied(await getattr(servicer, name)(copied(request), None)))
+                return cast("Response", copied(await do(copied(request), None)))
         except TimeoutError:
             raise DeadlineExceeded(f"{method.path} at {address}") from None
 
     async def close(self) -> None:
-        pass
+        """Does nothing: calls keep nothing open."""
 
     def _slice_at(self, address: str) -> FakeSlice:
-        for slice_ in self._cluster.slices.values():
-            if slice_.address == address:
+        for slice_ in self._slices.values():
+            if slice_.address == address and not slice_.away:
                 return slice_
-        raise Unavailable(f"there is no slice at {address}")
-
-    def _redirector_at(self, address: str) -> FakeRedirector:
-        for redirector in self._cluster.redirectors:
-            if redirector.address == address:
-                return redirector
-        raise Unavailable(f"there is no redirector at {address}")
+        raise Unavailable(f"no slice answers at {address}")
 
 
 def copied(message: Any) -> Any:
-    """As over a wire: neither side sees what the other does with its message later."""
+    """Returns a copy, as a wire does: neither side sees what the other does with its message later."""
     if message is None:
         return None
     copy = type(message)()

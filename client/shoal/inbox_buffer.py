@@ -1,0 +1,82 @@
+"""Holds what an inbox has of all slices and has not handed out: a bounded number of bytes, in the order of arrival.
+
+While it is full, slices' streams are not read, which is backpressure. Not here: what is new, and what is acked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+
+from shoal.limits import INBOX_EXCESS_BYTES
+from shoal.messages import Delivery
+
+
+class InboxBuffer:
+    """Buffers deliveries. `bytes_max`: above it `put` waits; the last delivery may exceed it."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = 0
+        """The sizes of the deliveries together."""
+        self.changed = asyncio.Event()
+        """Set with each delivery, and by the inbox when waiting for one may be over; clear it before waiting."""
+        self._bytes_max = bytes_max
+        self._deliveries: deque[tuple[Delivery, int]] = deque()
+        """Deliveries with their sizes in bytes."""
+        self._answers_awaited = 0
+        """The number of calls that wait for an answer. Answers come behind deliveries, so the buffer may exceed its
+        bound for these calls."""
+        self._room = asyncio.Event()
+        self._ending = False
+        self._closed = False
+
+    def __bool__(self) -> bool:
+        """Returns whether there is a delivery."""
+        return bool(self._deliveries)
+
+    async def put(self, delivery: Delivery) -> None:
+        """Adds a delivery. Waits while the buffer is full. Once closed it forgets the delivery."""
+        while self._full:
+            self._room.clear()
+            await self._room.wait()
+        if self._closed:
+            return
+        size_bytes = delivery.size_bytes
+        self._deliveries.append((delivery, size_bytes))
+        self.bytes += size_bytes
+        self.changed.set()
+
+    def take(self) -> Delivery:
+        """Returns the oldest delivery, and removes it. There must be one."""
+        delivery, size_bytes = self._deliveries.popleft()
+        self.bytes -= size_bytes
+        self._room.set()
+        return delivery
+
+    def end(self) -> None:
+        """Lets what waits for room in, and wakes what waits for deliveries: no more are to come."""
+        self._ending = True
+        self._room.set()
+        self.changed.set()
+
+    def close(self) -> None:
+        """Does as `end`, and forgets what comes later."""
+        self._closed = True
+        self.end()
+
+    @contextlib.contextmanager
+    def awaiting_answers(self) -> Iterator[None]:
+        """Lets the buffer exceed its bound by INBOX_EXCESS_BYTES within the block, which waits for an answer."""
+        self._answers_awaited += 1
+        self._room.set()
+        try:
+            yield
+        finally:
+            self._answers_awaited -= 1
+
+    @property
+    def _full(self) -> bool:
+        excess = INBOX_EXCESS_BYTES if self._answers_awaited else 0
+        return self.bytes >= self._bytes_max + excess and not self._ending

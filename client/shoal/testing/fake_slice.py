@@ -1,0 +1,224 @@
+"""Is a slice in memory: sessions, deliveries, and faults on demand.
+
+It can be cut (streams end, state stays), silent (nothing is answered), away and back. Not here: what changes do
+(fake_state.py), how a client reaches it (memory_transport.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from shoal.core.refusals import no_such_queue
+from shoal.testing.fake_admin import FakeAdmin
+from shoal.testing.fake_state import FakeState
+from shoal_contract.chunk import parse_chunk
+from shoal_contract.errors import ShoalError
+from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.tasks import Tasks
+
+
+class FakeSession:
+    """Keeps one stream: its handles, and what it still has to be sent."""
+
+    def __init__(self) -> None:
+        self.producer = b""
+        self.cut = False
+        self.queues: dict[int, bytes] = {}
+        self.windows: dict[int, int] = {}
+        self.outbox: asyncio.Queue[wire.SessionResponse | None] = asyncio.Queue()
+
+
+class FakeSlice:
+    """Answers sessions as a slice does. Made by `FakeCluster`.
+
+    `owner_of` and `version`: return what the map says, as this slice sees it.
+    """
+
+    def __init__(self, name: str, owner_of: Callable[[bytes], str], version: Callable[[], int]) -> None:
+        self.state = FakeState(name, owner_of, version)
+        """Keeps its queues, keys and bindings."""
+        self.name = name
+        self.address = f"{name}:1"
+        """The address in the map; no socket listens there."""
+        self.away = False
+        """True while nothing reaches it."""
+        self.frames: list[wire.SessionRequest] = []
+        """Everything received, for tests to look at and to clear."""
+        self.opens: list[wire.Open] = []
+        """The first frame of each stream."""
+        self.answering = asyncio.Event()
+        """Cleared: changes are applied, but nothing is answered."""
+        self.answering.set()
+        self.tells_lives = True
+        """False: does as a slice of an older version."""
+        self.tells_unacked = True
+        """False: does as a slice of an older version."""
+        self.late_attached = False
+        """True if the answer to an attach comes behind the first deliveries."""
+        self.ignored: set[str] = set()
+        """Kinds of frames that are neither done nor answered."""
+        self.refuse_frames: list[ShoalError] = []
+        """Errors with which whole frames are refused, one each; nothing of them is applied."""
+        self.admin = FakeAdmin(name, self.state.queues)
+        """Answers for its administration."""
+        self.admin_address = ""
+        """The address of a port of its administration's own; "": there is none."""
+        self._sessions: list[FakeSession] = []
+
+    def go_away(self) -> None:
+        """Ends all streams, and refuses new ones until `come_back`, as a slice that is down. It keeps what it has."""
+        self.away = True
+        self.cut()
+
+    def come_back(self) -> None:
+        """Ends what `go_away` began, and answers again."""
+        self.away = False
+        self.answering.set()
+
+    def cut(self) -> None:
+        """Ends all streams, as a lost connection does; what waits to be sent is lost."""
+        for session in self._sessions:
+            session.cut = True
+            session.outbox.put_nowait(None)
+
+    @property
+    def unsent_responses(self) -> int:
+        """Returns how many responses wait because their clients do not read."""
+        return sum(session.outbox.qsize() for session in self._sessions)
+
+    @property
+    def session_count(self) -> int:
+        """Returns the number of open streams."""
+        return len(self._sessions)
+
+    async def Session(  # noqa: N802 - gRPC's name
+        self, requests: AsyncIterator[wire.SessionRequest], context: object
+    ) -> AsyncIterator[wire.SessionResponse]:
+        """Serves one stream."""
+        session = FakeSession()
+        self._sessions.append(session)
+        tasks = Tasks(f"fake slice {self.name}")
+        tasks.start("read", self._read(session, requests))
+        try:
+            while (response := await session.outbox.get()) is not None:
+                await self.answering.wait()
+                if session.cut:
+                    break
+                yield response
+        finally:
+            tasks.cancel()
+            self._sessions.remove(session)
+            self.state.release(session)
+            self.pump()
+
+    async def _read(self, session: FakeSession, requests: AsyncIterator[wire.SessionRequest]) -> None:
+        async for request in requests:
+            if request.HasField("open"):
+                session.producer = request.open.producer
+                self.opens.append(request.open)
+                continue
+            self.frames.append(request)
+            if request.WhichOneof("frame") in self.ignored:
+                continue
+            answer = self._answer(session, request)
+            late = self.late_attached and request.HasField("attach")
+            if late:
+                self.pump()
+            session.outbox.put_nowait(wire.SessionResponse(answers=[answer]))
+            self._tell_resets()
+            self.pump()
+
+    def _answer(self, session: FakeSession, request: wire.SessionRequest) -> wire.Answer:
+        answer = wire.Answer(sequence=request.sequence)
+        if self.refuse_frames:
+            answer.error.CopyFrom(self.refuse_frames.pop(0).to_wire())
+            return answer
+        kind = request.WhichOneof("frame")
+        if kind == "change":
+            sequence, settled = request.sequence, request.settled
+            answer.outcome = self.state.change(session.producer, sequence, settled, request.change)
+        elif kind == "attach":
+            self._attach(session, request.attach, answer.attached)
+        elif kind == "detach":
+            for handle in request.detach.handles:
+                if handle in session.queues:
+                    self.state.release(session, session.queues.pop(handle))
+        elif kind == "acks":
+            self._ack(session, request.acks)
+            if request.acks.tell_unacked and self.tells_unacked:
+                answer.unacked.places.extend(self._unacked(session, request.acks))
+                answer.unacked.SetInParent()
+        elif kind == "pull":
+            pull = request.pull
+            if pull.queue not in self.state.queues:
+                answer.error.CopyFrom(no_such_queue(pull.queue).to_wire())
+                return answer
+            taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek))
+            answer.pulled.deliveries.extend(_delivery(given, []) for given in taken)
+        elif kind == "describe":
+            answer.description.CopyFrom(self.state.describe(request.describe))
+        return answer
+
+    def _attach(self, session: FakeSession, attach: wire.Attach, answer: wire.Attached) -> None:
+        for queue, handle in zip(attach.queues, attach.handles, strict=True):
+            assert queue not in session.queues.values(), "a session may attach a queue only once"
+            session.queues[handle] = queue
+            session.windows[handle] = attach.window_messages or WINDOW_MESSAGES_DEFAULT
+        lives = [self.state.queues.life_of(queue) for queue in attach.queues]
+        answer.absent.extend(handle for handle, life in zip(attach.handles, lives, strict=True) if not life)
+        if self.tells_lives:
+            answer.lives.extend(lives)
+
+    def _ack(self, session: FakeSession, acks: wire.Acks) -> None:
+        """Records acks. As at a real slice, an ack for what this session does not have out changes nothing."""
+        for ack in acks.acks:
+            attached = [session.queues[handle] for handle in ack.handles if handle in session.queues]
+            for queue in (*ack.queues, *attached):
+                self.state.ack(queue, ack, session)
+
+    def _unacked(self, session: FakeSession, acks: wire.Acks) -> list[int]:
+        """Returns the places of what is still unacked; a handle that is not attached counts so."""
+        queues = [(ack, queue) for ack in acks.acks for queue in (*map(session.queues.get, ack.handles), *ack.queues)]
+        return [at for at, (ack, queue) in enumerate(queues) if queue is None or self.state.is_unacked(queue, ack)]
+
+    def _tell_resets(self) -> None:
+        dropped = set(self.state.take_dropped())
+        for session in self._sessions if dropped and self.tells_lives else ():
+            handles = [handle for handle, queue in session.queues.items() if queue in dropped]
+            if handles:
+                session.outbox.put_nowait(wire.SessionResponse(resets=handles))
+
+    def pump(self) -> None:
+        """Gives attached sessions what their windows allow: one delivery for all queues of a session that get it."""
+        for session in self._sessions:
+            together: dict[Any, list[int]] = {}
+            for handle, queue in session.queues.items():
+                room = session.windows[handle] - self.state.unacked(queue, session)
+                for given in self.state.take(queue, session, room):
+                    together.setdefault(given, []).append(handle)
+            if together:
+                deliveries = [_delivery(given, handles) for given, handles in together.items()]
+                session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries))
+        for key, chunk, queues in self.state.take_live():
+            self._give_live(key, chunk, queues)
+
+    def _give_live(self, key: bytes, chunk: bytes, queues: list[bytes]) -> None:
+        """Gives a live chunk to the first session that has each queue, behind what it was given before."""
+        for session in self._sessions:
+            handles = [handle for handle, queue in session.queues.items() if queue in queues]
+            queues = [queue for queue in queues if queue not in session.queues.values()]
+            if handles:
+                count = len(parse_chunk(chunk).bodies)
+                live = wire.Delivery(key=key, to=count, chunk=chunk, handles=handles, live=True)
+                session.outbox.put_nowait(wire.SessionResponse(deliveries=[live]))
+
+
+def _delivery(given: Any, handles: list[int]) -> wire.Delivery:
+    key, first, start, stop, chunk, again = given
+    delivery = wire.Delivery(key=key, first=first, to=stop, chunk=chunk, handles=handles, redelivered=again)
+    delivery.low = start
+    delivery.time_ms = 1_700_000_000_000 + start
+    return delivery

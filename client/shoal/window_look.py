@@ -1,0 +1,78 @@
+"""Looks from time to time why nothing comes to an inbox, and says so if a queue's window is full.
+
+A program that takes messages and never acks them gets no more after a while, and nothing else would tell it why.
+Only the queue that each slice delivered to last is looked at: the cost is small, and where nothing comes, it is among
+those that wait. With `drop_repeats=False` it is not known what is unacked, so nothing is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from shoal.inbox_slice import InboxSlice
+from shoal.limits import WINDOW_FULL_S, WINDOW_LOOK_S, WINDOW_TOLD_S
+from shoal.telling import Telling
+from shoal_contract.errors import ResourceExhausted
+from shoal_contract.names import show
+
+_log = logging.getLogger("shoal")
+
+
+class WindowLook:
+    """Looks for one inbox. `window_messages`: of each of its queues, on each slice. `unread`: returns whether messages
+    wait in the inbox: then the program is busy, and nothing is told."""
+
+    def __init__(
+        self,
+        window_messages: int,
+        queues: Mapping[int, bytes],
+        parts: Mapping[str, InboxSlice],
+        unread: Callable[[], bool],
+        telling: Telling,
+    ) -> None:
+        self.moving = True
+        """True if the program took a message since the last look; the inbox sets it."""
+        self._window_messages = window_messages
+        self._queues = queues
+        self._parts = parts
+        self._unread = unread
+        self._telling = telling
+        self._still_since_s = 0.0
+        self._tell_from_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begins to look, in the running event loop."""
+        self._timer = asyncio.get_running_loop().call_later(WINDOW_LOOK_S, self._look)
+
+    def close(self) -> None:
+        """Ends the looks."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.moving or self._unread():
+            self.moving, self._still_since_s = False, now
+        elif now - self._still_since_s >= WINDOW_FULL_S and now >= self._tell_from_s:
+            self._tell_full(now)
+        self.start()
+
+    def _tell_full(self, now: float) -> None:
+        """Tells of the first full window that is found, and then of none for WINDOW_TOLD_S."""
+        for part in self._parts.values():
+            queue = self._queues.get(part.last_handle)
+            unacked = part.repeats.unacked(part.last_handle) if part.repeats is not None and queue is not None else 0
+            if queue is not None and unacked >= self._window_messages:
+                self._tell_from_s = now + WINDOW_TOLD_S
+                what = f"window of {show(queue)}"
+                sentence = (
+                    f"{what} is full: {unacked:,} messages are unacked, so slice {part.session.slice_name} sends no"
+                    " more of it; ack what is done, or consume with a larger window_messages"
+                )
+                _log.warning("%s", sentence)
+                limit = self._window_messages
+                self._telling.error(ResourceExhausted(sentence, subject=what, limit=limit, value=unacked))
+                return

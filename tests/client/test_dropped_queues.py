@@ -1,0 +1,148 @@
+"""A dropped queue ends the iteration of its consumer, with NoSuchQueue; others in the same inbox go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+import shoal
+from shoal.testing import FakeCluster
+from tests.client.conftest import Connect
+from tests.client.test_faults import until
+
+WAIT_S = 60
+Named = Callable[[str], str]
+
+
+@pytest.fixture
+def named(request: pytest.FixtureRequest) -> Named:
+    """Names of this test's own: the real cluster serves all of them."""
+    return lambda name: f"{request.node.name}-{name}"
+
+
+async def test_an_iteration_ends_when_its_queue_is_dropped(broker: shoal.Broker, named: Named) -> None:
+    queue, key = named("queue"), named("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish(key, b"before")
+    got: list[bytes] = []
+
+    async def work(inbox: shoal.Inbox) -> None:
+        async for message in inbox:
+            got.append(message.body)
+
+    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
+        working = asyncio.ensure_future(work(inbox))
+        await until(lambda: bool(got))
+        await broker.drop(queue)
+        with pytest.raises(shoal.NoSuchQueue, match="dropped while this inbox consumed it") as ended:
+            await working
+        assert ended.value.subject in queue and got == [b"before"]
+        with pytest.raises(TimeoutError):
+            await inbox.get(timeout=0.01)  # It is told once.
+        await broker.declare(queue)
+        await broker.bind(queue, key)
+        await broker.publish(key, b"in a second life")
+        assert (await inbox.get()).body == b"in a second life"
+        await broker.drop(queue)
+        with pytest.raises(shoal.NoSuchQueue):
+            await inbox.get()
+
+
+async def test_what_came_before_the_drop_is_handed_out_first() -> None:
+    cluster = FakeCluster()
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
+        await broker.declare("queue")
+        await broker.bind("queue", "key")
+        async with broker.consume("queue") as inbox:
+            await broker.publish_many("key", [b"1", b"2"])
+            await until(lambda: bool(inbox._buffer))
+            await broker.drop("queue")
+            await until(lambda: bool(inbox._dropped.handles))
+            assert [(await inbox.get()).body for _ in range(2)] == [b"1", b"2"]
+            with pytest.raises(shoal.NoSuchQueue):
+                await inbox.get()
+
+
+async def test_one_dropped_queue_of_several_is_told_and_the_others_go_on(connect: Connect, named: Named) -> None:
+    errors: list[Exception] = []
+    queues, key = [named("a"), named("b")], named("key")
+    async with asyncio.timeout(WAIT_S), connect() as broker:
+        broker.connection.telling._on_error = errors.append  # `connect` of these tests takes none.
+        await broker.declare(queues)
+        for queue in queues:
+            await broker.bind(queue, key)
+        async with broker.consume(queues) as inbox:
+            await broker.drop(queues[0])
+            await until(lambda: bool(errors))
+            await broker.publish(key, b"for the other")
+            message = await inbox.get()
+            assert (message.queue, message.body) == (queues[1], b"for the other")
+            await inbox.detach(queues[1])
+            with pytest.raises(shoal.NoSuchQueue, match="dropped while"):
+                await inbox.get()
+        await broker.drop(queues[1])
+    (error,) = errors
+    assert isinstance(error, shoal.NoSuchQueue) and queues[0][-20:] in f"{error}"
+
+
+async def test_all_of_several_dropped_queues_end_the_iteration() -> None:
+    cluster, errors = FakeCluster(), list[Exception]()
+    async with asyncio.timeout(WAIT_S), cluster.connect(on_error=errors.append) as broker:
+        await broker.declare([f"queue-{number}" for number in range(20)])
+        async with broker.consume([f"queue-{number}" for number in range(20)]) as inbox:
+            waiting = asyncio.ensure_future(inbox.get())
+            for number in range(20):
+                assert not waiting.done()
+                await broker.drop(f"queue-{number}")
+            with pytest.raises(shoal.NoSuchQueue, match=r"^queue queue-0, and 19 more: dropped while"):
+                await waiting
+    assert sorted(error.subject for error in errors if isinstance(error, shoal.NoSuchQueue)) == sorted(
+        f"queue-{number}" for number in range(20)
+    )
+
+
+async def test_an_inbox_for_queues_that_come_and_go_does_not_end() -> None:
+    cluster, errors = FakeCluster(), list[Exception]()
+    async with asyncio.timeout(WAIT_S), cluster.connect(on_error=errors.append) as broker:
+        await broker.declare(["first", "second"])
+        async with broker.consume(()) as inbox:
+            await inbox.attach("first")
+            waiting = asyncio.ensure_future(inbox.get())
+            await broker.drop("first")
+            await until(lambda: bool(errors))
+            await inbox.attach("second")
+            await broker.send("second", b"x")
+            assert (await waiting).body == b"x"
+
+
+async def test_a_queue_that_was_dropped_while_its_home_was_away_ends_the_iteration() -> None:
+    cluster = FakeCluster()
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
+        await broker.declare("queue")
+        home = cluster.home_of("queue")
+        async with broker.consume("queue") as inbox:
+            home.go_away()
+            home.state.queues.drop(b"queue", 0)
+            home.state.take_dropped()
+            home.come_back()
+            with pytest.raises(shoal.NoSuchQueue):
+                await inbox.get(timeout=10)
+
+
+async def test_a_queue_that_lives_on_elsewhere_is_not_dropped() -> None:
+    """A part that ends at another slice, swept away for example, is no end of the queue."""
+    cluster, errors = FakeCluster(), list[Exception]()
+    queue = cluster.queue_with_home("s01")
+    async with asyncio.timeout(WAIT_S), cluster.connect(on_error=errors.append) as broker:
+        await broker.declare(queue)
+        await broker.bind(queue, cluster.key_of("s02"))
+        async with broker.consume(queue) as inbox:
+            cluster.slices["s02"].state.queues.drop(queue.encode(), 0)
+            cluster.slices["s02"]._tell_resets()
+            await until(lambda: bool(inbox._slices["s02"].attachments.without_part(inbox._queues)))
+            await broker.send(queue, b"alive")
+            assert (await inbox.get()).body == b"alive"
+    assert errors == []
