@@ -24,7 +24,7 @@ from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
 from shoal.routing import Routing
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
+from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable, from_wire
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -78,6 +78,7 @@ class InboxSlice(Consumer):
         drop_repeats: bool,
         on_failure: Callable[[], None],
         dropped: DroppedQueues,
+        on_ended: Callable[[str, int, ShoalError], None],
     ) -> None:
         self.error: ShoalError | None = None
         """The error with which this slice refuses the inbox; repeating would not help."""
@@ -87,6 +88,7 @@ class InboxSlice(Consumer):
         self.draining = False
         """True if what is new is not handed out any more: the slice gives it again once the inbox is closed."""
         self._dropped = dropped
+        self._on_ended = on_ended
         self._telling = routing.telling
         self._queues = queues
         self._on_delivery = on_delivery
@@ -162,11 +164,21 @@ class InboxSlice(Consumer):
         """Hands out what is new, in order. Waits while the inbox is full."""
         if response.resets:
             self.attachments.lives_ended(response.resets)
+        for ended in response.ended:
+            self._queue_ended(ended.handle, from_wire(ended.error))
         deliveries: Sequence[wire.Delivery] = response.deliveries
         if self._held or self.attachments.unconfirmed:
             deliveries = self._of_known_lives(deliveries)
         for item in deliveries:
             await self._deliver(item)
+
+    def _queue_ended(self, handle: int, error: ShoalError) -> None:
+        """Takes in that another session consumes an exclusive queue here: what this one has of it is given again."""
+        if handle in self._queues:
+            self.attachments.ended(handle)
+            if self.repeats is not None:
+                self.repeats.leave([handle])
+            self._on_ended(self.session.slice_name, handle, error)
 
     def _of_known_lives(self, deliveries: Sequence[wire.Delivery]) -> list[wire.Delivery]:
         """Returns the deliveries that need not wait. After a lost stream, a delivery for a handle waits until its

@@ -217,6 +217,11 @@ class Delivery:
             for consumer in self._consumers:
                 yield Message(self, consumer, offset)
 
+    def leave_out(self, consumer: int | bytes) -> bool:
+        """Takes a consumer out. Returns whether others are left."""
+        self._consumers = [one for one in self._consumers if one != consumer]
+        return bool(self._consumers)
+
     @property
     def size_bytes(self) -> int:
         """Returns about its size in memory: its share of the chunk, and 8 bytes a queue."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,6 +14,14 @@ from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue
 from shoal_ops.starts import checked_start, parse_start
 
 commands = typer.Typer()
+
+
+class Exclusive(StrEnum):
+    """Names the values of the option `exclusive`."""
+
+    NONE = "none"
+    NEWEST = "newest"
+    OLDEST = "oldest"
 
 
 @commands.command()
@@ -44,13 +53,20 @@ def declare(
             help="0: durable. Else they are dropped when no session has consumed them for so many seconds.",
         ),
     ] = 0,
+    exclusive: Annotated[
+        Exclusive,
+        typer.Option(
+            "--exclusive", help="One session at a time consumes it: a newer one takes over, or the oldest stays."
+        ),
+    ] = Exclusive.NONE,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Make queues exist."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.declare(at, queues, QueueOptions(expires_after_s), as_json))
+    options = QueueOptions(expires_after_s=expires_after_s, exclusive=exclusive.value)
+    exits.run(verbs.declare(at, queues, options, as_json))
 
 
 @commands.command()

@@ -57,6 +57,11 @@ GOLDEN: list[tuple[Message, str]] = [
         wire.Change(steps=[wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[b"chunk"], live=True))]),
         "0a0e220c0a016b12056368756e6b3001",
     ),
+    (common.QueueOptions(exclusive=common.EXCLUSIVE_OLDEST), "2802"),
+    (
+        wire.SessionResponse(ended=[wire.Ended(handle=3, error=common.Error(subject="q"))]),
+        "2a07080312031a0171",
+    ),
     (wire.PublishRequest(key=b"k", live=True), "0a016b4001"),
     (wire.Delivery(key=b"k", to=2, chunk=b"chunk", handles=[1], live=True), "0a016b20022a056368756e6b3a01014801"),
     (REQUEST, "080710063a110a0f0a016b100118ac02220201022a0171"),

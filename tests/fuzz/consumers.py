@@ -109,6 +109,7 @@ def take(world: World, random: Random, client: Client | None = None) -> None:
         dispatcher.sent(session, cost_bytes)
     elif client.awake:
         session.resets.clear()
+        session.ended_handles.clear()
         deliveries: list[wire.Delivery] = []
         if session.waiting:
             deliveries, client.writing = dispatcher.take(session, random.choice((1, 500, 1 << 20)))

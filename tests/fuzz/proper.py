@@ -16,7 +16,7 @@ from shoal_contract.chunk import encode_chunk
 from shoal_contract.wire import admin_pb2 as admin
 from shoal_contract.wire import bulk_pb2 as bulk
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.common_pb2 import Chunk, QueueOptions
+from shoal_contract.wire.common_pb2 import Chunk, Exclusive, QueueOptions
 
 Item = TypeVar("Item")
 QUEUES = tuple(b"q%d" % number for number in range(6))
@@ -185,6 +185,7 @@ def _publish(random: Random) -> Message:
 
 def _declare(random: Random) -> Message:
     options = QueueOptions(expires_after_s=random.choice((0, 0, 60)))
+    options.exclusive = Exclusive.ValueType(random.choice((0, 0, 0, 1, 2, 9)))
     return wire.DeclareRequest(queue=one_of(random, QUEUES), options=options)
 
 

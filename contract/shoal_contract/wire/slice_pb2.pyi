@@ -713,6 +713,7 @@ class SessionResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     DELIVERIES_FIELD_NUMBER: _builtins.int
     RESETS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
     @_builtins.property
@@ -723,20 +724,52 @@ class SessionResponse(_message.Message):
         of another life, offsets that were seen before among them.
         """
 
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ended]:
+        """Handles that are not attached any more, or were refused, while the session's others go on: queues that are exclusive."""
+
     def __init__(
         self,
         *,
         answers: _abc.Iterable[Global___Answer] | None = ...,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
         resets: _abc.Iterable[_builtins.int] | None = ...,
+        ended: _abc.Iterable[Global___Ended] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "resets", b"resets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "resets", b"resets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
+
+@_typing.final
+class Ended(_message.Message):
+    """Says of one handle that another session consumes its queue, or may."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HANDLE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    handle: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.Error:
+        """Conflict, which names the queue."""
+
+    def __init__(
+        self,
+        *,
+        handle: _builtins.int = ...,
+        error: _common_pb2.Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "handle", b"handle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ended: _TypeAlias = Ended  # noqa: Y015
 
 @_typing.final
 class Answer(_message.Message):

@@ -90,6 +90,7 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     told = {
         "queue": output.shown(queue),
         "expires after": f"{found.options.expires_after_s} s" if found.options.expires_after_s else "never",
+        "exclusive": found.options.exclusive,
     }
     output.facts(
         told

@@ -36,13 +36,17 @@ class QueueOptions(BaseModel):
             description="0: durable; else a slice drops the queue when no session has consumed it for so many seconds",
         ),
     ] = 0
+    exclusive: Annotated[
+        Literal["none", "newest", "oldest"],
+        Field(description="one session at a time consumes it: a newer one takes over, or the oldest stays"),
+    ] = "none"
 
     @classmethod
     def of(cls, options: contract_options.QueueOptions) -> Self:
         return cls(**asdict(options))
 
     def values(self) -> contract_options.QueueOptions:
-        return contract_options.QueueOptions(self.expires_after_s)
+        return contract_options.QueueOptions(expires_after_s=self.expires_after_s, exclusive=self.exclusive)
 
 
 class DeclareQueues(QueueOptions):
@@ -252,7 +256,7 @@ class Queue(BaseModel):
             "examples": [
                 {
                     "queue": "inbox-anna",
-                    "options": {"expires_after_s": 0},
+                    "options": {"expires_after_s": 0, "exclusive": "none"},
                     "bindings": 9,
                     "messages": 2,
                     "body_bytes": 10,

@@ -85,6 +85,29 @@ def test_live_messages_are_pushed_without_an_id_and_leave_nothing(http: httpx.Cl
     assert ok(http.get("/v1/queues/push-live"))["messages"] == 0
 
 
+def test_a_stream_of_an_exclusive_queue_ends_when_another_one_takes_over(http: httpx.Client) -> None:
+    options = {"exclusive": "newest"}
+    ok(http.put("/v1/queues/push-one", json=options))
+    ok(http.put("/v1/queues/push-one/bindings/push-one-1"))
+    assert ok(http.get("/v1/queues/push-one"))["options"]["exclusive"] == "newest"
+    with streaming(http, "push-one") as first:
+        publish(http, "push-one-1", "a")
+        assert next(first)["body"] == "a"
+        with streaming(http, "push-one") as second:
+            assert next(second)["body"] == "a"
+            assert next(first, None) is None, "it has ended"
+            assert http.post("/v1/queues/push-one/pull", json={}).status_code == 409
+            publish(http, "push-one-1", "b")
+            assert next(second)["body"] == "b"
+
+
+def test_a_second_stream_of_a_queue_that_its_oldest_consumer_keeps_is_refused(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/push-oldest", json={"exclusive": "oldest"}))
+    with streaming(http, "push-oldest"):
+        refused = http.get("/v1/queues/push-oldest/events")
+        assert (refused.status_code, refused.json()["subject"]) == (409, "push-oldest")
+
+
 def test_auto_ack_takes_what_was_written_to_a_stream_that_stands(http: httpx.Client) -> None:
     declare(http, "auto-a", "auto-1")
     publish(http, "auto-1", *map(str, range(20)))

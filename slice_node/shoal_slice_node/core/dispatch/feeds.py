@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import LIVE_LOOKS_MAX
 
@@ -100,10 +101,10 @@ class Feed:
     `attachments`, by session number, get pushes, in turns; `pullers` took messages. `sole`: the attachment, if there is
     exactly one. `lagging`: streams with something to read or give again; a stream is in it exactly while
     `stream.lagging`. `unflushed`: streams with acks that no flush has taken. `loading`: some bindings may have no
-    stream yet; the loader makes them. `expires_after_s`: as the queue's options say. `gone`: the feed is not registered
-    any more; it has no streams then. `passed_over`: the number of streams, at the end of `lagging`, that were looked at
-    and got nothing, as they wait for acks. If all wait, the feed waits too. Every event that may change this sets it
-    to 0.
+    stream yet; the loader makes them. `expires_after_s`: as the queue's options say. `exclusive`: which one session may
+    consume it; None: any number may. `gone`: the feed is not registered any more; it has no streams then.
+    `passed_over`: the number of streams, at the end of `lagging`, that were looked at and got nothing, as they wait for
+    acks. If all wait, the feed waits too. Every event that may change this sets it to 0.
     """
 
     __slots__ = (
@@ -111,6 +112,7 @@ class Feed:
         "_line",
         "_unapplied_acks",
         "attachments",
+        "exclusive",
         "expires_after_s",
         "gone",
         "lagging",
@@ -124,10 +126,13 @@ class Feed:
         "unflushed",
     )
 
-    def __init__(self, queue_id: bytes, name: bytes, expires_after_s: int = 0) -> None:
+    def __init__(
+        self, queue_id: bytes, name: bytes, expires_after_s: int = 0, exclusive: Exclusive | None = None
+    ) -> None:
         self.queue_id = queue_id
         self.name = name
         self.expires_after_s = expires_after_s
+        self.exclusive = exclusive
         self.loading = True
         self.gone = False
         self.passed_over = 0

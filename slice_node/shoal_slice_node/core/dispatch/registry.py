@@ -10,7 +10,9 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.exclusive import NEWEST, Exclusive
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
@@ -19,6 +21,7 @@ from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import (
     DELIVERED_MARKS_MAX,
+    EXCLUSIVES_REMEMBERED_MAX,
     FEED_BYTES,
     HANDLE_BYTES,
     PARCEL_OVERHEAD_BYTES,
@@ -56,6 +59,8 @@ class Registry:
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
         self.transients = Transients(state, self.is_consumed)
+        self._exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
+        """Queue id -> who consumed it; of exclusive queues, those whose feed was made last."""
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""
@@ -81,11 +86,20 @@ class Registry:
         if feed.expires_after_s and not feed.consumed:
             self.transients.left(feed.queue_id, feed.expires_after_s)
 
-    def add_feed(self, queue_id: bytes, name: bytes, expires_after_s: int) -> Feed:
+    def add_feed(self, queue_id: bytes, name: bytes, options: QueueOptions) -> Feed:
         """Registers a new feed, which has no streams yet."""
-        feed = self.feeds[queue_id] = Feed(queue_id, name, expires_after_s)
+        exclusive = None if options.exclusive == DURABLE.exclusive else self._exclusive(queue_id, options.exclusive)
+        feed = self.feeds[queue_id] = Feed(queue_id, name, options.expires_after_s, exclusive)
         self.shares.attached.hold(FEED_BYTES)
         return feed
+
+    def _exclusive(self, queue_id: bytes, word: str) -> Exclusive:
+        """Returns who consumed an exclusive queue, as far as it is remembered: also while nothing consumes it."""
+        exclusive = self._exclusives.pop(queue_id, None) or Exclusive(word == NEWEST)
+        self._exclusives[queue_id] = exclusive
+        if len(self._exclusives) > EXCLUSIVES_REMEMBERED_MAX:
+            self._exclusives.popitem(last=False)
+        return exclusive
 
     def watch(self, stream: Stream) -> None:
         """Registers a new stream."""

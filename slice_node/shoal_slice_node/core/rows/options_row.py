@@ -1,25 +1,33 @@
 """Encodes the options of a queue, a part of its row of table `queue`.
 
-options   b"", where all are left out; else form u8: 1 | expires_after_s u32
+options   b"", where all are left out; else form u8, and by form:
+    1   expires_after_s u32
+    5   exclusive u8 | the other options, encoded as if this one were left out
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from struct import Struct
 from typing import Final
 
+from shoal_contract.arguments import EXCLUSIVE
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.limits import OPTIONS_KEPT_MAX
 from shoal_slice_node.core.rows.forms import check_form
 
 FORM: Final = 1
+FORM_EXCLUSIVE: Final = 5
 _OPTIONS = Struct(">BI")
 
 
 @lru_cache(OPTIONS_KEPT_MAX)
 def encode_options(options: QueueOptions) -> bytes:
     """Returns the options' bytes, up to 255."""
+    if options.exclusive != DURABLE.exclusive:
+        others = encode_options(replace(options, exclusive=DURABLE.exclusive))
+        return bytes((FORM_EXCLUSIVE, EXCLUSIVE.words.index(options.exclusive))) + others
     return b"" if options == DURABLE else _OPTIONS.pack(FORM, options.expires_after_s)
 
 
@@ -28,6 +36,8 @@ def decode_options(data: bytes) -> QueueOptions:
     """Returns the options. Raises ValueError for a form that this version does not know."""
     if not data:
         return DURABLE
+    if data[0] == FORM_EXCLUSIVE and len(data) > 1 and 0 < data[1] < len(EXCLUSIVE.words) and data[2:3] != data[:1]:
+        return replace(decode_options(data[2:]), exclusive=EXCLUSIVE.words[data[1]])
     check_form("queue", data, FORM, _OPTIONS.size)
     _, expires_after_s = _OPTIONS.unpack(data)
-    return QueueOptions(expires_after_s)
+    return QueueOptions(expires_after_s=expires_after_s)

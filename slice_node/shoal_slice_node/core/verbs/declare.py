@@ -17,6 +17,7 @@ from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
 
 def _check(number: int, step: wire.Declares, _: Measures) -> int:
+    QueueOptions.of_wire(step.options)  # Raises Malformed.
     return check_named(number, "declares", step)
 
 
