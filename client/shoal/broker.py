@@ -16,34 +16,34 @@ from typing import overload
 from weakref import WeakSet
 
 from shoal.binding_calls import BindingCalls
+from shoal.binding_verbs import BindingVerbs
 from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
+from shoal.core.many import as_asked, raise_failed
 from shoal.core.merging import key_description
 from shoal.core.refusals import deadline_exceeded
-from shoal.core.requests import BindRequest, UnbindRequest
+from shoal.core.requests import Conditions
 from shoal.dropping import Dropping
 from shoal.inbox import Inbox
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
 from shoal.messages import (
-    NOW,
     Delivery,
     KeyDescription,
     Message,
     QueueDescription,
     Receipt,
-    Start,
     check_acked,
-    check_start,
 )
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
 from shoal.telling import OnError, OnState, SliceState, State, Telling, check_callback
 from shoal.transport.base import Transport
 from shoal.transport.grpc import GrpcTransport
+from shoal.watching import CountsWatch, MembersWatch, Watching
 from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
-from shoal_contract.arguments import Body, check_flag, check_names, check_text
+from shoal_contract.arguments import Body, check_flag, check_names, check_prefix, check_text
 from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.options import DURABLE, QueueOptions, check_queue_options
@@ -73,7 +73,7 @@ def connect(
     return Broker(addresses, seconds, GrpcTransport(), on_state=on_state, on_error=on_error)
 
 
-class Broker:
+class Broker(BindingVerbs):
     """Is a connection to a cluster, made by `connect`, for use in one event loop.
 
     Besides the errors it names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for its arguments
@@ -101,6 +101,7 @@ class Broker:
         self._bindings = BindingCalls(self._routing, homes, known)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)
+        self._watching = Watching(self.connection.map, transport)
         self._inboxes: WeakSet[Inbox] = WeakSet()
         """Inboxes that the application still holds. They close with their connection."""
 
@@ -118,7 +119,7 @@ class Broker:
             self.connection.telling.end()
             self._pulling.close()
             try:
-                await asyncio.gather(*(inbox.close() for inbox in list(self._inboxes)))
+                await asyncio.gather(self._watching.close(), *(inbox.close() for inbox in list(self._inboxes)))
             finally:
                 await self.connection.close(CLOSE_S)
 
@@ -147,62 +148,6 @@ class Broker:
         """
         names = check_names("queue", queues)
         await self._queues.declare(list(names), check_queue_options(options), self._deadline(deadline_s))
-
-    @overload
-    async def bind(  # type: ignore[overload-overlap]  # a name is one key, never an iterable of them
-        self, queue: Name, keys: Name, *, start: Start = NOW, deadline_s: float | None = None
-    ) -> int: ...
-
-    @overload
-    async def bind(
-        self, queue: Name, keys: Iterable[Name], *, start: Start = NOW, deadline_s: float | None = None
-    ) -> dict[Name, int]: ...
-
-    async def bind(
-        self, queue: Name, keys: Name | Iterable[Name], *, start: Start = NOW, deadline_s: float | None = None
-    ) -> int | dict[Name, int]:
-        """Binds a queue to keys. Returns the first offset that will be seen: one offset, or key -> offset for many.
-
-        `start`: NOW, EARLIEST, Last(messages) or Offset(offset). A second bind changes nothing and returns the same.
-        Keys of one slice are all bound or none. Raises NoSuchQueue, OutOfRange, TooLarge (over 1,000 keys of a slice).
-        """
-        name = encode_name(queue, "queue")
-        encoded = check_names("key", keys)
-        check_start(start)
-        deadline = self._deadline(deadline_s)
-
-        def make(some: Sequence[bytes]) -> BindRequest:
-            return BindRequest(name, some, start, deadline)
-
-        return _as_asked(keys, encoded, await self._bindings.bind(name, list(encoded), make, deadline))
-
-    @overload
-    async def unbind(  # type: ignore[overload-overlap]  # as for bind
-        self, queue: Name, keys: Name, *, discard: bool = False, deadline_s: float | None = None
-    ) -> int: ...
-
-    @overload
-    async def unbind(
-        self, queue: Name, keys: Iterable[Name], *, discard: bool = False, deadline_s: float | None = None
-    ) -> dict[Name, int]: ...
-
-    async def unbind(
-        self, queue: Name, keys: Name | Iterable[Name], *, discard: bool = False, deadline_s: float | None = None
-    ) -> int | dict[Name, int]:
-        """Ends bindings. Returns the first offset that will not be seen (0: was not bound): one, or key -> offset.
-
-        Messages published while bound stay until consumed, unless `discard`. Keys of one slice are all unbound or none.
-        Raises NoSuchQueue, TooLarge (over 1,000 keys of a slice).
-        """
-        name = encode_name(queue, "queue")
-        encoded = check_names("key", keys)
-        check_flag("discard", discard)
-        deadline = self._deadline(deadline_s)
-
-        def make(some: Sequence[bytes]) -> UnbindRequest:
-            return UnbindRequest(name, some, discard, deadline)
-
-        return _as_asked(keys, encoded, await self._bindings.unbind(name, list(encoded), make, deadline))
 
     async def publish(
         self,
@@ -318,7 +263,7 @@ class Broker:
         )
         buffer_bytes = arguments.BUFFER_BYTES.check(buffer_bytes)
         check_flag("drop_repeats", drop_repeats)
-        seconds = self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
+        seconds = self._seconds(deadline_s)
         names = list(check_names("queue", queues))
         inbox = Inbox(self._routing, names, window, buffer_bytes, drop_repeats, seconds)
         self._inboxes.add(inbox)
@@ -356,6 +301,27 @@ class Broker:
         for message in messages:
             message.ack_nowait()
 
+    def watch_members(
+        self, key: Name, *, presence: bool = True, after: str = "", deadline_s: float | None = None
+    ) -> MembersWatch:
+        """Returns a watch of the queues bound to a key: `async for event in broker.watch_members("room-7")`.
+
+        First comes Members, then each change once, also over lost connections; of more than 1,000 members MemberCount.
+        `presence`: tell also which are attached by a session. `after`: an event's `position`; what came after it is
+        told, or, if it is too long ago, Members. `deadline_s`: until the first answer. Raises Malformed.
+        """
+        name, seconds, presence = encode_name(key, "key"), self._seconds(deadline_s), check_flag("presence", presence)
+        return MembersWatch(self._watching, name, presence, check_text("after", after), seconds)
+
+    def watch_counts(self, prefix: Name, *, presence: bool = True, deadline_s: float | None = None) -> CountsWatch:
+        """Returns a watch of how many queues are bound to each key that begins with `prefix` ("": all keys).
+
+        First comes a KeyCount for each key that has any, then Complete, then a KeyCount for each change. `presence`:
+        count also those that are consumed now. `deadline_s`: until the first answer of every slice.
+        """
+        seconds, presence = self._seconds(deadline_s), check_flag("presence", presence)
+        return CountsWatch(self._watching, check_prefix(prefix), presence, seconds)
+
     async def describe(
         self, queue: Name, *, bindings: bool = False, deadline_s: float | None = None
     ) -> QueueDescription:
@@ -374,22 +340,57 @@ class Broker:
         answer = await session.ask(question, self._deadline(deadline_s))
         return key_description(key, answer.description.keys[0])
 
-    async def drop(self, queue: Name, *, deadline_s: float | None = None) -> None:
-        """Ends a queue with its bindings and backlog, on all slices. Raises NoSuchQueue.
+    async def drop(
+        self,
+        queues: Name | Iterable[Name],
+        *,
+        if_unused: bool = False,
+        if_empty: bool = False,
+        deadline_s: float | None = None,
+    ) -> None:
+        """Ends one or many queues with their bindings and backlogs, on all slices. Raises NoSuchQueue, Conflict.
 
-        The queue is gone once its home has dropped it. If another slice does not answer, this raises DeadlineExceeded,
+        Each queue is dropped by itself. Of many, those that can be dropped are; then this raises the error of the first
+        that was not. Its `failed` has the errors of all of them, by queue, and its `done` the others.
+
+        `if_unused`: raises Conflict where a session consumes the queue. `if_empty`: where it has a backlog, on any of
+        its slices; TooLarge where it has over 1,000 bindings on one. Its home slice looks and drops in one step; what
+        another slice gets after it was asked goes with the queue.
+
+        A queue is gone once its home has dropped it. If another slice does not answer, this raises DeadlineExceeded,
         which names the slice; `shoal sweep`, the admin gateway, or dropping the queue again removes what is left there.
         """
-        await self._dropping.drop(encode_name(queue, "queue"), self._deadline(deadline_s))
+        names = check_names("queue", queues)
+        check_flag("if_unused", if_unused)
+        check_flag("if_empty", if_empty)
+        conditions = Conditions(if_unused, if_empty)
+        failed = await self._dropping.drop(list(names), conditions, self._deadline(deadline_s))
+        raise_failed(failed, names, {}, "dropped")
 
-    async def purge(self, queue: Name, *, deadline_s: float | None = None) -> int:
-        """Drops a queue's backlog on all slices; the queue stays bound. Returns how many messages were dropped.
+    @overload
+    async def purge(  # type: ignore[overload-overlap]  # as for bind
+        self, queues: Name, *, deadline_s: float | None = None
+    ) -> int: ...
+
+    @overload
+    async def purge(self, queues: Iterable[Name], *, deadline_s: float | None = None) -> dict[Name, int]: ...
+
+    async def purge(self, queues: Name | Iterable[Name], *, deadline_s: float | None = None) -> int | dict[Name, int]:
+        """Drops the backlog of one or many queues on all slices; they stay bound. Returns how many messages were
+        dropped: one number, or queue -> number for many.
 
         Messages that its consumers have unacked are forgotten too: they are not given again, and their acks change
         nothing. Messages on their way to a consumer, or published meanwhile, may still come. Raises NoSuchQueue; if a
-        slice does not answer, an error that says how many messages were dropped on the others.
+        slice does not answer, an error that says how many messages were dropped on the others. Many queues are purged
+        each by itself, and errors raised as by `drop`.
         """
-        return await self._queues.purge(encode_name(queue, "queue"), self._deadline(deadline_s))
+        names = check_names("queue", queues)
+        purged, failed = await self._queues.purge_all(list(names), self._deadline(deadline_s))
+        raise_failed(failed, names, purged, "purged")
+        return as_asked(queues, names, purged)
+
+    def _seconds(self, deadline_s: float | None) -> float:
+        return self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
 
     async def flush(self, *, deadline_s: float | None = None) -> None:
         """Waits until everything under way is answered, acks of pulled messages included. Inboxes have their own
@@ -404,11 +405,3 @@ class Broker:
                 await self._routing.flush()
         except TimeoutError:
             raise deadline_exceeded("flush") from None
-
-
-def _as_asked(
-    keys: Name | Iterable[Name], encoded: Mapping[bytes, Name], offsets: Mapping[bytes, int]
-) -> int | dict[Name, int]:
-    if isinstance(keys, str | bytes):
-        return offsets[next(iter(encoded))]
-    return {key: offsets[name] for name, key in encoded.items()}

@@ -33,6 +33,11 @@ CHUNK_FRAMING_BYTES: Final = 16
 DECLARES_AT_ONCE_MAX: Final = 10_000
 """The number of queues of one declare call under way together: bounds its futures."""
 
+LEFTOVERS_AT_ONCE_MAX: Final = 1_000
+PURGES_AT_ONCE_MAX: Final = 1_000
+"""The number of queues of one call that are looked for on other slices, or purged, together: bounds tasks and
+futures."""
+
 FRAMES_IN_FLIGHT_MAX: Final = 32
 """The number of a session's unanswered frames: covers 100 ms of round trip at 300 frames/s, and bounds what is sent
 again."""
@@ -190,6 +195,14 @@ LEASE_REGROUP_S: Final = 1.0
 
 LEASE_BACKLOGS_MAX: Final = 1_000
 """The number of queues whose backlogs are asked for together: what a slice takes in one Describe."""
+
+WATCH_RESPONSES_MAX: Final = 4
+"""The number of responses that a watch holds unread, of up to 80 KiB each. While it holds them it stops reading, and a
+slice tells a watch that reads slowly less: the state, or counts."""
+
+COUNTED_KEYS_MAX: Final = 500_000
+"""The keys whose counts one watch keeps, to tell what changed while a slice was away: about 250 bytes each. Above it
+the watch ends with ResourceExhausted."""
 
 LIST_ITEMS_DEFAULT: Final = 100
 """The number of a page's items if the caller gives none: a screen or two."""

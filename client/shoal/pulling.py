@@ -1,9 +1,11 @@
 """Pulls and peeks over a queue's slices without attaching, and acks what was pulled.
 
-Slices are asked one after the other, so that no more is taken than was asked for. Each pull begins with another slice;
-slices that answer come before those that are away. A slice that is silent for PULL_PATIENCE_S is skipped. A pull may
-take messages that it cannot return: it was cancelled, or the answer came too late. The slice gives these to no other
-consumer now, so the next pull of the queue on this connection begins with them.
+Slices are asked one after the other, so that no more is taken than was asked for. Each pull begins with a slice that is
+chosen by chance. By turns, queues that are pulled one after the other could begin with the same slice each time; what
+the others have would wait for as long as that one has enough. Slices that answer come before those that are away; a
+slice that is silent for PULL_PATIENCE_S is skipped. A pull may take messages that it cannot return: it was cancelled,
+or the answer came too late. The slice gives these to no other consumer now, so the next pull of the queue on this
+connection begins with them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from random import random
 from typing import NamedTuple
 
 from shoal.ack_sender import AckSender
@@ -97,7 +100,6 @@ class Pulling:
         self._ackers: dict[str, PullAcker] = {}
         """Slice -> its acker."""
         self._late = LateMessages(routing.telling)
-        self._turn = 0
 
     async def pull(self, wanted: Wanted) -> list[Message]:
         """Returns messages. Raises NoSuchQueue; if no slice gave any, the error of one that failed (DeadlineExceeded in
@@ -136,8 +138,8 @@ class Pulling:
 
     def _order(self) -> list[str]:
         names = self._routing.map.current.slices
-        self._turn += 1
-        turned = [names[(self._turn + index) % len(names)] for index in range(len(names))]
+        first = int(random() * len(names))
+        turned = [*names[first:], *names[:first]]
         return sorted(turned, key=lambda name: bool(self._routing.session(name).away))
 
     async def _ask(self, slice_name: str, asking: _Asking) -> asyncio.Future[wire.Answer]:

@@ -15,7 +15,7 @@ from shoal.core.merging import merge_descriptions
 from shoal.core.refusals import no_such_queue
 from shoal.core.requests import DeclareRequest, PurgeRequest
 from shoal.homes import Homes
-from shoal.limits import DECLARES_AT_ONCE_MAX
+from shoal.limits import DECLARES_AT_ONCE_MAX, PURGES_AT_ONCE_MAX
 from shoal.messages import QueueDescription
 from shoal.routing import Routing
 from shoal_contract.errors import NoSuchQueue, ShoalError
@@ -51,6 +51,23 @@ class QueueCalls:
                     self._known.declared(queue, Life(options, result[0]), home, now)
         if first_error is not None:
             raise first_error
+
+    async def purge_all(
+        self, queues: Sequence[bytes], deadline: float
+    ) -> tuple[dict[bytes, int], dict[bytes, ShoalError]]:
+        """Purges each queue by itself. Returns how many messages were dropped, by queue, and the errors of the rest."""
+        purged: dict[bytes, int] = {}
+        failed: dict[bytes, ShoalError] = {}
+
+        async def one(queue: bytes) -> None:
+            try:
+                purged[queue] = await self.purge(queue, deadline)
+            except ShoalError as error:
+                failed[queue] = error
+
+        for start in range(0, len(queues), PURGES_AT_ONCE_MAX):
+            await asyncio.gather(*(one(queue) for queue in queues[start : start + PURGES_AT_ONCE_MAX]))
+        return purged, failed
 
     async def purge(self, queue: bytes, deadline: float) -> int:
         """Purges every slice that has a part, in as many requests as needed. Returns how many messages were dropped.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable
 from random import random
 from typing import Any
 
@@ -16,7 +16,7 @@ from shoal.consumer import Consumer
 from shoal.core.backoff import Backoff
 from shoal.core.held import Held
 from shoal.core.publish_requests import PublishRequest
-from shoal.core.requests import QueueRequest, Request
+from shoal.core.requests import DropsRequest, QueueRequest, Request
 from shoal.deadlines import Deadlines
 from shoal.limits import EXPIRE_EVERY_S
 from shoal.map_watch import MapWatch
@@ -115,12 +115,12 @@ class Routing:
         await session.room.take(request.cost_bytes, request.deadline)
         session.submit(request)
 
-    async def ask(self, requests: Iterable[tuple[str, QueueRequest]]) -> list[Any]:
+    async def ask(self, requests: Iterable[tuple[str, QueueRequest | DropsRequest]]) -> list[Any]:
         """Sends each request to its slice. Returns each one's answer, or its error, in order.
 
         If the caller leaves, requests not sent yet are not sent.
         """
-        futures: list[asyncio.Future[Sequence[int]]] = []
+        futures: list[asyncio.Future[Any]] = []
         try:
             for slice_name, request in requests:
                 request.waiter = future = asyncio.get_running_loop().create_future()

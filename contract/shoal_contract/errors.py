@@ -6,6 +6,8 @@ metadata `shoal-error-bin` of unary calls. Servers and the client raise and catc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from shoal_contract.limits import ERROR_FIGURE_MAX, ERROR_TEXT_BYTES_MAX
@@ -20,6 +22,13 @@ class ShoalError(Exception):
 
     code: ClassVar[wire.ErrorCode.ValueType] = wire.ERROR_CODE_UNSPECIFIED
     """The number of the error on the wire."""
+
+    failed: Mapping[str | bytes, ShoalError] = MappingProxyType({})
+    """Where a call names many things, and does each by itself: what was not done, with the error of each. Not on the
+    wire."""
+
+    done: Mapping[str | bytes, int] = MappingProxyType({})
+    """Of such a call, what was done, with what it returns of each; 0 where it returns nothing."""
 
     def __init__(
         self,

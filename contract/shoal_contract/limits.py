@@ -28,6 +28,9 @@ which the transport holds before the server can count it."""
 FRAME_OPERATIONS_MAX: Final = 1_000
 """The number of keys and queues in one frame, over all of its steps: about 5 ms of a slice, while others wait."""
 
+DROP_IF_EMPTY_OPERATIONS: Final = 10
+"""Operations that the drop of a queue counts as if the queue must be empty: its bindings are looked at."""
+
 IMPORT_OPERATIONS_MAX: Final = 1_000
 """The number of queues and keys in one chunk of an import, for the same reason."""
 

@@ -55,6 +55,7 @@ SECONDS_DEFAULT: Final = {
     "idle": 8.0,
     "restart": 5.0,
     "neighbours": 60.0,
+    "storm": 10.0,
 }
 SECONDS_QUICK: Final = {
     "churn": 5.0,
@@ -64,6 +65,7 @@ SECONDS_QUICK: Final = {
     "idle": 4.0,
     "restart": 1.0,
     "neighbours": 5.0,
+    "storm": 3.0,
 }
 """The seconds of steady load: dozens of checkpoints in churn; idle outlasts the pause after which the node lets go of
 memory."""
@@ -193,6 +195,28 @@ GREEDY_RECONNECT_S: Final = 10.0
 
 GREEDY_COMPETING: Final = 3
 """Sessions at a time that attach all queues and leave at once."""
+
+STORM_DROPS: Final = 100_000
+STORM_UNBIND_QUEUES: Final = 111_112
+"""Queues that are dropped, and others that are unbound from all of their nine keys: a million unbinds."""
+
+STORM_DROPS_PER_FRAME: Final = FRAME_OPERATIONS_MAX
+STORM_UNBIND_QUEUES_PER_FRAME: Final = FRAME_OPERATIONS_MAX // MEMBERSHIPS_PER_QUEUE
+STORM_FRAMES_IN_FLIGHT: Final = 32
+"""What the client library makes of as many names in one call: full frames, and as many of them under way."""
+
+STORM_PUBLISHES_PER_S: Final = 200
+"""Publishes of others: enough for a p99 of each second."""
+
+STORM_LOOK_S: Final = 0.1
+STORM_PLOT_BIN_S: Final = 0.1
+"""The seconds between two looks at the slice, and those that one bar of the plot sums up."""
+
+STORM_CHECKED: Final = 100
+"""Dropped queues, and as many others, that are looked for afterwards: one Describe."""
+
+STORM_RECLAIM_S_MAX: Final = 600.0
+"""The seconds after which what is not reclaimed fails the run."""
 
 assert PUBLISH_KEYS % PUBLISH_KEYS_PER_QUEUE == 0
 assert PUBLISH_KEYS_PER_QUEUE < FRAME_OPERATIONS_MAX

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import uvloop
@@ -24,6 +25,7 @@ from shoal_loadtest.publish import bench_publish
 from shoal_loadtest.report import Result, as_json, as_text, say
 from shoal_loadtest.restart import bench_restart
 from shoal_loadtest.setting import Setting
+from shoal_loadtest.storm import bench_storm
 from shoal_runtime.loops import Loop
 
 BENCHES: dict[str, Callable[[Setting], Awaitable[Result]]] = {
@@ -34,18 +36,20 @@ BENCHES: dict[str, Callable[[Setting], Awaitable[Result]]] = {
     "idle": bench_idle,
     "latency": bench_latency,
     "neighbours": bench_neighbours,
+    "storm": bench_storm,
     "bulk": bench_bulk,
 }
 NEED_MORE = {"bulk"}
 """Benches that are not part of `all`: they need Spark and Java."""
 ALL = "all"
+PLOT_FORMS = (".png", ".svg")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0, or 1 if a bench failed; argparse exits with 2 for bad arguments."""
     given = _arguments(arguments)
     queues = given.queues or (QUEUES_QUICK if given.quick else QUEUES_DEFAULT)
-    setting = Setting(queues, given.quick, given.seconds, given.data)
+    setting = Setting(queues, given.quick, given.seconds, given.data, plot=given.plot)
     results: list[Result] = []
     failed = False
     for name in [one for one in BENCHES if one not in NEED_MORE] if given.name == ALL else [given.name]:
@@ -86,6 +90,7 @@ def _command(name: str, setting: Setting) -> str:
     words = ["shoal", "bench", name, "--queues", str(setting.queues)]
     words += ["--quick"] if setting.quick else []
     words += ["--seconds", f"{setting.seconds:g}"] if setting.seconds else []
+    words += ["--plot", str(setting.plot)] if setting.plot else []
     return shlex.join(words)
 
 
@@ -102,9 +107,24 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data", type=Path, default=default, metavar="DIR", help="folder in which populations are kept"
     )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="storm: draw its course there (.png, .svg); needs matplotlib"
+    )
     given = parser.parse_args(arguments)
     if given.queues is not None and not QUEUES_MIN <= given.queues <= QUEUES_MAX:
         parser.error(f"--queues is {given.queues}; it needs {QUEUES_MIN} to {QUEUES_MAX}")
+    if given.plot is not None:
+        _check_plot(parser, given.name, given.plot)
     if not 0 <= given.seconds <= SECONDS_MAX:
         parser.error(f"--seconds is {given.seconds}; the limit is {SECONDS_MAX:g}")
     return given
+
+
+def _check_plot(parser: argparse.ArgumentParser, name: str, plot: Path) -> None:
+    """Refuses a picture that could not be drawn, before a run of minutes. Exits with 2."""
+    if name != "storm":
+        parser.error("--plot is for storm alone")
+    if plot.suffix not in PLOT_FORMS or not plot.absolute().parent.is_dir():
+        parser.error(f"--plot is {plot}; it needs a file in a folder that exists, with an ending of {PLOT_FORMS}")
+    if find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: pip install 'shoal[spark]'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Sequence
 
 
 class Timings:
@@ -53,6 +54,11 @@ class Timings:
 
 def percentile(values: array[float], percent: float) -> float:
     """Returns the percentile by nearest rank; 0 if there are no values."""
+    return percentile_of(values, percent)
+
+
+def percentile_of(values: Sequence[float], percent: float) -> float:
+    """Returns the same as `percentile`, of any sequence."""
     if not values:
         return 0.0
     ranked = sorted(values)

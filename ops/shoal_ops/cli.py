@@ -10,7 +10,7 @@ import typer
 
 import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_contract.version import version
-from shoal_ops import cli_admin, cli_verbs, exits
+from shoal_ops import cli_admin, cli_verbs, cli_watch, exits
 from shoal_ops.addresses import host_port, loopback, optional_host_port
 from shoal_ops.arguments import AT_DEFAULT, At, Etcd, Folder, Json, with_ports
 from shoal_ops.limits import CLIENTS_MAX
@@ -29,6 +29,7 @@ app = typer.Typer(
 inspection = typer.Typer(help="Show what a node's files hold.", no_args_is_help=True)
 app.add_typer(inspection, name="inspect")
 app.add_typer(cli_verbs.commands)
+app.add_typer(cli_watch.commands, name="watch")
 app.add_typer(cli_admin.commands)
 
 

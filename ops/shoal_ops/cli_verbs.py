@@ -175,8 +175,14 @@ def describe(
 
 
 @commands.command()
-def drop(queues: Queues, at: At = AT_DEFAULT, as_json: Json = False) -> None:
+def drop(
+    queues: Queues,
+    if_unused: Annotated[bool, typer.Option("--if-unused", help="Keep a queue that a session consumes.")] = False,
+    if_empty: Annotated[bool, typer.Option("--if-empty", help="Keep a queue that has a backlog.")] = False,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
     """End queues with their bindings and backlog. A queue that does not exist does not stop the others."""
     from shoal_ops.commands import many
 
-    raise typer.Exit(exits.run(many.drop(at, queues, as_json)))
+    raise typer.Exit(exits.run(many.drop(at, queues, if_unused, if_empty, as_json)))

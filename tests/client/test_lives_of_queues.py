@@ -169,10 +169,10 @@ async def test_a_cleaning_drop_spares_a_life_that_began_meanwhile(
     go = asyncio.Event()
     real = shoal.dropping.Dropping._drop_leftovers
 
-    async def slow(*arguments: Any) -> None:
+    async def slow(*arguments: Any) -> shoal.ShoalError | None:
         looked.set()
         await go.wait()
-        await real(*arguments)
+        return await real(*arguments)
 
     monkeypatch.setattr(shoal.dropping.Dropping, "_drop_leftovers", slow)
     dropping = asyncio.create_task(fake_broker.drop(queue))

@@ -81,7 +81,7 @@ async def test_a_pull_returns_what_it_has(cluster: FakeCluster, patient_broker: 
         await cluster.slices["s02"].stop()
         got: list[bytes] = []
         async with asyncio.timeout(PROMPT_S):
-            for _ in range(3):  # Another slice is asked first each time.
+            for _ in range(3):  # Whichever slice is asked first.
                 messages = await broker.pull(queue, 2)
                 got += [message.body for message in messages]
                 await broker.ack(*messages)
@@ -130,7 +130,7 @@ async def test_what_was_taken_when_a_pull_fails_is_not_lost(
     await fake_broker.publish(key, b"here")
     await fake_broker.publish(other, b"there")
     cluster.slices["s02"].ignored = {"pull"}
-    fake_broker._pulling._turn = 2  # The next pull begins with the first slice.
+    monkeypatch.setattr("shoal.pulling.random", lambda: 0.0)  # Pulls begin with the first slice.
     pull = asyncio.create_task(fake_broker.pull(queue, 9))
     await until(lambda: any(frame.HasField("pull") for frame in cluster.slices["s02"].frames))
     assert cluster.slices["s01"].state.keys[key.encode()].bindings[queue.encode()].given
@@ -139,6 +139,23 @@ async def test_what_was_taken_when_a_pull_fails_is_not_lost(
     cluster.slices["s02"].ignored = set()
     async with asyncio.timeout(PROMPT_S):
         assert sorted(message.body for message in await fake_broker.pull(queue, 9)) == [b"here", b"there"]
+
+
+async def test_no_slice_is_left_out_when_queues_are_pulled_by_turns(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    key, other = cluster.key_of("s01"), cluster.key_of("s02")
+    queues = [cluster.queue_with_home("s01", f"queue{number}") for number in range(len(cluster.slices))]
+    await fake_broker.declare(queues)
+    for queue in queues:
+        await fake_broker.bind(queue, [key, other])
+    await fake_broker.publish_many(key, [b"here"] * 100)
+    await fake_broker.publish(other, b"there")
+    pulled: dict[str, list[bytes]] = {queue: [] for queue in queues}
+    for _ in range(60):  # The first slice has more than that.
+        for queue in queues:
+            pulled[queue] += [message.body for message in await fake_broker.pull(queue, 1)]
+    assert [queue for queue, bodies in pulled.items() if b"there" not in bodies] == []
 
 
 async def test_late_messages_of_a_lost_stream_are_left_to_their_slice(

@@ -52,6 +52,15 @@ GOLDEN: list[tuple[Message, str]] = [
             "120105"
         ),
     ),
+    (
+        wire.Change(
+            steps=[
+                wire.Step(drops=wire.Drops(queues=[b"q"], incarnations=[(1 << 64) - 1], if_unused=True, if_empty=True))
+            ]
+        ),
+        "0a152a130a0171120affffffffffffffffff0118012001",
+    ),
+    (wire.DropRequest(queue=b"q", if_unused=True, if_empty=True), "0a017110011801"),
     (OUTCOME, "0a120a0301ac021201022201042a0105300638070a041a020801"),
     (
         wire.Change(steps=[wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[b"chunk"], live=True))]),

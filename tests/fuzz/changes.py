@@ -65,6 +65,7 @@ def one_drop(world: World, random: Random) -> wire.Step:
     life = world.node.owed.lives.get(name)
     if random.random() < 0.3:
         step.incarnations.append(max(0, (life.incarnation if life else 7) - random.randint(0, 1)))
+    step.if_unused, step.if_empty = random.random() < 0.4, random.random() < 0.3
     return wire.Step(drops=step)
 
 

@@ -283,7 +283,7 @@ class Node:
             decided_lsn, expired = decode_expire(record.payload)
             for queue_id, name in expired:
                 ended = owed.lives.get(name)
-                if ended is not None and ended.queue_id == queue_id and ended.declared_lsn <= decided_lsn:
+                if ended is not None and ended.queue_id == queue_id and ended.renewed_lsn <= decided_lsn:
                     owed.end(name)
         elif record.kind == Kind.OWNERSHIP:
             owed.owned = decode_ownership(record.payload)[1]

@@ -4,7 +4,7 @@ The model is written from docs/concepts.md and knows no row, cursor or id. It he
 applied, with the slice's answer, and checks that this answer is allowed. Where that page leaves a choice to the slice
 (when a key vanishes, when a log is trimmed), the model accepts the slice's choice, within bounds.
 
-Belongs here: what records do. Not here: what consumers hold (given.py).
+Belongs here: what records do. Not here: what consumers hold (given.py). Long because it has the rule of each verb.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ CONFLICT = errors.ERROR_CODE_CONFLICT
 EXHAUSTED = errors.ERROR_CODE_RESOURCE_EXHAUSTED
 OUT_OF_RANGE = errors.ERROR_CODE_OUT_OF_RANGE
 UNROUTABLE = errors.ERROR_CODE_UNROUTABLE
+IN_USE = (1 << 64) - 1  # In a record, instead of an incarnation: the leader found the queue in use.
 
 
 class Bounds(NamedTuple):
@@ -63,8 +64,8 @@ class Key:
 class Life:
     """Models one life of a queue. `bound`: where each binding began. `todo`: offsets not known to be done, each with
     the record that made it so. `acked`: those of them that consumers acked. `ends`: where bindings ended. `bound_back`:
-    the LSN and offset of each bind that began below the key's head. `idle_since_ms`: when it was declared or consumed
-    last, as far as the model saw."""
+    the LSN and offset of each bind that began below the key's head. `idle_since_ms`: when it was declared, bound or
+    consumed last, as far as the model saw."""
 
     def __init__(self, number: int, name: bytes, expires_after_s: int, incarnation: int) -> None:
         self.number = number
@@ -78,7 +79,7 @@ class Life:
         self.todo: dict[bytes, dict[int, int]] = {}
         self.acked: dict[bytes, set[int]] = {}
         self.bound_back: dict[bytes, list[tuple[int, int]]] = {}
-        self.declared_lsn = self.idle_since_ms = 0
+        self.renewed_lsn = self.idle_since_ms = 0
 
     def owes(self, key: bytes) -> set[int]:
         """Returns the offsets that must still come to a consumer, or be acked by one."""
@@ -213,7 +214,7 @@ class Owed:
                 life = self._begin(name, expires, incarnation, answer.offsets[number])
                 life.exclusive = step.options.exclusive
             life.incarnation = life.incarnation or incarnation
-            life.declared_lsn, life.idle_since_ms = self.lsn, self.time_ms
+            life.renewed_lsn, life.idle_since_ms = self.lsn, self.time_ms
             assert answer.offsets[number] == life.incarnation
 
     def _begin(self, name: bytes, expires_after_s: int, asked: int, given: int) -> Life:
@@ -241,8 +242,12 @@ class Owed:
         incarnations = step.incarnations or [0] * len(step.queues)
         for number, (name, incarnation) in enumerate(zip(step.queues, incarnations, strict=True)):
             life = self.lives.get(name)
-            there = life is not None and (not incarnation or life.incarnation in (0, incarnation))
-            if self._each(answer, number, {OK} if there else {NO_SUCH_QUEUE}, ("drop", name)):
+            used = life is not None and step.if_unused and incarnation == IN_USE
+            allowed: Codes = {CONFLICT if used else NO_SUCH_QUEUE}
+            if life is not None and incarnation != IN_USE and (not incarnation or life.incarnation in (0, incarnation)):
+                allowed = {CONFLICT if step.if_empty and any(life.todo.values()) else OK}
+            if self._each(answer, number, allowed, ("drop", name, incarnation, step.if_unused, step.if_empty)):
+                assert answer.offsets[number] == (life.incarnation if life else 0)
                 self.end(name)
 
     def _refusals(self, name: bytes, keys: list[bytes]) -> Codes:
@@ -260,6 +265,8 @@ class Owed:
             allowed = self._refusals(name, keys) or self._bindable(self.lives[name], starts)
             if not self._each(answer, number, allowed, ("bind", name, keys, step.start, step.start_value)):
                 continue
+            if count:
+                self.lives[name].renewed_lsn, self.lives[name].idle_since_ms = self.lsn, self.time_ms
             for key, offset in zip(keys, offsets, strict=True):
                 self._bind(self.lives[name], key, offset, step.start, step.start_value)
 

@@ -220,7 +220,9 @@ UNARY: dict[str, Callable[[Random], Message]] = {
     f"{_SLICE}Publish": _publish,
     f"{_SLICE}Pull": lambda random: wire.PullRequest(pull=pull(random)),
     f"{_SLICE}Ack": _ack,
-    f"{_SLICE}Drop": lambda random: wire.DropRequest(queue=one_of(random, QUEUES)),
+    f"{_SLICE}Drop": lambda random: wire.DropRequest(
+        queue=one_of(random, QUEUES), if_unused=random.random() < 0.3, if_empty=random.random() < 0.3
+    ),
     f"{_SLICE}Describe": lambda random: wire.DescribeRequest(describe=describe(random)),
     f"{_SLICE}Purge": lambda random: wire.PurgeRequest(queue=one_of(random, QUEUES)),
     f"{_ADMIN}Figures": lambda _: admin.FiguresRequest(),

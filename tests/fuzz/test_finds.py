@@ -92,7 +92,7 @@ DEFECTS = {
     "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
     "a repeated frame is done again": Defect(engine, "repeated_answer", nothing, 20),
     "replay skips acks": Defect(Engine, "_apply", replay_skips_acks, 150),
-    "what is done is given again": Defect(undone, "_next_stretch", lambda _: lambda _, low, to: (low, to), 20),
+    "what is done is given again": Defect(undone, "_next_stretch", lambda _: lambda _, low, to: (low, to), 60),
     "ended bindings are not loaded": Defect(loading, "_load_ended", lambda _: lambda *_: iter(()), 20),
     "a log is trimmed too far": Defect(trims, "decode_trims", one_message_more, 20),
     "chunks that wait are let go uncounted": Defect(Growing, "_let_go", uncounted, 20),

@@ -30,6 +30,20 @@ FIELDS: dict[str, dict[str, tuple[float, float]]] = {
         "resident_mb": (20, 1_000),
     },
     "latency": {"bind_p99_ms": (0.1, 20_000), "publish_p99_ms": (0.1, 20_000), "delivery_p99_ms": (0.1, 20_000)},
+    "storm": {
+        "drops_acknowledged_s": (0.001, 60),
+        "drops_per_s": (100, 1e7),
+        "drop_cpu_us": (0, 10_000),
+        "unbinds_per_s": (100, 1e7),
+        "unbind_cpu_us": (0, 10_000),
+        "reclaimed_s": (0, 60),
+        "reclaim_cpu_us": (0, 10_000),
+        "quiet_p99_ms": (0.1, 20_000),
+        "drops_p99_ms": (0, 20_000),
+        "after_drops_p99_ms": (0, 20_000),
+        "drops_and_after_p99_ratio": (0, 10_000),
+        "unbinds_p99_ms": (0, 20_000),
+    },
     "neighbours": {
         f"{kind}_{figure}": bounds
         for kind in ("nobody", "limits", "unread", "unary", "reconnect", "storm")
@@ -56,6 +70,27 @@ def test_tiny_run_yields_every_field(bench: str, data: Path) -> None:
     assert found["machine"]["syncs_per_s"] > 0
     assert found["machine"]["puts_per_s"] > 0
     assert [path.name for path in data.iterdir() if not path.name.startswith("population-")] == []
+
+
+@pytest.mark.slow
+def test_the_course_of_a_storm_is_drawn(data: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "storm.png"
+    ended = run("storm", "--queues", str(QUEUES), "--seconds", "0.5", "--plot", str(picture), "--data", str(data))
+
+    assert ended.returncode == 0, ended.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG") and "--plot" not in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["no-folder/storm.png", "storm.doc"])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(name: str, tmp_path: Path) -> None:
+    ended = run("storm", "--queues", str(QUEUES), "--plot", str(tmp_path / name), "--data", str(tmp_path))
+
+    assert ended.returncode == 2
+    assert "--plot" in ended.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_only_a_storm_is_drawn(tmp_path: Path) -> None:
+    assert run("idle", "--plot", str(tmp_path / "idle.png"), "--data", str(tmp_path)).returncode == 2
 
 
 def test_table_names_the_command_that_made_it(data: Path) -> None:

@@ -90,6 +90,20 @@ async def test_one_queue_that_is_not_there_does_not_keep_the_others(cluster: Loc
     assert (code, json.loads(out)) == (exits.BAD_CALL, {"dropped": [], "failed": failed})
 
 
+async def test_queues_are_dropped_on_conditions(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    async with client.connect(at) as broker:
+        await broker.declare(["kept", "used", "over"])
+        await broker.send("kept", b"x")
+        async with broker.consume("used"):
+            code, out, error = await shoal("drop", "kept", "used", "over", "--if-empty", "--if-unused", at=at)
+    assert (code, out) == (exits.BAD_CALL, "over: dropped\n")
+    kept, used = error.splitlines()
+    assert "queue kept is not empty, and not dropped" in kept and "queue used is in use, and not dropped" in used
+    assert (await shoal("purge", "kept", "nope", at=at))[:2] == (exits.BAD_CALL, "kept: 1 message dropped\n")
+    assert (await shoal("drop", "kept", "--if-empty", at=at))[:2] == (0, "kept: dropped\n")
+
+
 @pytest.mark.parametrize(
     "command", [("bind", "nope", "k"), ("unbind", "nope", "k"), ("peek", "nope"), ("purge", "nope")]
 )

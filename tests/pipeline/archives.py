@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shoal_contract.journal_record import encode_record
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.drop_conditions import IN_USE
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
 from shoal_slice_node.storage.journal_segment import NONCE_BYTES, batch_mark, encode_head, segment_name
 
@@ -55,6 +56,12 @@ def declares(*queues: bytes) -> wire.Step:
 
 def drops(*queues: bytes) -> wire.Step:
     return wire.Step(drops=wire.Drops(queues=queues))
+
+
+def drops_unused(*queues: bytes, used: int) -> wire.Step:
+    """As a leader writes it that found the first `used` queues in use."""
+    incarnations = [IN_USE] * used + [0] * (len(queues) - used)
+    return wire.Step(drops=wire.Drops(queues=queues, incarnations=incarnations, if_unused=True))
 
 
 def binds(queue: bytes, *keys: bytes) -> wire.Step:

@@ -24,7 +24,7 @@ from shoal_pipeline.failure import typed
 from shoal_slice_node.core.apply.records import Acked, Kind, Trim, encode_acks, encode_reclaim, encode_trims
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 
-from .archives import SliceArchive, binds, declares, drops, publishes, unbinds
+from .archives import SliceArchive, binds, declares, drops_unused, publishes, unbinds
 
 PARTITIONS = 16
 HOUR_MS = 3_600_000
@@ -51,7 +51,7 @@ def small_archive(root: Path) -> SliceArchive:
     archive.add(Kind.RECLAIM, 4_000, encode_reclaim([b"kxxxxxxxx"]))
     offset = wire.Binds(queues=[b"anna", b"ben"], keys=[b"x", b"z"], start=wire.START_OFFSET, start_value=9)
     bulk = wire.Imports(queues=[b"carl", b"dora"], key_counts=[2, 0], keys=[b"x", b"y"], starts=[0, 3])
-    archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops(b"anna"))
+    archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops_unused(b"kept", b"anna", used=1))
     archive.add(99, 6_000, b"of a later version")
     archive.cut()
     return archive

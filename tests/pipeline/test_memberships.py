@@ -11,9 +11,19 @@ from shoal_contract.journal_record import Record
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_pipeline.census.memberships import Change, Request, changes_of
-from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change, encode_ownership
+from shoal_slice_node.core.apply.records import (
+    NO_PRODUCER,
+    ChangeHead,
+    Expired,
+    Kind,
+    decode_expire,
+    encode_change,
+    encode_expire,
+    encode_ownership,
+)
 from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
 from shoal_slice_node.core.rows.key_row import decode_key
+from shoal_slice_node.core.rows.queue_row import name_of
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.verbs.engine import Engine
 
@@ -22,6 +32,7 @@ from .archives import binds, declares, drops, unbinds
 PARTITIONS = 4
 OWNED = b"\x01\x01\x01\x00"
 QUEUES = [b"q%d" % number for number in range(4)] + [b"x" * 255]
+TRANSIENT = QUEUES[:2]
 KEYS = [b"k%d" % number for number in range(7)] + [b"{k1}x", b"x", b"y" * 255]
 """A journal holds no names but such: a slice refuses a frame with others as a whole, and does not write it."""
 
@@ -31,12 +42,15 @@ def steps(random: Random) -> Iterator[wire.Step]:
         queue, keys = random.choice(QUEUES), random.choices(KEYS, (20,) * 8 + (1,) * 2, k=random.randint(0, 4))
         kind = random.random()
         if kind < 0.2:
-            yield declares(queue, random.choice(QUEUES))
+            step = declares(queue)
+            step.declares.options.expires_after_s = 60 * (queue in TRANSIENT)
+            yield step
         elif kind < 0.6:
             yield binds(queue, *keys)
         elif kind < 0.8:
             yield unbinds(queue, *keys)
         elif kind < 0.9:
+            queue = random.choice(QUEUES[2:])  # An import makes durable queues.
             yield wire.Step(imports=wire.Imports(queues=[queue], key_counts=[len(keys)], keys=keys))
         else:
             yield drops(queue)
@@ -59,6 +73,16 @@ def requests_of(lsn: int, change: wire.Change) -> Iterator[Request]:
             yield Request(body.queues[0], "s01", lsn, number, 0, lsn, kind, key, partition, owned)
 
 
+def named(engine: Engine, queue_id: bytes) -> bytes:
+    return name_of(engine.state.tables.queue.get(queue_id) or b"")
+
+
+def expiries_of(lsn: int, payload: bytes) -> Iterator[Request]:
+    decided_lsn, queues = decode_expire(payload)
+    for request, (_, queue) in enumerate(queues):
+        yield Request(queue, "s01", lsn, 0, request, lsn, "expire", None, None, False, decided_lsn)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_changes_agree_with_the_slices_own_tables(seed: int) -> None:
     print(f"seed {seed}")  # noqa: T201
@@ -69,7 +93,18 @@ def test_changes_agree_with_the_slices_own_tables(seed: int) -> None:
     members: set[tuple[bytes, bytes]] = set()
     queues: set[bytes] = set()
     changed = 0
+    expiry = b""
     for lsn in range(2, 240):
+        if lsn % 9 == 0:  # The leader decides. Until that is journaled, changes may be, too.
+            expiring = [
+                Expired(queue_id, named(engine, queue_id)) for queue_id, _ in engine.state.tables.transient.scan()
+            ]
+            expiry = encode_expire(expiring, lsn - 1)
+        elif lsn % 9 == random.randint(1, 3) and expiry:
+            engine.apply(Record(Kind.EXPIRE, 0, lsn, 1, lsn, expiry))
+            requests += expiries_of(lsn, expiry)
+            expiry = b""
+            continue
         change = wire.Change(steps=steps(random))
         engine.apply(
             Record(
@@ -114,6 +149,17 @@ def tables_of(engine: Engine) -> tuple[set[bytes], set[tuple[bytes, bytes]]]:
 
 def request(lsn: int, kind: str, key: bytes | None = None, queue: bytes = b"anna") -> Request:
     return Request(queue, "s01", lsn, 0, 0, lsn, kind, key, 0, True)
+
+
+@pytest.mark.parametrize("since", ["declare", "bind", "import"])
+def test_an_expiry_leaves_a_queue_that_was_made_or_renewed_since(since: str) -> None:
+    history = [request(1, "declare"), request(2, "bind", b"x")]
+    expiry = request(9, "expire")._replace(offset=5)
+    assert [change.delta for change in changes_of([*history, expiry])] == [1, 1, -1, -1]
+    if since == "import":
+        history.append(request(6, "drop"))
+    history.append(request(7, since, None if since == "declare" else b"x"))
+    assert sum(change.delta for change in changes_of([*history, expiry])) == 2
 
 
 def test_an_archive_that_begins_later_takes_its_queues_as_declared() -> None:

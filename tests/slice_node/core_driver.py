@@ -43,7 +43,7 @@ from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import finish
-from shoal_slice_node.core.verbs.changes import parse_change
+from shoal_slice_node.core.verbs.changes import Checked, check_change, parse_change
 from shoal_slice_node.core.verbs.engine import Engine
 
 PARTITIONS = 4
@@ -77,9 +77,9 @@ class CoreDriver:
         self.puller = self.node.puller
         self.trimmer = self.node.trimmer
 
-    def record(self, kind: Kind, payload: bytes) -> Effects:
+    def record(self, kind: Kind, payload: bytes, checked: Checked | None = None) -> Effects:
         found: list[Effects] = []
-        self.node.commit.submit(Item(kind, payload, found.append, raises))
+        self.node.commit.submit(Item(kind, payload, found.append, raises, checked))
         self.commit()
         return found[0]
 
@@ -96,7 +96,9 @@ class CoreDriver:
     def change(self, *steps: wire.Step, head: ChangeHead | None = None) -> wire.Outcome:
         """The outcome; raises what refused the whole frame."""
         data = wire.Change(steps=steps).SerializeToString()
-        effects = self.record(Kind.CHANGE, encode_change(head or ChangeHead(NO_PRODUCER, 0, 0), data))
+        # As a session does it, where the leader must decide something: the change is parsed before.
+        checked = check_change(data) if any(step.drops.if_unused for step in steps) else None
+        effects = self.record(Kind.CHANGE, encode_change(head or ChangeHead(NO_PRODUCER, 0, 0), data), checked)
         if effects.refused is not None:
             raise effects.refused
         assert effects.outcome is not None
@@ -254,7 +256,12 @@ def publish(key: str, *bodies: bytes, mandatory: bool = False, live: bool = Fals
 
 
 def drop(*queues: str) -> wire.Step:
-    return wire.Step(drops=wire.Drops(queues=[queue.encode() for queue in queues]))
+    return drop_if(*queues)
+
+
+def drop_if(*queues: str, unused: bool = False, empty: bool = False) -> wire.Step:
+    names = [queue.encode() for queue in queues]
+    return wire.Step(drops=wire.Drops(queues=names, if_unused=unused, if_empty=empty))
 
 
 def purge(*queues: str, positions: Sequence[int] = ()) -> wire.Step:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shoal_contract.options import DURABLE
+from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_reclaim
 from shoal_slice_node.core.background.idle_producers import IdleProducers
 from shoal_slice_node.core.background.key_walk import KeyWalk
@@ -13,12 +15,14 @@ from shoal_slice_node.core.limits import (
     PRODUCER_SAMPLE_MS,
     PRODUCERS_PER_TURN,
     RECLAIM_COST_PER_TURN,
+    RECLAIM_KEY_COST,
     RECLAIM_NOTED_MAX,
     RECLAIM_QUEUE_COST,
 )
 from shoal_slice_node.core.rows.small_rows import HINT, RECLAIM_KEY, RECLAIM_QUEUE
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.tables.tables import Tables
 
 from .core_driver import CoreDriver, bind, declare, publish
 from .memory_base import MemoryBase
@@ -161,7 +165,7 @@ def test_reclaim_rows_come_by_cost_and_none_is_forgotten_when_there_are_too_many
     assert reclaims.take(RECLAIM_COST_PER_TURN) == []
     queues = [RECLAIM_QUEUE + number.to_bytes(8, "big") for number in range(50)]
     for key in queues:
-        tables.reclaim.put(key, b"a queue")
+        tables.reclaim.put(key, dropped_row(tables, bindings=10_000))
     reclaims.note(queues)
     first = reclaims.take(RECLAIM_COST_PER_TURN)
     assert first == queues[: RECLAIM_COST_PER_TURN // RECLAIM_QUEUE_COST + 1]
@@ -174,3 +178,23 @@ def test_reclaim_rows_come_by_cost_and_none_is_forgotten_when_there_are_too_many
     while keys := reclaims.take(RECLAIM_COST_PER_TURN):
         found.update(keys)
     assert found >= {*queues, *many}
+
+
+def test_small_queues_that_were_dropped_are_reclaimed_many_at_a_time() -> None:
+    tables = MemoryTables()
+    reclaims = ReclaimList(tables)
+    queues = [RECLAIM_QUEUE + number.to_bytes(8, "big") for number in range(1_000)]
+    for key in queues:
+        tables.reclaim.put(key, dropped_row(tables, bindings=9))
+    reclaims.note(queues)
+    taken = reclaims.take(RECLAIM_COST_PER_TURN)
+    each = 9 + RECLAIM_KEY_COST
+    assert len(taken) == -(-RECLAIM_COST_PER_TURN // each), "by what they have, not by the most that they may have"
+    walking = ReclaimList(tables)
+    assert len(walking.take(RECLAIM_COST_PER_TURN)) == len(taken), "after a start, too"
+
+
+def dropped_row(tables: Tables, bindings: int) -> bytes:
+    queue = Queue(tables, bytes(8), b"a queue", DURABLE)
+    queue.bindings = bindings
+    return queue.encode()

@@ -1,6 +1,6 @@
 """Core and dispatch side by side with the reference model, driven by hypothesis: thousands of steps.
 
-A failing run prints its steps and the blob that repeats them.
+A failing run prints its steps and the blob that repeats them. Long because a state machine is one class.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shoal_contract.errors import OutOfRange
+from shoal_contract.errors import Conflict, NoSuchQueue, OutOfRange, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
@@ -24,7 +24,7 @@ from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs import verb
 
-from .core_driver import CoreDriver, bind, bodies_of, declare, drop, publish, purge, unbind
+from .core_driver import CoreDriver, bind, bodies_of, declare, drop_if, publish, purge, unbind
 from .memory_base import MemoryBase
 from .reference_model import ReferenceModel
 
@@ -138,12 +138,25 @@ class SliceMachine(RuleBasedStateMachine):
         else:
             self.model.publish(name, [b"must"], outcome.offsets[0], outcome.queues[0])
 
-    @rule(queue=queues, again=st.booleans())
-    def drops(self, queue: str, again: bool) -> None:
+    @rule(queue=queues, again=st.booleans(), if_unused=st.booleans(), if_empty=st.booleans())
+    def drops(self, queue: str, again: bool, if_unused: bool, if_empty: bool) -> None:
+        """On conditions or not."""
         self.take_all()
-        outcome = self.change(drop(queue), *([declare(queue)] if again else []))
-        assert bool(outcome.steps[0].refusals) == (queue not in self.model.queues)
-        if queue in self.model.queues:
+        if if_empty:
+            self.flush_acks()
+        stays = queue in self.model.queues and (
+            (if_unused and self.used(queue)) or (if_empty and self.model.depth(queue)[0] > 0)
+        )
+        dropping = drop_if(queue, unused=if_unused, empty=if_empty)
+        outcome = self.change(dropping, *([declare(queue)] if again else []))
+        refused = [from_wire(refusal.error) for refusal in outcome.steps[0].refusals]
+        if queue not in self.model.queues:
+            assert isinstance(refused[0], NoSuchQueue)
+        elif stays:
+            assert isinstance(refused[0], Conflict)
+            return
+        else:
+            assert not refused
             self.model.drop(queue)
         if again:
             self.model.declare(queue)
@@ -299,6 +312,13 @@ class SliceMachine(RuleBasedStateMachine):
         assert len(found) == min(messages, described.messages)
         for key, offset, body in found:
             assert offset in self.model.queues[name][key].left and self.model.keys[key].messages[offset] == body
+
+    def used(self, queue: str) -> bool:
+        """Whether a session has attached the queue, or messages of it are pulled and not acked."""
+        pulled = {LEASED, self.puller_session.number}
+        return any(session.queue_of(QUEUES.index(queue)) is not None for session in self.sessions) or any(
+            pulled & set(binding.given.values()) for binding in self.model.queues[queue].values()
+        )
 
     def given(self, queue: str, name: str, session: int) -> list[int]:
         binding = self.model.queues.get(queue, {}).get(name)

@@ -277,11 +277,16 @@ async def test_unary_calls_carry_a_message_from_publish_to_ack(stub: SliceServic
     assert (await stub.Publish(numbered)).offset == (await stub.Publish(numbered)).offset == 2
     pulled = await stub.Pull(wire.PullRequest(pull=wire.Pull(queue=b"q", messages_max=5)))
     assert [(found.low, found.to) for found in pulled.deliveries] == [(1, 2), (2, 3)]
+    for condition in (wire.DropRequest(queue=b"q", if_unused=True), wire.DropRequest(queue=b"q", if_empty=True)):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Drop(condition)
+        refused = from_rpc_error(caught.value)
+        assert isinstance(refused, Conflict) and refused.subject == "q"
     await stub.Ack(wire.AckRequest(acks=[wire.Ack(key=b"k", low=0, to=3, queues=[b"q"])]))
     described = await stub.Describe(wire.DescribeRequest(describe=wire.Describe(queues=[b"q"], keys=[b"k"])))
     assert described.description.queues[0].messages == 0
     assert list((await stub.Unbind(wire.UnbindRequest(queue=b"q", keys=[b"k"]))).offsets) == [3]
-    await stub.Drop(wire.DropRequest(queue=b"q"))
+    await stub.Drop(wire.DropRequest(queue=b"q", if_unused=True, if_empty=True))
 
 
 async def test_a_pull_of_many_large_chunks_fits_one_answer(stub: SliceServiceAsyncStub) -> None:

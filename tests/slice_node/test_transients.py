@@ -90,6 +90,23 @@ def test_a_declare_begins_the_time_anew(core: Driver) -> None:
     assert not core.exists("t")
 
 
+def test_a_bind_begins_the_time_anew_and_a_refused_one_does_not(core: Driver) -> None:
+    core.transient("t", "other")
+    core.change(bind("t", "k"))
+    core.wait(TIME_MS - 1000)
+    core.change(bind("t", "k"))  # It is bound already. Whoever binds is about to consume.
+    core.change(bind("other", "k", start=wire.START_OFFSET, value=9))
+    core.wait(TIME_MS - 1000)
+    assert core.exists("t") and not core.exists("other")
+    core.change(bind("t", *(f"k{number}" for number in range(900))))  # In steps.
+    core.wait(TIME_MS - 1000)
+    assert core.exists("t")
+    core.wait(3000)
+    assert not core.exists("t")
+    core.settle()
+    core.check()
+
+
 def test_after_a_restart_all_times_begin_anew(core: Driver) -> None:
     core.transient(*(f"t{number}" for number in range(700)))
     core.wait(TIME_MS - 1000)
@@ -132,6 +149,52 @@ def test_more_queues_than_times_are_kept_end_later_and_all(core: Driver, monkeyp
     core.check()
 
 
+def test_queues_end_also_where_more_are_left_in_their_time_than_times_are_kept(
+    core: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transients, "TRANSIENTS_LEFT_MAX", 20)
+    monkeypatch.setattr(transients, "TRANSIENTS_PER_TURN", 7)
+    for number in range(200):  # 60 are left in the time of each: 40 more than times are kept.
+        core.transient(f"t{number}")
+        core.wait(1000)
+        assert core.exists(f"t{max(0, number - 58)}")
+    old = [number for number in range(200) if number < 40 and core.exists(f"t{number}")]
+    assert not old and len(core.dispatcher.transients) <= 20
+    core.wait(3 * TIME_MS)
+    assert not any(core.exists(f"t{number}") for number in range(200))
+    core.check()
+
+
+def test_queues_with_a_long_time_do_not_keep_others_from_ending(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transients, "TRANSIENTS_LEFT_MAX", 20)
+    for number in range(40):
+        core.change(declare(f"long{number}", expires_after_s=1_000_000))
+        core.maintain()
+        if number == 15:
+            core.transient("t")
+    core.wait(2 * TIME_MS)
+    assert not core.exists("t") and core.exists("long0") and core.exists("long39")
+
+
+def test_sessions_that_take_many_queues_again_cost_no_long_turn(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transients, "TRANSIENTS_TIMED_PER_TURN", 50)
+    kept = core.dispatcher.transients
+    core.transient(*(f"t{number}" for number in range(1000)))
+    core.maintain()
+    assert len(kept) == 50  # A turn tells some of them their time.
+    core.wait(20_000)
+    consumer = core.consumer(*(f"t{number}" for number in range(1000)))
+    for _ in range(3):
+        core.wait(TIME_MS)
+        assert len(kept._line) == len(kept)
+    assert not len(kept)
+    core.dispatcher.close(consumer)
+    core.wait(TIME_MS - 1000)
+    assert all(core.exists(f"t{number}") for number in range(1000))
+    core.wait(40_000)
+    assert not any(core.exists(f"t{number}") for number in range(1000))
+
+
 def begin_ending(core: Driver) -> None:
     """The record that drops queue `t` is about to be written."""
     core.transient("t")
@@ -156,12 +219,13 @@ def test_who_attaches_a_queue_that_is_about_to_end_waits_for_the_next_of_its_nam
     assert core.exists("t")
 
 
-def test_a_queue_that_is_declared_again_while_it_ends_stays(core: Driver) -> None:
+@pytest.mark.parametrize("step", [declare("t", expires_after_s=TIME_MS // 1000), bind("t", "k")])
+def test_a_queue_that_is_declared_or_bound_again_while_it_ends_stays(core: Driver, step: wire.Step) -> None:
     core.transient("t")
     core.change(bind("t", "k"))
     core.maintain()
     core.now_ms += TIME_MS + 1000
-    core.transient("t")  # Its record is applied after the leader decided, and before the expiry.
+    core.change(step)  # Its record is applied after the leader decided, and before the expiry.
     looked_at = core.state.lsn - 1
     queue_id = core.tables.queue_by_name.get(b"t")
     assert queue_id is not None

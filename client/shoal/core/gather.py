@@ -16,7 +16,7 @@ from itertools import repeat
 
 from shoal.core.frames import Frame
 from shoal.core.publish_requests import PublishRequest, PublishSingles
-from shoal.core.requests import Columns, Request, StepKind
+from shoal.core.requests import Columns, DropsRequest, Request, StepKind
 from shoal.limits import GATHER_BYTES_MAX, GATHER_OPERATIONS_MAX
 from shoal_contract.errors import MapOrLeaderChanged, ShoalError, Unavailable, from_wire
 from shoal_contract.wire import slice_pb2 as wire
@@ -55,7 +55,7 @@ class ChangeFrame(Frame):
         return not self.steps or (
             request.live is not self.keeps_sequence
             and self.cost_bytes + request.cost_bytes <= GATHER_BYTES_MAX
-            and self.operations + request.operations <= GATHER_OPERATIONS_MAX
+            and self.operations + request.counted <= GATHER_OPERATIONS_MAX
         )
 
     def add(self, request: Request) -> None:
@@ -67,11 +67,11 @@ class ChangeFrame(Frame):
                 columns = request.begin(step)
                 request.put(columns)
                 self.steps.append(GatheredStep(request.kind, [request], step, columns))
-                self.operations += request.operations
+                self.operations += request.counted
             elif not (isinstance(request, PublishSingles) and _joined(last.requests[-1], request)):
                 request.put(last.columns)
                 last.requests.append(request)
-                self.operations += request.operations
+                self.operations += request.counted
         except BaseException:
             self._write_again()
             raise
@@ -110,6 +110,9 @@ class ChangeFrame(Frame):
         outcome = wire.Outcome.FromString(answer.outcome)
         live = iter(answer.live) if answer.live else repeat(0)
         for gathered, step in zip(self.steps, outcome.steps, strict=True):
+            if isinstance(gathered.requests[0], DropsRequest):
+                gathered.requests[0].done(step, 0, live)  # It is alone in its step, and reads its refusals itself.
+                continue
             refused = {refusal.request: from_wire(refusal.error) for refusal in step.refusals}
             position = 0
             for index, request in enumerate(gathered.requests):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal_contract.errors import DeadlineExceeded, NoSuchQueue, Unavailable
+from shoal_contract.errors import Conflict, DeadlineExceeded, NoSuchQueue, Unavailable
 from shoal_contract.names import show
 
 
@@ -39,3 +39,17 @@ def no_such_queue(queue: bytes) -> NoSuchQueue:
     """Returns the error of a call about a queue that its home does not have."""
     name = show(queue)
     return NoSuchQueue(f"queue {name} does not exist; declare it first", subject=name)
+
+
+def in_use(queue: bytes, slice_name: str) -> Conflict:
+    """Returns the error of a queue that is to be dropped if unused."""
+    name = show(queue)
+    problem = f"queue {name} is in use, and not dropped: a session consumes it at slice {slice_name}"
+    return Conflict(problem, subject=name)
+
+
+def not_empty(queue: bytes, messages: int, slice_name: str) -> Conflict:
+    """Returns the error of a queue that is to be dropped if empty."""
+    name = show(queue)
+    problem = f"queue {name} is not empty, and not dropped: it has a backlog of {messages} at slice {slice_name}"
+    return Conflict(problem, subject=name, value=messages)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from shoal.core.waiters import UNHEARD, Waiter, fail_waiter
-from shoal.limits import REQUEST_OVERHEAD_BYTES
+from shoal.limits import GATHER_OPERATIONS_MAX, REQUEST_OVERHEAD_BYTES
 from shoal.messages import Start
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import ShoalError, from_wire
+from shoal_contract.limits import DROP_IF_EMPTY_OPERATIONS
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -26,16 +27,17 @@ Columns = tuple[Any, ...]
 
 
 class Request(ABC):
-    """Is one request on the wire, done as a whole or not at all. `operations`: the number of its keys (at least 1)."""
+    """Is one request on the wire, done as a whole or not at all. `operations`: the number of its keys (at least 1), and
+    of its values in the outcome's columns. `counted`: what it counts as in a frame; more where a slice counts it so."""
 
-    __slots__ = ("cost_bytes", "deadline", "kind", "operations")
+    __slots__ = ("cost_bytes", "counted", "deadline", "kind", "operations")
     verb: ClassVar[str]
     live: bool = False
     """True for a live publish: it travels in frames of its own, which are never sent again."""
 
     def __init__(self, kind: StepKind, operations: int, wire_bytes: int, deadline: float) -> None:
         self.kind = kind
-        self.operations = operations
+        self.operations = self.counted = operations
         self.cost_bytes = wire_bytes + REQUEST_OVERHEAD_BYTES
         self.deadline = deadline
         """The event loop time of the first waiter's deadline."""
@@ -128,24 +130,100 @@ class DeclareRequest(QueueRequest):
             self.waiter.set_result((outcome.offsets[position] if outcome.offsets else 0,))
 
 
+class Conditions(NamedTuple):
+    """Says what must be true of a queue that is to be dropped."""
+
+    if_unused: bool = False
+    if_empty: bool = False
+
+
 class DropRequest(QueueRequest):
-    """Drops a queue, or its part. `incarnation`: drop only this life of the queue; 0: any life."""
+    """Drops a queue, or its part. `incarnation`: drop only this life of the queue; 0: any life. The answer is
+    (incarnation,): of the life that ended, 0 where the slice does not tell it."""
 
     __slots__ = ("_incarnation",)
     verb = "drop"
 
-    def __init__(self, queue: bytes, incarnation: int, deadline: float) -> None:
-        super().__init__((DropRequest, bool(incarnation)), queue, (), deadline)
+    def __init__(
+        self,
+        queue: bytes,
+        incarnation: int,
+        deadline: float,
+        conditions: Conditions = Conditions(),  # noqa: B008
+    ) -> None:
+        super().__init__((DropRequest, bool(incarnation), conditions), queue, (), deadline)
+        self.counted = _counted(conditions)
         self._incarnation = incarnation
 
     def begin(self, step: wire.Step) -> Columns:
-        step.drops.SetInParent()
-        return step.drops.queues, step.drops.incarnations
+        return _begin_drops(step, self.kind[2])
 
     def put(self, columns: Columns) -> None:
         columns[0].append(self.queue)
         if self._incarnation:
             columns[1].append(self._incarnation)
+
+    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+        if not self.waiter.done():
+            self.waiter.set_result((outcome.offsets[position] if outcome.offsets else 0,))
+
+
+def _counted(conditions: Conditions) -> int:
+    return DROP_IF_EMPTY_OPERATIONS if conditions.if_empty else 1
+
+
+def _begin_drops(step: wire.Step, conditions: Conditions) -> Columns:
+    drops = step.drops
+    drops.SetInParent()
+    drops.if_unused, drops.if_empty = conditions
+    return drops.queues, drops.incarnations
+
+
+class DropsRequest(Request):
+    """Drops many queues, each alone, as one step of a frame: one object instead of one each. `incarnations`: of each
+    queue, or none. The answer says of each queue which incarnation ended, or why none did."""
+
+    __slots__ = ("_incarnations", "_queues", "waiter")
+    verb = "drop"
+
+    def __init__(
+        self, queues: Sequence[bytes], incarnations: Sequence[int], deadline: float, conditions: Conditions
+    ) -> None:
+        size = sum(map(len, queues)) + 14 * len(queues)
+        super().__init__((DropsRequest, object(), conditions), len(queues), size, deadline)
+        self.counted = len(queues) * _counted(conditions)
+        self._queues = queues
+        self._incarnations = incarnations
+        self.waiter: Waiter[Sequence[int | ShoalError]] = UNHEARD
+        """Set by the caller that wants the answer, before the request is submitted."""
+
+    @property
+    def alive(self) -> bool:
+        return not self.waiter.done()
+
+    def begin(self, step: wire.Step) -> Columns:
+        return _begin_drops(step, self.kind[2])
+
+    def put(self, columns: Columns) -> None:
+        columns[0].extend(self._queues)
+        columns[1].extend(self._incarnations)
+
+    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+        """Gives the answer; the step is of this request alone."""
+        if self.waiter.done():
+            return
+        found: list[int | ShoalError] = list(outcome.offsets) or [0] * len(self._queues)
+        for refusal in outcome.refusals:
+            found[refusal.request] = from_wire(refusal.error)
+        self.waiter.set_result(found)
+
+    def fail(self, error: ShoalError) -> None:
+        fail_waiter(self.waiter, error)
+
+
+def drops_at_once(conditions: Conditions) -> int:
+    """Returns how many queues one request may drop."""
+    return GATHER_OPERATIONS_MAX // _counted(conditions)
 
 
 class PurgeRequest(QueueRequest):

@@ -57,13 +57,14 @@ class FakeQueues:
             raise Conflict(f"queue {show(queue)} exists with other options", subject=show(queue))
         return found.incarnation
 
-    def drop(self, queue: bytes, incarnation: int) -> None:
-        """Drops a queue, in any life if `incarnation` is 0. Raises NoSuchQueue."""
+    def drop(self, queue: bytes, incarnation: int) -> int:
+        """Drops a queue, in any life if `incarnation` is 0. Returns its incarnation. Raises NoSuchQueue."""
         found = self.parts.get(queue)
         if found is None or (incarnation and found.incarnation not in (0, incarnation)):
             raise self._missing(queue)
         del self.parts[queue]
         self._on_drop(queue)
+        return found.incarnation
 
     def check(self, queue: bytes) -> None:
         """Raises NoSuchQueue."""

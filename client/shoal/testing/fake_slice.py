@@ -13,6 +13,7 @@ from typing import Any
 from shoal.core.refusals import no_such_queue
 from shoal.testing.fake_admin import FakeAdmin
 from shoal.testing.fake_state import FakeState
+from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, ShoalError
 from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
@@ -68,6 +69,9 @@ class FakeSlice:
         self.admin_address = ""
         """The address of a port of its administration's own; "": there is none."""
         self._sessions: list[FakeSession] = []
+        self.watches = FakeWatches(self._members_of, lambda: list(self.state.keys))
+        """What it tells watches."""
+        self.state.used = lambda queue: any(queue in session.queues.values() for session in self._sessions)
 
     def go_away(self) -> None:
         """Ends all streams, and refuses new ones until `come_back`, as a slice that is down. It keeps what it has."""
@@ -84,6 +88,7 @@ class FakeSlice:
         for session in self._sessions:
             session.cut = True
             session.outbox.put_nowait(None)
+        self.watches.cut()
 
     @property
     def unsent_responses(self) -> int:
@@ -114,6 +119,19 @@ class FakeSlice:
             self._sessions.remove(session)
             self.state.release(session)
             self.pump()
+
+    async def Watch(  # noqa: N802 - gRPC's name
+        self, request: wire.WatchRequest, context: object
+    ) -> AsyncIterator[wire.WatchResponse]:
+        """Serves one watch."""
+        async for response in self.watches.stream(request):
+            yield response
+
+    def _members_of(self, name: bytes) -> dict[bytes, bool]:
+        attached = {queue for session in self._sessions for queue in session.queues.values()}
+        key = self.state.keys.get(name)
+        live = [] if key is None else [queue for queue, binding in key.bindings.items() if not binding.end]
+        return {queue: queue in attached for queue in live}
 
     async def _read(self, session: FakeSession, requests: AsyncIterator[wire.SessionRequest]) -> None:
         async for request in requests:
@@ -227,6 +245,7 @@ class FakeSlice:
                 session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries))
         for key, chunk, queues in self.state.take_live():
             self._give_live(key, chunk, queues)
+        self.watches.tell()
 
     def _give_live(self, key: bytes, chunk: bytes, queues: list[bytes]) -> None:
         """Gives a live chunk to the first session that has each queue, behind what it was given before."""

@@ -12,7 +12,7 @@ from functools import partial
 
 from shoal.testing.fake_queues import FakeQueues
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import NotOwner, ShoalError, Unroutable
+from shoal_contract.errors import Conflict, NotOwner, ShoalError, Unroutable
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.names import DIRECT_PREFIX, direct_key, show
 from shoal_contract.options import QueueOptions
@@ -64,6 +64,8 @@ class FakeState:
         self.last_sequence: dict[bytes, int] = {}
         self.applied = 0
         """The number of changes applied; repeats are not."""
+        self.used: Callable[[bytes], bool] = lambda queue: False
+        """Returns whether a session consumes a queue."""
         self._owner_of = owner_of
         self._version = version
 
@@ -95,7 +97,7 @@ class FakeState:
                 offsets, queues = request()
             except ShoalError as error:
                 offsets, queues = [0] * count, [0] * count
-                if step.HasField("declares") and self.queues.knows_incarnations:
+                if (step.HasField("declares") or step.HasField("drops")) and self.queues.knows_incarnations:
                     offsets = [0]
                 outcome.refusals.append(wire.Refusal(request=index, error=error.to_wire()))
             outcome.offsets.extend(offsets)
@@ -111,7 +113,7 @@ class FakeState:
         elif step.HasField("drops"):
             drops = step.drops
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
-                yield 0, partial(self._drop, queue, incarnation)
+                yield 0, partial(self._drop, queue, incarnation, drops)
         elif step.HasField("publishes"):
             published = step.publishes
             for key, chunk in zip(published.keys, published.chunks, strict=True):
@@ -142,9 +144,18 @@ class FakeState:
             key.bindings.setdefault(queue, Binding(key.head))
         return [found] if self.queues.knows_incarnations else [], []
 
-    def _drop(self, queue: bytes, incarnation: int) -> tuple[list[int], list[int]]:
-        self.queues.drop(queue, incarnation)
-        return [], []
+    def _drop(self, queue: bytes, incarnation: int, step: wire.Drops) -> tuple[list[int], list[int]]:
+        self.queues.check(queue)
+        if step.if_unused and self.used(queue):
+            raise Conflict(f"queue {show(queue)} is in use", subject=show(queue))
+        if step.if_empty and self._backlog(queue):
+            raise Conflict(f"queue {show(queue)} is not empty", subject=show(queue))
+        found = self.queues.drop(queue, incarnation)
+        return [found] if self.queues.knows_incarnations else [], []
+
+    def _backlog(self, queue: bytes) -> int:
+        bindings = [(key, key.bindings[queue]) for key in self.keys.values() if queue in key.bindings]
+        return sum(len(set(range(one.start, one.end or key.head)) - one.done) for key, one in bindings)
 
     def _end(self, queue: bytes) -> None:
         for key in self.keys.values():
@@ -297,6 +308,7 @@ class FakeState:
         found = self.queues.parts.get(queue)
         description = wire.QueueDescription(queue=queue, exists=found is not None)
         if found is not None:
+            description.attached_sessions = int(self.used(queue))
             description.options.CopyFrom(found.options.to_wire())
             description.incarnation = found.incarnation if self.queues.knows_incarnations else 0
         for name, key in self.keys.items():

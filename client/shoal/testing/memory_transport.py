@@ -12,7 +12,7 @@ from shoal.testing.fake_slice import FakeSlice
 from shoal.transport.base import Method, Request, Response
 from shoal_contract.errors import BadCall, DeadlineExceeded, Unavailable
 from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
-from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse
+from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse, WatchRequest, WatchResponse
 
 if TYPE_CHECKING:
     from shoal.testing.fake_cluster import FakeRedirector
@@ -86,6 +86,10 @@ class MemoryTransport:
             if redirector.address == address:
                 return MemoryStream(redirector.WatchMap(WatchMapRequest(), None))
         raise Unavailable(f"there is no redirector at {address}")
+
+    def watch(self, address: str, request: WatchRequest) -> MemoryStream[WatchResponse]:
+        """Opens a watch of a slice."""
+        return MemoryStream(self._slice_at(address).Watch(copied(request), cast("Any", None)))
 
     async def call(
         self, address: str, method: Method[Request, Response], request: Request, timeout_s: float

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from shoal_contract.wire.redirector_pb2 import WatchMapResponse
-from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse
+from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse, WatchRequest, WatchResponse
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -63,6 +63,9 @@ class Transport(Protocol):
 
     def watch_map(self, address: str) -> Stream[WatchMapResponse]:
         """Opens a stream of maps from a redirector."""
+
+    def watch(self, address: str, request: WatchRequest) -> Stream[WatchResponse]:
+        """Opens a stream of what a slice tells of members or counts."""
 
     async def call(
         self, address: str, method: Method[Request, Response], request: Request, timeout_s: float

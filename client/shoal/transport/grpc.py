@@ -18,7 +18,7 @@ from shoal_contract.grpc_errors import NO_REDIRECTOR, from_rpc_error
 from shoal_contract.limits import FRAME_BYTES_MAX, REQUEST_BYTES_MAX
 from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
-from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse
+from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse, WatchRequest, WatchResponse
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 
 if TYPE_CHECKING:
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 Received = TypeVar("Received", bound=Message)
-Call = grpc.aio.UnaryStreamCall[WatchMapRequest, Received] | grpc.aio.StreamStreamCall[SessionRequest, Received]
+Call = (
+    grpc.aio.UnaryStreamCall[WatchMapRequest, Received]
+    | grpc.aio.UnaryStreamCall[WatchRequest, Received]
+    | grpc.aio.StreamStreamCall[SessionRequest, Received]
+)
+
+NO_WATCH: Final = "this slice is of a version that tells no members: update it"
+"""What to say of a slice that does not have the call Watch."""
 
 OPTIONS: Final[list[tuple[str, int]]] = [
     ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
@@ -65,6 +72,12 @@ class GrpcTransport:
         channel = _open_channel(address)
         stub: RedirectorServiceAsyncStub = RedirectorServiceStub(channel)
         return GrpcStream(channel, stub.WatchMap(WatchMapRequest()), NO_REDIRECTOR)
+
+    def watch(self, address: str, request: WatchRequest) -> GrpcStream[WatchResponse]:
+        """Opens a stream of what a slice tells, on a channel of its own."""
+        channel = _open_channel(address)
+        stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+        return GrpcStream(channel, stub.Watch(request), NO_WATCH)
 
     async def call(
         self, address: str, method: Method[Request, Response], request: Request, timeout_s: float

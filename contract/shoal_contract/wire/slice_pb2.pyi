@@ -44,6 +44,35 @@ START_LAST: Start.ValueType  # 2
 START_OFFSET: Start.ValueType  # 3
 Global___Start: _TypeAlias = Start  # noqa: Y015
 
+class _MemberChange:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MemberChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MemberChange.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MEMBER_CHANGE_UNSPECIFIED: _MemberChange.ValueType  # 0
+    MEMBER_CHANGE_JOINED: _MemberChange.ValueType  # 1
+    MEMBER_CHANGE_JOINED_ONLINE: _MemberChange.ValueType  # 2
+    """It joined, and a session has it attached already."""
+    MEMBER_CHANGE_LEFT: _MemberChange.ValueType  # 3
+    MEMBER_CHANGE_ONLINE: _MemberChange.ValueType  # 4
+    """The first session attached it."""
+    MEMBER_CHANGE_OFFLINE: _MemberChange.ValueType  # 5
+    """The last session left it."""
+
+class MemberChange(_MemberChange, metaclass=_MemberChangeEnumTypeWrapper): ...
+
+MEMBER_CHANGE_UNSPECIFIED: MemberChange.ValueType  # 0
+MEMBER_CHANGE_JOINED: MemberChange.ValueType  # 1
+MEMBER_CHANGE_JOINED_ONLINE: MemberChange.ValueType  # 2
+"""It joined, and a session has it attached already."""
+MEMBER_CHANGE_LEFT: MemberChange.ValueType  # 3
+MEMBER_CHANGE_ONLINE: MemberChange.ValueType  # 4
+"""The first session attached it."""
+MEMBER_CHANGE_OFFLINE: MemberChange.ValueType  # 5
+"""The last session left it."""
+Global___MemberChange: _TypeAlias = MemberChange  # noqa: Y015
+
 @_typing.final
 class SessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -339,21 +368,34 @@ class Drops(_message.Message):
 
     QUEUES_FIELD_NUMBER: _builtins.int
     INCARNATIONS_FIELD_NUMBER: _builtins.int
+    IF_UNUSED_FIELD_NUMBER: _builtins.int
+    IF_EMPTY_FIELD_NUMBER: _builtins.int
+    if_unused: _builtins.bool
+    """Conflict where a session consumes the queue here, or has messages of it pulled and unacked."""
+    if_empty: _builtins.bool
+    """Conflict where the queue has a backlog here, unacked messages included. Looking for one is bounded: TooLarge for a
+    queue with more than 1,000 bindings, ResourceExhausted where the queues of one change have more in all: ask for the
+    rest again.
+    """
     @_builtins.property
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
     def incarnations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Empty, or for each queue: only the part of this incarnation is dropped, NoSuchQueue else; 0: whichever it is."""
+        """Empty, or for each queue: only the part of this incarnation is dropped, NoSuchQueue else; 0: whichever it is. In a
+        journal, with `if_unused`: 2^64 - 1 where the leader found the queue in use, so the request is refused.
+        """
 
     def __init__(
         self,
         *,
         queues: _abc.Iterable[_builtins.bytes] | None = ...,
         incarnations: _abc.Iterable[_builtins.int] | None = ...,
+        if_unused: _builtins.bool = ...,
+        if_empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnations", b"incarnations", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_empty", b"if_empty", "if_unused", b"if_unused", "incarnations", b"incarnations", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -452,8 +494,8 @@ Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 @_typing.final
 class StepOutcome(_message.Message):
     """Columns have one item for each key of the step (binds: the offset from which messages will be seen; unbinds: the
-    first offset that will not be; publishes: the first offset of the chunk, 0 if nothing was kept), declares one for each
-    queue (its incarnation). Refused: zeros.
+    first offset that will not be; publishes: the first offset of the chunk, 0 if nothing was kept), declares and drops one
+    for each queue (its incarnation). Refused: zeros.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1386,15 +1428,22 @@ class DropRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUE_FIELD_NUMBER: _builtins.int
+    IF_UNUSED_FIELD_NUMBER: _builtins.int
+    IF_EMPTY_FIELD_NUMBER: _builtins.int
     queue: _builtins.bytes
+    if_unused: _builtins.bool
+    """As in Drops."""
+    if_empty: _builtins.bool
     def __init__(
         self,
         *,
         queue: _builtins.bytes = ...,
+        if_unused: _builtins.bool = ...,
+        if_empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_empty", b"if_empty", "if_unused", b"if_unused", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1492,3 +1541,133 @@ class DescribeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeResponse: _TypeAlias = DescribeResponse  # noqa: Y015
+
+@_typing.final
+class WatchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    PRESENCE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    members: _builtins.bytes
+    """A key: its members are watched."""
+    counts: _builtins.bytes
+    """A prefix of keys: counts of each key that begins with it. Empty: of all keys of this slice."""
+    presence: _builtins.bool
+    """Tell also which members are attached by a session now."""
+    @_builtins.property
+    def after(self) -> Global___WatchPosition:
+        """Where an earlier watch of the same ended: only what came after it is told, if the slice remembers it. Else the watch
+        begins with a snapshot.
+        """
+
+    def __init__(
+        self,
+        *,
+        members: _builtins.bytes = ...,
+        counts: _builtins.bytes = ...,
+        presence: _builtins.bool = ...,
+        after: Global___WatchPosition | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "counts", b"counts", "members", b"members", "what", b"what"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "counts", b"counts", "members", b"members", "presence", b"presence", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["members", "counts"]  # noqa: Y015
+    _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
+
+Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
+
+@_typing.final
+class WatchPosition(_message.Message):
+    """A place in what is told of one watched key or prefix. Only the node that gave it understands it, while it leads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIFE_FIELD_NUMBER: _builtins.int
+    WATCH_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    life: _builtins.int
+    """Tells one leader's time from another."""
+    watch: _builtins.int
+    """Which watched key or prefix of this leader."""
+    number: _builtins.int
+    """Changes so far."""
+    def __init__(
+        self,
+        *,
+        life: _builtins.int = ...,
+        watch: _builtins.int = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["life", b"life", "number", b"number", "watch", b"watch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchPosition: _TypeAlias = WatchPosition  # noqa: Y015
+
+@_typing.final
+class WatchResponse(_message.Message):
+    """Changes of members, in order; or counts, each of which replaces the one before. A watch of members gets the counts of
+    its key, and no members, while the key has too many: whichever a snapshot has says which it is.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    BINDINGS_FIELD_NUMBER: _builtins.int
+    ONLINE_FIELD_NUMBER: _builtins.int
+    snapshot: _builtins.bool
+    """A part of the whole state, as it is now: what was told before is over."""
+    more: _builtins.bool
+    """More parts of this snapshot follow."""
+    @_builtins.property
+    def position(self) -> Global___WatchPosition:
+        """The place behind this response, from which a watch may go on. Each change of members is one further. Not set where
+        `more` is.
+        """
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedScalarFieldContainer[Global___MemberChange.ValueType]:
+        """Change i is that of queue i. In a snapshot all have joined."""
+
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Counts, one for each key: queues bound; and of those, with `presence`, how many are consumed now. A key without
+        bindings that is not in a snapshot has the count 0.
+        """
+
+    @_builtins.property
+    def bindings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def online(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        snapshot: _builtins.bool = ...,
+        more: _builtins.bool = ...,
+        position: Global___WatchPosition | None = ...,
+        changes: _abc.Iterable[Global___MemberChange.ValueType] | None = ...,
+        queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        bindings: _abc.Iterable[_builtins.int] | None = ...,
+        online: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings", "changes", b"changes", "keys", b"keys", "more", b"more", "online", b"online", "position", b"position", "queues", b"queues", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015

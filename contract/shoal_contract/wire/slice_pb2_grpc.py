@@ -85,6 +85,11 @@ class SliceServiceStub:
                 request_serializer=shoal_dot_v1_dot_slice__pb2.PurgeRequest.SerializeToString,
                 response_deserializer=shoal_dot_v1_dot_slice__pb2.PurgeResponse.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/shoal.v1.SliceService/Watch',
+                request_serializer=shoal_dot_v1_dot_slice__pb2.WatchRequest.SerializeToString,
+                response_deserializer=shoal_dot_v1_dot_slice__pb2.WatchResponse.FromString,
+                _registered_method=True)
 
 
 class SliceServiceServicer:
@@ -154,6 +159,14 @@ class SliceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
+        under a prefix that this slice owns.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SliceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -206,6 +219,11 @@ def add_SliceServiceServicer_to_server(servicer, server):
                     servicer.Purge,
                     request_deserializer=shoal_dot_v1_dot_slice__pb2.PurgeRequest.FromString,
                     response_serializer=shoal_dot_v1_dot_slice__pb2.PurgeResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=shoal_dot_v1_dot_slice__pb2.WatchRequest.FromString,
+                    response_serializer=shoal_dot_v1_dot_slice__pb2.WatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -478,6 +496,33 @@ class SliceService:
             '/shoal.v1.SliceService/Purge',
             shoal_dot_v1_dot_slice__pb2.PurgeRequest.SerializeToString,
             shoal_dot_v1_dot_slice__pb2.PurgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/shoal.v1.SliceService/Watch',
+            shoal_dot_v1_dot_slice__pb2.WatchRequest.SerializeToString,
+            shoal_dot_v1_dot_slice__pb2.WatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

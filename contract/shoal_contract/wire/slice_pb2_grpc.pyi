@@ -49,6 +49,10 @@ class SliceServiceStub:
     Describe: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]
     Purge: _grpc.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]
     """Until all of the queue's backlog on this slice is dropped."""
+    Watch: _grpc.UnaryStreamMultiCallable[_slice_pb2.WatchRequest, _slice_pb2.WatchResponse]
+    """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
+    under a prefix that this slice owns.
+    """
 
 @_typing.type_check_only
 class SliceServiceAsyncStub(SliceServiceStub):
@@ -68,6 +72,10 @@ class SliceServiceAsyncStub(SliceServiceStub):
     Describe: _aio.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]  # type: ignore[assignment]
     Purge: _aio.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]  # type: ignore[assignment]
     """Until all of the queue's backlog on this slice is dropped."""
+    Watch: _aio.UnaryStreamMultiCallable[_slice_pb2.WatchRequest, _slice_pb2.WatchResponse]  # type: ignore[assignment]
+    """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
+    under a prefix that this slice owns.
+    """
 
 class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -144,5 +152,15 @@ class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_slice_pb2.PurgeResponse, _abc.Awaitable[_slice_pb2.PurgeResponse]]:
         """Until all of the queue's backlog on this slice is dropped."""
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _slice_pb2.WatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_slice_pb2.WatchResponse], _abc.AsyncIterator[_slice_pb2.WatchResponse]]:
+        """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
+        under a prefix that this slice owns.
+        """
 
 def add_SliceServiceServicer_to_server(servicer: SliceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,25 +1,24 @@
-"""`shoal drop` and `shoal purge`: one verb for many queues. An error for one queue is reported, and the others go
-on."""
+"""`shoal drop` and `shoal purge`: one verb for many queues, in one call. An error for one queue is reported, and the
+others go on."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import shoal
+from shoal_contract.names import Name
 from shoal_ops import exits, output
 from shoal_ops.commands.verbs import connect
 
-Found = TypeVar("Found")
 
-
-async def drop(at: str, queues: Sequence[str], as_json: bool) -> int:
+async def drop(at: str, queues: Sequence[str], if_unused: bool, if_empty: bool, as_json: bool) -> int:
     """Drops queues. Returns the exit code."""
 
-    async def one(broker: shoal.Broker, queue: str) -> None:
-        await broker.drop(queue)
+    async def work(broker: shoal.Broker, some: Sequence[str]) -> dict[Name, int]:
+        await broker.drop(some, if_unused=if_unused, if_empty=if_empty)
+        return dict.fromkeys(some, 0)
 
-    done, problems = await _each(at, queues, one)
+    done, problems = await _all(at, queues, work)
     if as_json:
         output.say_json({"dropped": list(done)} | _failed(problems))
     else:
@@ -31,10 +30,10 @@ async def drop(at: str, queues: Sequence[str], as_json: bool) -> int:
 async def purge(at: str, queues: Sequence[str], as_json: bool) -> int:
     """Purges queues. Returns the exit code."""
 
-    async def one(broker: shoal.Broker, queue: str) -> int:
-        return await broker.purge(queue)
+    async def work(broker: shoal.Broker, some: Sequence[str]) -> dict[Name, int]:
+        return await broker.purge(some)
 
-    done, problems = await _each(at, queues, one)
+    done, problems = await _all(at, queues, work)
     if as_json:
         output.say_json({"purged": done} | _failed(problems))
     else:
@@ -43,32 +42,37 @@ async def purge(at: str, queues: Sequence[str], as_json: bool) -> int:
     return _code(problems)
 
 
-async def _each(
-    at: str, queues: Sequence[str], work: Callable[[shoal.Broker, str], Awaitable[Found]]
-) -> tuple[dict[str, Found], dict[str, shoal.ShoalError]]:
-    """Returns the results and the errors, by queue. After an error other than BadCall the rest is not tried: if the
-    cluster is away, each further call would wait as long."""
-    done: dict[str, Found] = {}
-    problems: dict[str, shoal.ShoalError] = {}
+async def _all(
+    at: str, queues: Sequence[str], work: Callable[[shoal.Broker, Sequence[str]], Awaitable[Mapping[Name, int]]]
+) -> tuple[dict[str, int], dict[str, shoal.ShoalError]]:
+    """Returns what was done, with its value, and the errors, by queue. Each error that the caller can mend has a line;
+    of the others one stands for all: if the cluster is away, all have the same."""
+    names = list(dict.fromkeys(queues))
+    problems: Mapping[Name, shoal.ShoalError] = {}
     async with connect(at) as broker:
-        for queue in dict.fromkeys(queues):
-            try:
-                done[queue] = await work(broker, queue)
-            except shoal.BadCall as error:
-                problems[queue] = error
-                exits.tell(error)
-            except shoal.ShoalError as error:
-                problems[queue] = error
-                left = [one for one in queues if one not in done and one not in problems]
-                rest = f"; not tried: {' '.join(left)}" if left else ""
-                exits.tell(type(error)(f"{queue}: {error.message}{rest}"), {exits.UNKNOWN: exits.CLUSTER_AWAY})
-                break
-    return done, problems
+        try:
+            done = await work(broker, names)
+        except shoal.ShoalError as error:
+            done = error.done
+            problems = error.failed or dict.fromkeys(names, error)
+    grave = {queue: one for queue, one in problems.items() if not isinstance(one, shoal.BadCall)}
+    for one in problems.values():
+        if isinstance(one, shoal.BadCall):
+            exits.tell(one)
+    if grave:
+        queue, first = next(iter(grave.items()))
+        rest = [output.plain(other) for other in grave if other != queue]
+        also = f"; and so for: {' '.join(rest)}" if rest else ""
+        exits.tell(type(first)(f"{output.plain(queue)}: {first.message}{also}"), {exits.UNKNOWN: exits.CLUSTER_AWAY})
+    return (
+        {output.plain(queue): value for queue, value in done.items()},
+        {output.plain(queue): one for queue, one in problems.items()},
+    )
 
 
-def _failed(problems: dict[str, shoal.ShoalError]) -> dict[str, dict[str, str]]:
+def _failed(problems: Mapping[str, shoal.ShoalError]) -> dict[str, dict[str, str]]:
     return {"failed": {queue: error.message for queue, error in problems.items()}} if problems else {}
 
 
-def _code(problems: dict[str, shoal.ShoalError]) -> int:
+def _code(problems: Mapping[str, shoal.ShoalError]) -> int:
     return max((exits.code_of(error) for error in problems.values()), default=exits.DONE)

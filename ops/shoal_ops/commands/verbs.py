@@ -113,14 +113,6 @@ async def describe_key(at: str, key: str, as_json: bool) -> None:
         output.facts(asdict(found) | {"key": output.shown(key)})
 
 
-async def drop(at: str, queues: Sequence[str], as_json: bool) -> None:
-    async with connect(at) as broker:
-        for queue in queues:
-            await broker.drop(queue)
-    if as_json:
-        output.say_json({"dropped": list(queues)})
-
-
 def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool) -> None:
     if as_json:
         output.say_json({"queue": queue, "offsets": offsets})

@@ -20,6 +20,7 @@ from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.push import Push
 from shoal_ops.http.samples import Sampler
 from shoal_ops.http.takes import Takes
+from shoal_ops.http.watches import Watches
 from shoal_ops.sweep.sweeper import Sweeper
 from shoal_runtime.tasks import Tasks
 
@@ -30,11 +31,13 @@ class Gateway:
 
     def __init__(self, broker: shoal.Broker, metrics: Metrics, tasks: Tasks) -> None:
         self.broker = broker
+        self._tasks = tasks
         self.admin = shoal.Admin(broker)
         self.leases = shoal.Leases(broker)
         self.metrics = metrics
         self.arrivals = Arrivals(self.leases)
         self.push = Push(broker, tasks)
+        self.watches = Watches()
         self.has_room: Callable[[], bool] = lambda: True
         """Returns whether callers have read enough of earlier answers for another large one."""
         self.pulls = Takes(limits.PULLS_MAX, limits.WAITING_PULLS_MAX, lambda: self.has_room())
@@ -50,6 +53,7 @@ class Gateway:
         tasks.start("samples", self.sampler.run())
         tasks.start("sweep", self.sweeper.for_ever())
         metrics.watch("shoal_admin_streams", "Event streams open now.", lambda: len(self.push))
+        metrics.watch("shoal_admin_watches", "Watches open now.", lambda: len(self.watches))
         metrics.watch("shoal_admin_stream_held_bytes", "What they have to write.", lambda: self.push.held_bytes)
         metrics.watch("shoal_admin_waiting_pulls", "Long polls that wait now.", lambda: len(self.arrivals))
         swept = self.sweeper.figures
@@ -86,6 +90,7 @@ class Gateway:
         self.stopping = True
         self.push.end_all("stopping")
         self.arrivals.end_all()
+        self._tasks.start("end watches", self.watches.stop())
 
 
 @asynccontextmanager
@@ -100,6 +105,7 @@ async def open_gateway(
         finally:
             gateway.stop()
             await gateway.push.stop()
+            await gateway.watches.stop()
 
 
 async def of(request: Request) -> Gateway:

@@ -146,6 +146,9 @@ RETRY_S: Final = 1.0
 STREAMS_MAX: Final = 500
 """Event streams at once. Each may hold its window in memory."""
 
+WATCHES_MAX: Final = 200
+"""Watches at once. Each has a connection of its own to a slice, or to every slice."""
+
 STREAMS_PER_QUEUE_MAX: Final = 8
 """Streams that compete for one queue: each needs a connection of its own to every slice, shared with other queues."""
 
@@ -195,6 +198,6 @@ assert LEASE_MS_DEFAULT <= LEASE_MS_MAX
 assert PULL_MESSAGES_DEFAULT <= PULL_MESSAGES_MAX
 assert WAITING_PULLS_MAX < REQUESTS_MAX
 # So, even with as many connections as may be open, one of them waits for its peer and can be closed for a new one.
-assert REQUESTS_MAX + STREAMS_MAX + REFUSALS_HELD_MAX < CONNECTIONS_MAX
+assert REQUESTS_MAX + STREAMS_MAX + WATCHES_MAX + REFUSALS_HELD_MAX < CONNECTIONS_MAX
 assert PULL_BYTES_CROWDED < PULL_BYTES_MAX
 assert AUTO_ACK_HOLD_S < HEARTBEAT_S < STALL_S

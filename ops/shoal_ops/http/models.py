@@ -49,12 +49,27 @@ class QueueOptions(BaseModel):
         return contract_options.QueueOptions(expires_after_s=self.expires_after_s, exclusive=self.exclusive)
 
 
-class DeclareQueues(QueueOptions):
+class NameQueues(BaseModel):
     model_config = example(queues=["inbox-anna", "inbox-ben"])
     queues: Annotated[list[NameText], Field(max_length=limits.QUEUES_PER_CALL_MAX)] = []
     queues_encoded: Annotated[
         list[NameEncoded], Field(max_length=limits.QUEUES_PER_CALL_MAX, description="percent-encoded names")
     ] = []
+
+
+class DeclareQueues(QueueOptions, NameQueues):
+    model_config = example(queues=["inbox-anna", "inbox-ben"])
+
+
+class DropQueues(NameQueues):
+    model_config = example(queues=["inbox-anna", "inbox-ben"], if_unused=True)
+    if_unused: Annotated[bool, Field(description="Conflict where a session consumes a queue")] = False
+    if_empty: Annotated[bool, Field(description="Conflict where a queue has a backlog")] = False
+
+
+class Dropped(BaseModel):
+    model_config = example(dropped=2)
+    dropped: Annotated[int, Field(description="queues that are gone")]
 
 
 class Declared(BaseModel):
@@ -309,3 +324,14 @@ class Key(BaseModel):
 class Purged(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": 2}]})
     messages: Annotated[int, Field(description="dropped from the backlog")]
+
+
+class PurgedQueue(Purged):
+    model_config = example(queue="inbox-anna", messages=3)
+    queue: str
+    queue_encoded: Annotated[str | None, Field(description="percent-encoded, where the name is not UTF-8")] = None
+
+
+class PurgedQueues(BaseModel):
+    model_config = example(queues=[{"queue": "inbox-anna", "messages": 3}])
+    queues: list[PurgedQueue]

@@ -116,6 +116,15 @@ _SCHEMA: Final = {
         "subject": {"type": "string", "description": "the key, queue, limit or file that it is about"},
         "limit": {"type": "integer", "description": "0 where none is meant"},
         "value": {"type": "integer", "description": "what broke the limit"},
+        "failed": {
+            "type": "array",
+            "description": "where the request names many things, each of them that was not done",
+            "items": {
+                "type": "object",
+                "required": ["name", "type", "detail"],
+                "properties": {name: {"type": "string"} for name in ("name", "type", "detail")},
+            },
+        },
     },
 }
 

@@ -50,10 +50,37 @@ async def describe_queue(gateway: TheGateway, queue: QueueName) -> models.Queue:
     )
 
 
+@router.post("/v1/drop", response_model=models.Dropped)
+async def drop_queues(gateway: TheGateway, wanted: models.DropQueues) -> models.Dropped:
+    """Ends many queues with their bindings and backlogs, each by itself. If some are not dropped, answers with the
+    error of the first, and lists all of them in `failed`."""
+    queues = names.all_given("queue", wanted.queues, wanted.queues_encoded)
+    await gateway.broker.drop(queues, if_unused=wanted.if_unused, if_empty=wanted.if_empty)
+    return models.Dropped(dropped=len(set(queues)))
+
+
+@router.post("/v1/purge", response_model=models.PurgedQueues, response_model_exclude_none=True)
+async def purge_queues(gateway: TheGateway, wanted: models.NameQueues) -> models.PurgedQueues:
+    """Drops the backlogs of many queues, each by itself; they stay bound. If some are not purged, answers with the
+    error of the first, and lists all of them in `failed`."""
+    purged = await gateway.broker.purge(names.all_given("queue", wanted.queues, wanted.queues_encoded))
+    return models.PurgedQueues(
+        queues=[
+            models.PurgedQueue(**names.fields("queue", encode_name(queue, "queue")), messages=messages)
+            for queue, messages in purged.items()
+        ]
+    )
+
+
 @router.delete("/v1/queues/{queue}", status_code=204, response_class=Response)
-async def drop_queue(gateway: TheGateway, queue: QueueName) -> None:
+async def drop_queue(
+    gateway: TheGateway,
+    queue: QueueName,
+    if_unused: Annotated[bool, Query(description="Conflict where a session consumes it", examples=[False])] = False,
+    if_empty: Annotated[bool, Query(description="Conflict where it has a backlog", examples=[False])] = False,
+) -> None:
     """Ends a queue with its bindings and backlog, at once; space is reclaimed in the background."""
-    await gateway.broker.drop(queue)
+    await gateway.broker.drop(queue, if_unused=if_unused, if_empty=if_empty)
 
 
 @router.delete("/v1/queues/{queue}/messages", response_model=models.Purged)

@@ -5,9 +5,11 @@ each rule needs nothing else (slice_node/core/apply/binds, drops, imports):
 - a request is all or nothing: one bad, reserved or foreign key refuses all of it;
 - a queue that was not declared, or was dropped, is bound to nothing;
 - binding a key that is bound, or unbinding one that is not, changes nothing; a drop ends every binding;
-- an expiry drops a queue, unless it was declared again after the leader had decided.
-One case does not follow from a queue's history and counts as done: a bind that was refused because the offset it asked
-for was not kept.
+- an expiry drops a queue, unless it was made, declared or bound after the leader had decided.
+Three cases do not follow from a queue's history and count as done: a bind that was refused because the offset it asked
+for was not kept; a declare that was refused (other options, a life that is over) while its queue expired; and a drop
+that was refused because the queue was not empty. Queues that were to be dropped if unused, and were in use, have no
+row: the record names them (slice_node/core/verbs/drop).
 
 The state is the memberships of one queue on one slice. Repeated frames are left out before (requests.py).
 """
@@ -62,7 +64,7 @@ class _Membership:
     def __init__(self, known: bool) -> None:
         self.known = known
         self.keys: dict[bytes, int | None] | None = None
-        self._declared_lsn = 0
+        self._renewed_lsn = 0
 
     def apply(self, request: Sequence[Request]) -> Iterator[Change]:
         first = request[0]
@@ -71,18 +73,19 @@ class _Membership:
             yield from self._declared(first)
         self.known = True
         if first.kind == "declare":
-            self._declared_lsn = first.lsn
+            self._renewed_lsn = first.lsn
             yield from self._declared(first)
         elif first.kind == "drop":
             yield from self._dropped(first)
         elif first.kind == "expire":
-            if self._declared_lsn <= (first.offset or 0):
+            if self._renewed_lsn <= (first.offset or 0):
                 yield from self._dropped(first)
         elif all(_may_be_bound(one) for one in request if one.key is not None):
             if first.kind == "import" and self._has_room(len(request)):
                 yield from self._declared(first)
                 yield from self._bound(first, keys)
             elif first.kind == "bind" and self._has_room(len(request)):
+                self._renewed_lsn = first.lsn
                 yield from self._bound(first, keys)
             elif first.kind == "unbind":
                 yield from self._unbound(first, keys)
@@ -93,6 +96,7 @@ class _Membership:
     def _declared(self, by: Request) -> Iterator[Change]:
         if self.keys is None and 0 < len(by.queue) <= NAME_BYTES_MAX:
             self.keys = {}
+            self._renewed_lsn = by.lsn
             yield _change(by, None, None, 1)
 
     def _dropped(self, by: Request) -> Iterator[Change]:

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 
 from shoal_contract import errors
 from shoal_contract.errors import ShoalError
+from shoal_contract.names import encode_name, show
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -57,10 +58,15 @@ def title(kind: str) -> str:
 
 
 def body_of(error: ShoalError, status: int = 0) -> dict[str, Any]:
-    """Returns {"type", "title", "status", "detail", "subject", "limit", "value"}. `status` 0: the error's own."""
+    """Returns {"type", "title", "status", "detail", "subject", "limit", "value"}, and "failed" if the call named many
+    things: {"name", "type", "detail"} of each that was not done. `status` 0: the error's own."""
     kind = type(error).__name__
-    return {
-        "type": f"urn:shoal:error:{kind}",
+    failed = [
+        {"name": show(encode_name(name, "name")), "type": _type(one), "detail": one.message}
+        for name, one in error.failed.items()
+    ]
+    return ({"failed": failed} if failed else {}) | {
+        "type": _type(error),
         "title": title(kind),
         "status": status or status_of(error),
         "detail": error.message,
@@ -68,6 +74,10 @@ def body_of(error: ShoalError, status: int = 0) -> dict[str, Any]:
         "limit": error.limit,
         "value": error.value,
     }
+
+
+def _type(error: ShoalError) -> str:
+    return f"urn:shoal:error:{type(error).__name__}"
 
 
 def answer(error: ShoalError, status: int = 0, headers: dict[str, str] | None = None) -> JSONResponse:

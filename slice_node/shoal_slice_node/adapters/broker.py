@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -76,6 +77,9 @@ class Broker:
         self.large_frames = FrameRoom(memory.pending_bytes // 2)
         self.node = data.replica.lead(lead.epoch, steady_ms(), shares, self.large_frames.give)
         self.checkpoints.on_emptied = self.node.reclaims.note_keys
+        self.node.watching.begin(secrets.randbits(63))
+        self.watch_wakers: dict[int, Callable[[], None]] = {}
+        """Wakes the stream of each watch, by its number, when it may have something to be told."""
         self.dispatcher = self.node.dispatcher
         self.writers = Writers()
         self.answers = AnswerRoom(memory.answers_bytes)
@@ -208,11 +212,21 @@ class Broker:
         """Wakes the sessions that have something to send. Starts the pump if work waits for it, and begins a checkpoint
         if one is due. Must be called after all that may bring such work: an ack, an attach, new room in a session."""
         self.writers.wake(self.dispatcher.dirty)
+        if self.node.watching.dirty:
+            self._wake_watches()
         self.commit_loop.wake()
         if not self._pump_wake.is_set() and self.node.has_turns:
             self._pump_wake.set()
         if self.commit_loop.between_records.is_set():
             self.checkpoints.consider()
+
+    def _wake_watches(self) -> None:
+        dirty = self.node.watching.dirty
+        for number in dirty:
+            waker = self.watch_wakers.get(number)
+            if waker is not None:
+                waker()
+        dirty.clear()
 
     async def set_owned(self, map_version: int, owned: bytes) -> None:
         """Sets the partitions that this slice owns from now on. Returns when the change is durable and in force."""

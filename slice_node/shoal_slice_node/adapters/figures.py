@@ -58,6 +58,11 @@ class Figures:
         return self._broker.checkpoints.problem
 
     @property
+    def watches(self) -> int:
+        """Returns the number of watches of members and counts that are open now."""
+        return len(self._broker.node.watching)
+
+    @property
     def guard(self) -> MemoryGuard:
         """Returns what ends connections for memory, or for room on a port."""
         return self._broker.watchman.guard

@@ -194,6 +194,10 @@ SESSIONS_OPENING: Final = PlacesLimits(
 """Streams whose first frame is read at a time; others wait. The transport may hold a request of the largest size for
 each."""
 
+WATCH_WRITE_S: Final = 30.0
+"""How long the client of a watch may take to read a response. While it does, the response keeps its room among
+answers. A watch that ends goes on from its place, or begins with a snapshot."""
+
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 """Bytes of the largest answer to a pull or a describe. This is reserved until the answer's real size is known."""
 

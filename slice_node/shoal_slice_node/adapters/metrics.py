@@ -58,6 +58,7 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
 NOW_GAUGES: tuple[tuple[str, str, Callable[[Figures], float]], ...] = (
     ("refuses_changes", "1 while it takes no changes; the log says why.", lambda f: bool(f.refuses)),
     ("checkpoint_failing", "1 while checkpoints fail; the log says why.", lambda f: bool(f.checkpoint_problem)),
+    ("watches", "Watches of members and counts that are open now.", lambda f: f.watches),
 )
 
 COUNTERS: tuple[tuple[str, str, Value], ...] = (

@@ -26,7 +26,8 @@ from shoal_slice_node.adapters.limits import (
     SESSIONS_OPENING,
 )
 from shoal_slice_node.adapters.session_stream import SessionStream, check_open
-from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
+from shoal_slice_node.adapters.unary import Call, Unary, parse, unary_handlers
+from shoal_slice_node.adapters.watch_stream import WatchStream
 from shoal_slice_node.core.apply.producers import numbered_twice, only_step
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.node import requests as node_requests
@@ -60,6 +61,19 @@ class SliceService:
         except ShoalError as error:
             await abort(context, error)
         await stream.serve()
+
+    async def watch(self, _: object, context: Context) -> None:
+        try:
+            async with self._opening.place(context.peer()), self._patience.waiting(context.peer(), "sent"):
+                data = await context.read()
+            if data is grpc.aio.EOF:
+                raise Malformed("the call has no request", subject="request")
+            self._broker.watchman.unread.read(context.peer(), len(data), first=True)
+            request = parse(wire.WatchRequest, data, {4: {}})
+            del data
+            await WatchStream(self._broker, context).serve(request)
+        except ShoalError as error:
+            await abort(context, error)
 
     async def declare(self, request: wire.DeclareRequest, call: Call) -> wire.DeclareResponse:
         step = wire.Step(declares=wire.Declares(queues=[request.queue], options=request.options))
@@ -105,7 +119,8 @@ class SliceService:
         return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0], live=live[0] if live else 0)
 
     async def drop(self, request: wire.DropRequest, call: Call) -> wire.DropResponse:
-        await self._change(call, wire.Step(drops=wire.Drops(queues=[request.queue])))
+        drops = wire.Drops(queues=[request.queue], if_unused=request.if_unused, if_empty=request.if_empty)
+        await self._change(call, wire.Step(drops=drops))
         return wire.DropResponse()
 
     async def purge(self, request: wire.PurgeRequest, call: Call) -> wire.PurgeResponse:
@@ -205,9 +220,11 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Purge": Unary(wire.PurgeRequest, service.purge),
         "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
     }
-    counted = broker.watchman.unread.counted(service.session)
-    session: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(counted)
+    streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        name: grpc.stream_stream_rpc_method_handler(broker.watchman.unread.counted(serve))
+        for name, serve in (("Session", service.session), ("Watch", service.watch))
+    }
     return (
-        grpc.method_handlers_generic_handler(SERVICE, {"Session": session}),
+        grpc.method_handlers_generic_handler(SERVICE, streams),
         unary_handlers(SERVICE, methods, admission),
     )

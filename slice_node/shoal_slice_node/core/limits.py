@@ -80,21 +80,43 @@ EXPIRED_PER_RECORD_MAX: Final = 500
 """Transient queues that one EXPIRE record drops: about 5 ms, and their bindings up to DROP_BINDINGS_MAX."""
 
 TRANSIENTS_LEFT_MAX: Final = 200_000
-"""Transient queues that a leader keeps a time for, about 250 bytes each. Of more it only knows when the newest of them
-was left, and that they are found in the tables: they are dropped a little later."""
+"""Transient queues that a leader keeps a time for, each about 250 bytes. Queues beyond them share slots, and are found
+by walks over the tables: they end a little later."""
+
+TRANSIENT_SLOTS: Final = 1 << 20
+"""Times that transient queues share if there are more of them: 8 MiB. Queues are numbered one after the other, so with
+a million of them hardly two share one; where two do, both end after the one that was left last."""
 
 TRANSIENTS_PER_TURN: Final = 200
 """Rows of transient queues looked at in one turn: 10,000 a second, 0.4 ms each turn."""
 
+TRANSIENTS_TIMED_PER_TURN: Final = 500
+"""Transient queues that are given a time in one turn, and ends that are looked at: 25,000 a second, 1 ms each turn. A
+queue that was left and waits for its time ends later by as much."""
+
+TRANSIENT_WALK_REST_MS: Final = 10_000
+"""The rest between two walks over the transient queues that have no time of their own."""
+
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
+
+EMPTY_BINDINGS_MAX: Final = 1_000
+"""Bindings looked at for a backlog by the drops of one record that are to be of empty queues: about 3 ms. A queue with
+more cannot be dropped so."""
+
+DROPPED_WITH_BINDINGS_MAX: Final = 100
+"""A step that drops more queues leaves all their bindings to the background: so a storm of drops is answered soon."""
 
 PRICED_QUEUES_MAX: Final = 250
 """Queues that a change may purge, or drop, for its price to be looked up: under 1 ms. A change with more is assumed to
 use up the budget of a record."""
 
-RECLAIM_COST_PER_TURN: Final = 1_000
-"""Cost of one RECLAIM record at most, in bindings: about 4 ms."""
+RECLAIM_COST_PER_TURN: Final = 500
+"""Cost of one RECLAIM record at most, in bindings: about 2 ms, once a tick. So a storm of drops is reclaimed in the
+background: 25,000 bindings a second."""
+
+RECLAIMED_PER_STEP: Final = 200
+"""Cost of what a RECLAIM record does in one step, in bindings: under 1 ms. A step ends one bucket more at most."""
 
 RECLAIM_QUEUE_COST: Final = 2 * BUCKET_ENTRIES_MEAN
 RECLAIM_KEY_COST: Final = 2
@@ -355,6 +377,7 @@ messages get their turn. A step takes about 1 ms."""
 
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
+assert TRANSIENTS_PER_TURN <= EXPIRED_PER_RECORD_MAX
 assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
 assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
 assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX

@@ -113,3 +113,25 @@ def test_metrics_have_routes_and_no_names(http: httpx.Client) -> None:
 def test_a_running_gateway_is_healthy_and_ready(http: httpx.Client) -> None:
     assert ok(http.get("/healthz")) == {"healthy": True}
     assert ok(http.get("/readyz")) == {"ready": True}
+
+
+def test_many_queues_are_purged_and_dropped_in_one_request_each(http: httpx.Client) -> None:
+    queues = [f"storm-{number}" for number in range(5)]
+    ok(http.post("/v1/queues", json={"queues": queues}))
+    for queue in queues[:2]:
+        ok(http.post(f"/v1/queues/{queue}/messages", json={"body": "x"}))
+    purged = ok(http.post("/v1/purge", json={"queues": queues[:1], "queues_encoded": ["storm%2D2"]}))
+    assert purged == {"queues": [{"queue": "storm-0", "messages": 1}, {"queue": "storm-2", "messages": 0}]}
+    refused = http.post("/v1/drop", json={"queues": ["nobody", *queues[:3]], "if_empty": True})
+    found = refused.json()
+    assert refused.status_code == found["status"] == 404 and found["subject"] == "nobody"
+    assert {one["name"]: one["type"] for one in found["failed"]} == {
+        "nobody": "urn:shoal:error:NoSuchQueue",
+        "storm-1": "urn:shoal:error:Conflict",
+    }
+    assert [http.get(f"/v1/queues/{queue}").status_code for queue in queues[:3]] == [404, 200, 404]
+    assert http.delete("/v1/queues/storm-1?if_empty=true").status_code == 409
+    assert http.delete("/v1/queues/storm-1?if_unused=true").status_code == 204
+    assert ok(http.post("/v1/drop", json={"queues": queues[3:], "if_unused": True})) == {"dropped": 2}
+    assert http.post("/v1/drop", json={}).status_code == 400
+    assert http.post("/v1/purge", json={"queues": ["x"], "if_empty": True}).status_code == 400

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.effects import Bound, Unbound
+from shoal_slice_node.core.apply.effects import Bound, Joined, Left, Unbound
+from shoal_slice_node.core.apply.lookups import bound_key
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
@@ -27,27 +28,37 @@ def existing_queue(state: State, name: bytes) -> Queue:
     """Returns the queue of this name. Raises NoSuchQueue."""
     queue = state.load_queue(name)
     if queue is None:
-        shown = state.refusals.shown(name)
-        raise NoSuchQueue(f"queue {shown} does not exist; declare it first", subject=shown)
+        raise no_such_queue(state, name)
     return queue
+
+
+def no_such_queue(state: State, name: bytes) -> NoSuchQueue:
+    """Returns the error of a request about a queue that is not here."""
+    shown = state.refusals.shown(name)
+    return NoSuchQueue(f"queue {shown} does not exist; declare it first", subject=shown)
 
 
 def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> Work[list[int]]:
     """Binds a queue to keys. Returns for each key the offset from which messages will be seen; if the key was bound
     before, this is the same offset again.
 
+    A transient queue's time begins anew: its consumer comes after the bind, and the queue may not end in between.
     Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
     if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and _fits_step(state, queue, full_names):
         _check_bind(state, queue, full_names, start, start_value)
+        if queue.options.expires_after_s and keys:
+            state.renew_transient(queue)
         return bind_resolved(state, queue, full_names, start, start_value)
     yield from check_binding_count(state, queue, full_names)
     for names in _pieces(state, queue, full_names):
         _check_bind(state, queue, names, start, start_value)
         queue.forget_buckets()
         yield
+    if queue.options.expires_after_s:
+        state.renew_transient(queue)
     offsets: list[int] = []
     for names in _pieces(state, queue, full_names):
         offsets += bind_resolved(state, queue, names, start, start_value)
@@ -101,7 +112,7 @@ def bind_resolved(
 ) -> list[int]:
     """Binds as `bind` does, after all checks."""
     key_get, add, queue_id = state.tables.key.get, state.add_member, queue.id
-    watched = queue_id in state.watch.queues
+    watched, members = queue_id in state.watch.queues, state.watch.members
     plain = start == wire.START_UNSPECIFIED
     offsets: list[int] = []
     added = 0
@@ -125,6 +136,8 @@ def bind_resolved(
             if watched:
                 state.effects.bound.add(key_id)
                 state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
+            if members is not None and members.wants(full_name[NAME]):
+                state.effects.members.append(Joined(full_name[NAME], queue_id, queue.name))
         offsets.append(offset)
     if added:
         queue.bindings += added
@@ -298,6 +311,10 @@ def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, disca
         state.effects.advanced.append(key_id)
     if queue.id in state.watch.queues:
         state.effects.events.append(Unbound(queue.id, key_id, head if keeps else 0))
+    if state.watch.members is not None:
+        key = bound_key(state.tables, key_id)[0][NAME]
+        if state.watch.members.wants(key):
+            state.effects.members.append(Left(key, queue.id))
     return head
 
 

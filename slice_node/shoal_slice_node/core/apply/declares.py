@@ -30,7 +30,7 @@ def declare(state: State, name: bytes, options: QueueOptions, incarnation: int, 
         shown = state.refusals.shown(name)
         raise Conflict(f"queue {shown} exists with {queue.options.difference(options)}", subject=shown)
     if options.expires_after_s:
-        state.declare_transient(queue)
+        state.renew_transient(queue)
     if incarnation and not queue.incarnation:
         queue.incarnation = incarnation
         queue.save()

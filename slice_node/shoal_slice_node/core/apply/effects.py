@@ -46,6 +46,27 @@ class Purged(NamedTuple):
     to: int
 
 
+class Joined(NamedTuple):
+    """Says that a queue was bound to a watched key."""
+
+    key: bytes
+    queue_id: bytes
+    queue: bytes
+
+
+class Left(NamedTuple):
+    """Says that a queue is no longer bound to a watched key."""
+
+    key: bytes
+    queue_id: bytes
+
+
+class Dropped(NamedTuple):
+    """Says that a queue was dropped that is a member of watched keys. Its bindings may end later."""
+
+    queue_id: bytes
+
+
 class Effects:
     """Collects the effects of one record.
 
@@ -65,7 +86,9 @@ class Effects:
         "events",
         "kept_bytes",
         "kept_messages",
+        "members",
         "outcome",
+        "ownership",
         "published",
         "reclaim",
         "refused",
@@ -83,6 +106,10 @@ class Effects:
         self.published: list[tuple[bytes, int] | None] = []
         # In the order in which they happened: consumers must see them so.
         self.events: list[Grown | Bound | Unbound | Purged] = []
+        # The same, for those that watch members: in the order in which they happened.
+        self.members: list[Joined | Left | Dropped] = []
+        self.ownership = False
+        """The slice's partitions are others now."""
         self.bound: set[bytes] = set()
         """Keys of the Bound events: from there on they are watched."""
         self.created: list[tuple[bytes, bytes]] = []

@@ -12,10 +12,11 @@ from shoal_contract.errors import OutOfRange, ShoalError
 from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.binds import bind_resolved, check_binding_count, check_done_ranges, check_offsets
+from shoal_slice_node.core.apply.effects import Joined
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.rows.key_row import ID, head_of
+from shoal_slice_node.core.rows.key_row import ID, NAME, head_of
 from shoal_slice_node.core.rows.producer_row import decode_producer
 from shoal_slice_node.core.rows.small_rows import decode_partition
 from shoal_slice_node.core.turns import Work, finish
@@ -93,16 +94,18 @@ def _old_or_elsewhere(state: State, full_names: list[bytes], start: int) -> list
 
 
 def _bind_new(state: State, queue: Queue, full_names: list[bytes]) -> None:
-    """Binds as `bind_resolved` does with start `now`, for a queue that was just placed and has no row yet: it is not
-    watched, and has one bucket and no details. This is the hot path of imports. The caller saves the queue."""
+    """Binds as `bind_resolved` does with start `now`, for a queue that was just placed and has no row yet: no session
+    has it, and it has one bucket and no details. This is the hot path of imports. The caller saves the queue."""
     key_get, add, queue_id = state.tables.key.get, state.tables.binding.add, queue.id
-    starts = queue.first_bucket.starts
+    starts, members = queue.first_bucket.starts, state.watch.members
     for full_name in full_names:
         row = key_get(full_name) or state.create_key(full_name)
         key_id = row[ID]
         if key_id not in starts:
             starts[key_id] = head_of(row)
             add(key_id, queue_id)
+            if members is not None and members.wants(full_name[NAME]):
+                state.effects.members.append(Joined(full_name[NAME], queue_id, queue.name))
     queue.bindings = len(starts)
 
 

@@ -75,6 +75,7 @@ class State:
     def set_owned(self, map_version: int, owned: bytes) -> None:
         self.tables.meta.put(OWNED, encode_owned(map_version, owned))
         self._take_owned(map_version, owned)
+        self.effects.ownership = True
 
     def begin_epoch(self, epoch: int) -> None:
         """Begins an epoch, with the first record of a new leader."""
@@ -110,6 +111,10 @@ class State:
                 raise self.not_owner(key)
             names.append(prefixes[partition] + key)
         return names
+
+    def owns(self, key: bytes) -> bool:
+        """Returns whether this slice owns the key."""
+        return bool(self.owned[partition_of(key, self.partitions)])
 
     def is_home(self, queue: bytes) -> bool:
         """Returns whether this slice owns the queue's direct key."""
@@ -217,11 +222,12 @@ class State:
         self.place_queue(queue)
         queue.save()
         if options.expires_after_s:
-            self.declare_transient(queue)
+            self.renew_transient(queue)
         return queue
 
-    def declare_transient(self, queue: Queue) -> None:
-        """Notes that a transient queue was declared now: for the time that it may stay without a session."""
+    def renew_transient(self, queue: Queue) -> None:
+        """Notes that a transient queue was declared or bound now: the time that it may stay without a session begins
+        anew."""
         self.tables.transient.put(queue.id, encode_transient(self.lsn))
         self.note_transient(queue)
 

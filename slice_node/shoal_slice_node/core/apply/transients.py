@@ -1,33 +1,36 @@
 """Keeps the register of transient queues, and drops those that nothing consumed for as long as they allow.
 
 The leader decides which: it knows who consumes what, and since when. An EXPIRE record drops them, so that replay and
-replicas agree. A queue that was declared again since the leader looked stays.
+replicas agree. A queue that was declared or bound since the leader looked stays.
 """
 
 from __future__ import annotations
 
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.drops import drop_queue
+from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import decode_expire
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX
+from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, DROPPED_WITH_BINDINGS_MAX
+from shoal_slice_node.core.rows.queue_row import name_of
 from shoal_slice_node.core.rows.transient_row import decode_transient
 from shoal_slice_node.core.turns import Work
 
 
 def expire(state: State, payload: bytes) -> Work[None]:
     """Applies an EXPIRE record: drops the transient queues that it names, but those that are gone already, and those
-    that were declared again since."""
+    that were declared or bound since."""
     looked_at_lsn, queues = decode_expire(payload)
-    budget = BindingBudget(DROP_BINDINGS_MAX)
+    budget = BindingBudget(DROP_BINDINGS_MAX if len(queues) <= DROPPED_WITH_BINDINGS_MAX else 0)
+    tables = state.tables
     for number, (queue_id, _) in enumerate(queues):
-        row = state.tables.transient.get(queue_id)
-        queue = None if row is None else state.load_queue_by_id(queue_id)
-        if row is not None and queue is not None:
-            if decode_transient(row) > looked_at_lsn:
-                state.note_transient(queue)
+        declared = tables.transient.get(queue_id)
+        row = None if declared is None else tables.queue.get(queue_id)
+        if declared is not None and row is not None:
+            if decode_transient(declared) > looked_at_lsn:
+                state.note_transient(Queue.decode(tables, queue_id, row))
             else:
-                drop_queue(state, queue, budget)
+                drop_queue(state, queue_id, name_of(row), row, budget)
                 state.effects.counters.expired += 1
         if number % APPLIED_PER_STEP == 0:
             yield

@@ -1,5 +1,5 @@
-"""Names what dispatch wants to hear of; the core reports no other changes. This is not state: replicas and replay watch
-nothing."""
+"""Names what dispatch and watches want to hear of; the core reports no other changes. This is not state: replicas and
+replay watch nothing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,26 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
+class WatchedMembers:
+    """Says whose members are watched: keys by name, and by prefix. `lengths`: those of the prefixes, each once.
+    `queues`: ids of queues that are known to be members of watched keys."""
+
+    keys: Container[bytes]
+    prefixes: Container[bytes]
+    queues: Container[bytes]
+    lengths: tuple[int, ...] = ()
+
+    def wants(self, key: bytes) -> bool:
+        """Returns whether joins and leaves of this key are wanted."""
+        return key in self.keys or any(key[:length] in self.prefixes for length in self.lengths)
+
+
+@dataclass(slots=True)
 class Watch:
-    """Holds ids of keys and queues that sessions depend on, and names of attached queues that do not exist yet."""
+    """Holds ids of keys and queues that sessions depend on, and names of attached queues that do not exist yet.
+    `members`: whose members are watched; None while none are, so that binds and unbinds ask nothing more."""
 
     keys: Container[bytes] = field(default_factory=frozenset)
     queues: Container[bytes] = field(default_factory=frozenset)
     awaited: Container[bytes] = field(default_factory=frozenset)
+    members: WatchedMembers | None = None

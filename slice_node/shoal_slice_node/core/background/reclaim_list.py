@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from shoal_slice_node.core.limits import RECLAIM_KEY_COST, RECLAIM_NOTED_MAX, RECLAIM_QUEUE_COST
+from shoal_slice_node.core.rows.queue_row import streams_of
 from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_QUEUE
 from shoal_slice_node.core.tables.tables import Rows, Tables
 
@@ -44,7 +45,8 @@ class ReclaimList:
         taken: list[bytes] = []
         while self._noted and cost_max > 0:
             row_key = self._noted.popleft()
-            cost_max -= _cost(row_key)
+            row = self._tables.reclaim.get(row_key) if row_key[:1] == RECLAIM_QUEUE else None
+            cost_max -= _cost(row_key, row)
             taken.append(row_key)
         while self._walks and cost_max > 0:
             found, cost = self._walks[0].take(cost_max)
@@ -70,16 +72,19 @@ class _Walk:
         """Returns what is next, and its cost."""
         found: list[bytes] = []
         cost = 0
-        for row_key, _ in self._table.scan(self._prefix, self._position):
+        for row_key, row in self._table.scan(self._prefix, self._position):
             self._position = row_key + b"\x00"
             found.append(self._letter + row_key)
-            cost += _cost(found[-1])
+            cost += _cost(found[-1], row)
             if cost >= cost_max:
                 return found, cost
         self.done = True
         return found, cost
 
 
-def _cost(row_key: bytes) -> int:
-    """Returns what reclaiming this row takes, in bindings."""
-    return RECLAIM_QUEUE_COST if row_key[:1] == RECLAIM_QUEUE else RECLAIM_KEY_COST
+def _cost(row_key: bytes, row: bytes | None) -> int:
+    """Returns what reclaiming this row takes, in bindings: a bucket at most. `row`: that of a dropped queue; None: it
+    is another row, or finished."""
+    if row_key[:1] != RECLAIM_QUEUE or row is None:
+        return RECLAIM_KEY_COST
+    return min(RECLAIM_KEY_COST + streams_of(row), RECLAIM_QUEUE_COST)

@@ -47,9 +47,8 @@ class Attaching:
         self.room(session).check(name, handle)
         self.detach(session, handle)
         session.keep_handle(handle)
-        queue_id = self._registry.state.tables.queue_by_name.get(name)
-        if queue_id is None or queue_id in self._registry.transients.ending:
-            queue_id = None
+        queue_id = self._registry.part_here(name)
+        if queue_id is None:
             self._registry.await_part(session, name, handle, window_messages, window_bytes)
             session.await_part(name, handle)
         else:
@@ -98,7 +97,7 @@ class Attaching:
             registry.let_go(session, freed_bytes)
         attachment = Attachment(session, feed, handle, window_messages, window_bytes)
         session.add(attachment)
-        feed.add(attachment)
+        registry.add_attachment(attachment)
         if feed.expires_after_s:
             registry.transients.taken(feed.queue_id)
         registry.wake(feed)
@@ -144,7 +143,7 @@ class Attaching:
             if feed.exclusive is not None and not session.closed:
                 feed.exclusive.forget(session.owner)
             if not feed.gone:
-                feed.remove(attachment)
+                self._registry.remove_attachment(attachment)
                 self._registry.left(feed)
                 self.take_back(attachment)
             return
@@ -251,7 +250,7 @@ class Attaching:
         name = self.arriving[0]
         for _ in range(attachments_max):
             waiting = registry.awaited.get(name)
-            if not waiting or registry.state.tables.queue_by_name.get(name) is None:
+            if not waiting or registry.part_here(name) is None:
                 self.arriving.popleft()
                 return
             (_, handle), (session, messages, body_bytes) = next(iter(waiting.items()))

@@ -92,6 +92,29 @@ class Dispatcher:
         if not session.closed:
             self.registry.let_go(session, cost_bytes)
 
+    # Queues whose drop is being written.
+
+    def is_consumed(self, name: bytes) -> bool:
+        """Returns whether a session has attached the queue, or has pulled messages of it that are not acked."""
+        queue_id = self.state.tables.queue_by_name.get(name)
+        return queue_id is not None and self.registry.is_consumed(queue_id)
+
+    def end_soon(self, names: Sequence[bytes]) -> None:
+        """Notes queues that a record drops which is being written: until it is applied, to sessions they are not
+        here."""
+        self.registry.ending.update(names)
+
+    def no_longer_ending(self, names: Sequence[bytes]) -> None:
+        """Notes that such a record was applied or refused. What it did not drop, or was declared anew, is attached
+        where sessions wait for it."""
+        ending = self.registry.ending
+        ending.subtract(names)
+        for name in dict.fromkeys(names):
+            if not ending[name]:
+                del ending[name]
+                if name in self.registry.awaited and self.registry.part_here(name) is not None:
+                    self.attaching.created(name)
+
     def divide_owed(self, sessions: Sequence[Session]) -> None:
         """Divides the share of what is owed anew. Must be called from time to time."""
         self.shares.divide_owed(sessions)

@@ -6,9 +6,9 @@ Belongs here: the registers, and the small steps that keep them consistent. Not 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
@@ -40,10 +40,20 @@ class _Mark(NamedTuple):
     to: int
 
 
+class Presence(Protocol):
+    """Says what those that watch presence hear of."""
+
+    def attached(self, queue_id: bytes, now: bool) -> None:
+        """Hears that the first session attached a queue, or that the last one left it."""
+
+    def consumed(self, key: bytes) -> None:
+        """Hears that other queues of a key are consumed than before."""
+
+
 class Registry:
     """Keeps the registers. `dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn.
     `roomy`: sessions that feeds found full and that now have room. `forgetting`: streams of forgotten feeds that are
-    still registered with their keys."""
+    still registered with their keys. `ending`: names of queues whose drop is being written, and by how many records."""
 
     def __init__(self, state: State, shares: DispatchShares) -> None:
         self.state = state
@@ -58,6 +68,9 @@ class Registry:
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
+        self.ending: Counter[bytes] = Counter()
+        self._presence: Presence | None = None
+        """Those that watch presence; None while none do."""
         self.transients = Transients(state, self.is_consumed)
         self._exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
         """Queue id -> who consumed it; of exclusive queues, those whose feed was made last."""
@@ -67,6 +80,29 @@ class Registry:
         state.watch.keys = self.by_key
         state.watch.queues = self.feeds
         state.watch.awaited = self.awaited
+
+    def part_here(self, name: bytes) -> bytes | None:
+        """Returns the id of a queue that may be consumed here; None if it has no part here, or is being dropped."""
+        queue_id = None if name in self.ending else self.state.tables.queue_by_name.get(name)
+        return None if queue_id in self.transients.ending else queue_id
+
+    def tell_presence(self, presence: Presence | None) -> None:
+        """Tells those that watch presence what happens from now on; None: there are none."""
+        self._presence = presence
+
+    def add_attachment(self, attachment: Attachment) -> None:
+        """Adds an attachment to its feed."""
+        feed = attachment.feed
+        feed.add(attachment)
+        if self._presence is not None and len(feed.attachments) == 1:
+            self._presence.attached(feed.queue_id, True)
+
+    def remove_attachment(self, attachment: Attachment) -> None:
+        """Takes an attachment out of its feed."""
+        feed = attachment.feed
+        feed.remove(attachment)
+        if self._presence is not None and not feed.attachments:
+            self._presence.attached(feed.queue_id, False)
 
     def wake(self, feed: Feed) -> None:
         """Puts a feed in line to be served: there may be something to give, and room, also for streams that were
@@ -109,6 +145,8 @@ class Registry:
         self.shares.attached.hold(STREAM_BYTES)
         if not stream.end:
             self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
+            if self._presence is not None:
+                self._presence.consumed(stream.key)
 
     def unwatch(self, stream: Stream) -> None:
         """Removes a stream from its key, which does not wake it any more."""
@@ -117,6 +155,8 @@ class Registry:
             del watchers[stream.feed.queue_id]
             if not watchers:
                 del self.by_key[stream.key_id]
+            if self._presence is not None:
+                self._presence.consumed(stream.key)
 
     def remove_stream(self, stream: Stream) -> None:
         feed = stream.feed

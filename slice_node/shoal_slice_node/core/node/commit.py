@@ -83,15 +83,17 @@ class Commit:
         epoch: int,
         on_effects: Callable[[Effects], None],
         let_go: Callable[[int], None] = lambda size_bytes: None,
+        decide: Callable[[Item], None] = lambda item: None,
     ) -> None:
         """Begins with nothing to write. `on_effects` hears of each record before its item does. `let_go` gives back so
-        many bytes of the room for large frames."""
+        many bytes of the room for large frames. `decide` adds what only the leader knows to a change that needs it."""
         self.applied_lsn = self.committed_lsn = engine.state.lsn
         self.operations = 0
         self._engine = engine
         self._epoch = epoch
         self._on_effects = on_effects
         self._let_go = let_go
+        self._decide = decide
         self._next_lsn = self.applied_lsn + 1
         self._time_ms = 0
         self._pending: FairQueue[Item] = FairQueue(NODE)
@@ -170,6 +172,8 @@ class Commit:
             pending.charge(source, item.operations - expected)
             if item.checked is not None:
                 self._growing.note(item.checked)
+                if item.checked.leader_decides:
+                    self._decide(item)
             if item.payload is None:
                 if item.work is not None:
                     size += item.work_bytes

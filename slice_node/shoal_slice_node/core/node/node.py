@@ -25,8 +25,10 @@ from shoal_slice_node.core.limits import PRODUCER_IDLE_MS
 from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import Commit
 from shoal_slice_node.core.node.maintenance import Maintenance
+from shoal_slice_node.core.node.unused_drops import UnusedDrops
 from shoal_slice_node.core.turns import Done, Source, Turns, Work
 from shoal_slice_node.core.verbs.engine import Engine
+from shoal_slice_node.core.watching.watching import Watching
 
 
 class Node:
@@ -45,11 +47,13 @@ class Node:
         self.engine = engine
         self.dispatcher = Dispatcher(engine.state, shares)
         self.puller = Puller(engine.state, self.dispatcher)
+        self.watching = Watching(engine.state, self.dispatcher.registry)
         self.trimmer = Trimmer(engine.state)
         self.trimmer.advanced(advanced, now_ms)
         self.reclaims = ReclaimList(engine.state.tables)
         self.turns = Turns()
-        self.commit = Commit(engine, epoch, self._on_effects, let_go)
+        unused_drops = UnusedDrops(self.dispatcher)
+        self.commit = Commit(engine, epoch, self._on_effects, let_go, unused_drops.decide)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
             TrimJob(self.trimmer, KeyWalk(engine.state)),
@@ -90,11 +94,12 @@ class Node:
 
     def tick(self, now_ms: int) -> None:
         self.maintenance.tick(now_ms)
+        self.watching.tick(now_ms)
 
     @property
     def has_turns(self) -> bool:
         """Returns whether `turn` has something to do."""
-        return bool(self.turns) or self.dispatcher.has_work or self.maintenance.has_turns
+        return bool(self.turns or self.watching.loading) or self.dispatcher.has_work or self.maintenance.has_turns
 
     def turn(self) -> bool:
         """Does a step of what waits for its turn: an ack flush, dispatch, a read; each under about a millisecond.
@@ -104,6 +109,9 @@ class Node:
             self.maintenance.turn()
             more = True
         if self.dispatcher.turn():
+            more = True
+        if self.watching.loading:
+            self.watching.load_turn()
             more = True
         if self.turns:
             self.turns.step()
@@ -115,6 +123,8 @@ class Node:
             self.dispatcher.transients.left(queue_id, expires_after_s)
         if effects.events or effects.created or effects.dropped:
             self.dispatcher.applied(effects)
+        if effects.members or effects.ownership:
+            self.watching.applied(effects)
         if effects.reclaim:
             self.reclaims.note(effects.reclaim)
         if effects.advanced:

@@ -211,7 +211,8 @@ def pull(
         if request.peek:
             deliveries: Iterable[wire.Delivery] = yield from peek(node.state, queue_id, messages, body_bytes)
         else:
-            parcels = yield from node.puller.pull(session, queue_id, terms, node.now_ms)
+            ends = node.dispatcher.registry.part_here(request.queue) is None
+            parcels = [] if ends else (yield from node.puller.pull(session, queue_id, terms, node.now_ms))
             deliveries = map(Parcel.to_wire, parcels)
         answer = wire.Answer(pulled=wire.Deliveries())
         for number, delivery in enumerate(deliveries, 1):

@@ -59,6 +59,12 @@ def bindings_and_details(row: bytes) -> tuple[int, int]:
     return bindings, details
 
 
+def incarnation_of(row: bytes) -> int:
+    """Returns the queue's incarnation, from its row of table `queue`."""
+    found: int = HEADER.unpack_from(row)[7]
+    return found
+
+
 class Bucket:
     """Holds live bindings. `starts`: key id -> start; `cursors`: key id -> cursor, only if it is not the start."""
 

@@ -33,7 +33,8 @@ class Checked(NamedTuple):
     """Describes a change that passed the check. `operations`: its keys and queues, at least 1 for each step.
     `measures`: (messages, body bytes) of each chunk it publishes, in order. `ends`: some of what it takes is not in
     `operations` (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
-    chunks. `live`: all of its steps are live publishes, which are not journaled."""
+    chunks. `leader_decides`: the leader must add what it decides before the change is journaled. `live`: all of its
+    steps are live publishes, which are not journaled."""
 
     change: wire.Change
     operations: int
@@ -41,6 +42,7 @@ class Checked(NamedTuple):
     ends: bool = False
     grows: bool = False
     in_run: bool = False
+    leader_decides: bool = False
     live: bool = False
 
 
@@ -81,14 +83,17 @@ def _check(data: bytes) -> Checked:
         raise too_many(len(change.steps))
     operations = live = 0
     measures: Measures = []
-    ends = grows = in_run = False
+    ends = grows = in_run = leader_decides = False
     for number, step in enumerate(change.steps):
         field = step.WhichOneof("step") or ""
         verb = VERBS.get(field)
         if verb is None:
             raise Malformed(f"step {number} is of a kind that this version does not know", subject=UNKNOWN_STEP)
-        operations += max(1, verb.check(number, getattr(step, field), measures))
-        live += field == "publishes" and step.publishes.live
+        found = getattr(step, field)
+        operations += max(1, verb.check(number, found, measures))
+        if verb.leader_decides is not None and verb.leader_decides(found):
+            leader_decides = True
+        live += field == "publishes" and found.live
         ends, grows, in_run = ends or verb.price is not None, grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
             raise too_many(operations)
@@ -98,4 +103,4 @@ def _check(data: bytes) -> Checked:
             " nothing else, as they are not stored",
             subject="live",
         )
-    return Checked(change, operations, measures, ends, grows, in_run, live > 0)
+    return Checked(change, operations, measures, ends, grows, in_run, leader_decides, live > 0)

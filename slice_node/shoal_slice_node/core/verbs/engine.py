@@ -72,7 +72,7 @@ class Engine:
         elif kind == Kind.TRIM:
             apply_trims(self.state, record.payload)
         elif kind == Kind.RECLAIM:
-            reclaim(self.state, record.payload)
+            yield from reclaim(self.state, record.payload)
         elif kind == Kind.OWNERSHIP:
             self.state.set_owned(*decode_ownership(record.payload))
         elif kind == Kind.EXPIRE:

@@ -15,7 +15,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire_count import Shape
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, PURGE_BINDINGS_MAX
+from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, EMPTY_BINDINGS_MAX, PURGE_BINDINGS_MAX
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work
 
@@ -51,7 +51,7 @@ class Price(NamedTuple):
 class Change:
     """Keeps a change that is being applied: the state, and what its steps share. `measures`: those of its chunks."""
 
-    __slots__ = ("dropping", "measures", "purging", "state", "time_ms")
+    __slots__ = ("dropping", "looking", "measures", "purging", "state", "time_ms")
 
     def __init__(self, state: State, measures: Iterable[tuple[int, int]], time_ms: int) -> None:
         self.state = state
@@ -59,6 +59,7 @@ class Change:
         self.time_ms = time_ms
         self.dropping = BindingBudget(DROP_BINDINGS_MAX)
         self.purging = BindingBudget(PURGE_BINDINGS_MAX)
+        self.looking = BindingBudget(EMPTY_BINDINGS_MAX)
 
     def refusal(self, number: int, error: ShoalError) -> wire.Refusal:
         """Counts the refusal of a step's request `number`, and returns it."""
@@ -115,7 +116,8 @@ class Verb(NamedTuple):
     checked; what it adds to totals and events is in the record's Effects. `columns`: what a step names. `shape`: its
     columns of numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings. `price`:
     what it may take besides its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may
-    not use it, and no chunk may follow a gap."""
+    not use it, and no chunk may follow a gap. `leader_decides(step)`: the record must say something of the step that
+    only the leader knows (core/node/unused_drops.py); None: never."""
 
     name: str
     check: Callable[[int, Any, Measures], int]
@@ -125,3 +127,4 @@ class Verb(NamedTuple):
     grows: bool = False
     price: Price | None = None
     in_run: bool = False
+    leader_decides: Callable[[Any], bool] | None = None

@@ -1,0 +1,96 @@
+"""Serves one watch: a stream of what is told of a key's members, or of the counts under a prefix.
+
+It holds one response at a time, and no changes: a client that reads slowly falls behind, and the core gives it a
+snapshot when what it lacks is no longer remembered. Not here: what is told (core/watching).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from shoal_contract.errors import DeadlineExceeded
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.aborting import send_headers, write
+from shoal_slice_node.adapters.answer_room import Reservation
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.clock import steady_ms
+from shoal_slice_node.adapters.limits import WATCH_WRITE_S
+from shoal_slice_node.core.node.requests import as_shoal_error
+from shoal_slice_node.core.turns import Source
+from shoal_slice_node.core.watching.limits import PART_BYTES_MAX
+from shoal_slice_node.core.watching.watcher import Watcher
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class WatchStream:
+    """Serves one watch, until its client leaves or the slice ends it."""
+
+    def __init__(self, broker: Broker, context: Context) -> None:
+        self._broker = broker
+        self._context = context
+        self._wake = asyncio.Event()
+
+    async def serve(self, request: wire.WatchRequest) -> None:
+        """Raises what the watch is refused with or ends by: Malformed, InvalidName, NotOwner, ResourceExhausted,
+        DeadlineExceeded, Fenced."""
+        broker, connection = self._broker, self._context.peer()
+        await broker.commit_loop.between_records.wait()
+        watcher = broker.node.watching.watch(request, connection, steady_ms())
+        source = Source(connection, f"watch {watcher.number}")
+        broker.watch_wakers[watcher.number] = self._wake.set
+        broker.start_due_work()  # A key that is new here has its members to be looked up.
+        try:
+            await send_headers(self._context)
+            while True:
+                self._wake.clear()
+                while await self._tell(watcher, source):
+                    pass
+                await self._wake.wait()
+        finally:
+            del broker.watch_wakers[watcher.number]
+            broker.node.turns.drop(source)
+            broker.commit_loop.between(lambda: broker.node.watching.leave(watcher, steady_ms()))
+
+    async def _tell(self, watcher: Watcher, source: Source) -> bool:
+        """Writes the next response. Returns False if there is none now."""
+        broker = self._broker
+        reservation = await broker.answers.reserved(source.connection, PART_BYTES_MAX)
+        try:
+            response = await self._answer(watcher, source)
+            if response is None:
+                return False
+            broker.check_may_answer()
+            await self._write(response.SerializeToString(), reservation)
+            return True
+        finally:
+            reservation.release()
+
+    async def _answer(self, watcher: Watcher, source: Source) -> wire.WatchResponse | None:
+        """Asks the core, in turns with other work."""
+        told: asyncio.Future[wire.WatchResponse | None] = asyncio.get_running_loop().create_future()
+
+        def done(response: wire.WatchResponse | None, error: Exception | None) -> None:
+            if told.done():
+                return
+            if error is None:
+                told.set_result(response)
+            else:
+                told.set_exception(as_shoal_error(error))
+
+        self._broker.add_work(source, self._broker.node.watching.answer(watcher, steady_ms()), done)
+        return await told
+
+    async def _write(self, data: bytes, reservation: Reservation) -> None:
+        """Raises DeadlineExceeded if the client does not read."""
+        reservation.settle(len(data))
+        try:
+            async with asyncio.timeout(WATCH_WRITE_S):
+                await write(self._context, data)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the watch was not read within {WATCH_WRITE_S:g} s: it ends", subject="watch"
+            ) from None

@@ -1,0 +1,84 @@
+"""Drops queues on conditions: unused, empty. A refusal is a Conflict that names the queue and says why.
+
+Whether a queue is used was decided by the leader, and stands in the record as IN_USE. Whether it is empty follows from
+the tables: a detail row means that something is left, and a binding without one has a backlog if its cursor is below
+the key's head. So a look costs a row or two for each binding, and is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shoal_contract.errors import Conflict, ResourceExhausted, TooLarge
+from shoal_slice_node.core.apply.binding_budget import BindingBudget
+from shoal_slice_node.core.apply.binds import existing_queue
+from shoal_slice_node.core.apply.drops import drop
+from shoal_slice_node.core.apply.lookups import bound_key
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import EMPTY_BINDINGS_MAX
+from shoal_slice_node.core.rows.key_row import head_of
+
+IN_USE: Final = (1 << 64) - 1
+"""Stands in a record for the incarnation of a queue that is to be dropped if unused, and is used."""
+
+
+def drop_if(
+    state: State,
+    name: bytes,
+    incarnation: int,
+    budget: BindingBudget,
+    if_unused: bool,
+    looking: BindingBudget | None,
+) -> int:
+    """Drops a queue as `drop` does, if the conditions hold. `looking`: the bindings that may still be looked at for a
+    backlog; None: the queue need not be empty.
+
+    Raises NoSuchQueue, Conflict; TooLarge and ResourceExhausted, where looking for a backlog would cost too much.
+    """
+    queue = existing_queue(state, name)
+    if if_unused and incarnation == IN_USE:
+        shown = state.refusals.shown(name)
+        raise Conflict(f"queue {shown} is in use, and not dropped: a session consumes it", subject=shown)
+    if looking is not None and (not incarnation or queue.incarnation in (0, incarnation)):
+        _check_empty(state, queue, looking)
+    return drop(state, name, incarnation, budget)
+
+
+def _check_empty(state: State, queue: Queue, looking: BindingBudget) -> None:
+    if queue.details:
+        raise _not_empty(state, queue)
+    if queue.bindings > looking.left:
+        raise _too_many(state, queue)
+    looking.left -= queue.bindings
+    tables = state.tables
+    for key_id, _, cursor in queue.entries():
+        if cursor < head_of(bound_key(tables, key_id)[1]):
+            raise _not_empty(state, queue)
+
+
+def _not_empty(state: State, queue: Queue) -> Conflict:
+    shown = state.refusals.shown(queue.name)
+    return Conflict(f"queue {shown} is not empty, and not dropped: it has a backlog", subject=shown)
+
+
+def _too_many(state: State, queue: Queue) -> TooLarge | ResourceExhausted:
+    """Returns the error of a queue whose bindings may not be looked at: ever, or after those of other queues in the
+    same change."""
+    shown = state.refusals.shown(queue.name)
+    limit, bindings = EMPTY_BINDINGS_MAX, queue.bindings
+    if bindings > limit:
+        return TooLarge(
+            f"queue {shown} has {bindings} bindings, and is not dropped: whether a queue is empty is looked up for up"
+            f" to {limit}. Purge it, then drop it without this condition",
+            subject=shown,
+            limit=limit,
+            value=bindings,
+        )
+    return ResourceExhausted(
+        f"the queues of one change that must be empty have more than {limit} bindings in all; queue {shown} was not"
+        " looked at, and not dropped: ask again",
+        subject=shown,
+        limit=limit,
+        value=bindings,
+    )

@@ -1,0 +1,59 @@
+"""Decides for drops of unused queues which queues are in use, when their record is written.
+
+`apply` must not ask dispatch, so the record says it: IN_USE stands for the incarnation of each queue that a session
+consumes, or of which a session has pulled messages that are not acked. The others are as good as dropped. Until their
+record is applied, or refused, no session may begin to consume them: to attach and pull they are not there any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import repeat
+from typing import TypeVar
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.drop_conditions import IN_USE
+from shoal_slice_node.core.apply.records import decode_change, encode_change
+from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
+from shoal_slice_node.core.node.commit import Item
+
+Found = TypeVar("Found")
+
+
+class UnusedDrops:
+    """Decides, with what dispatch knows."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def decide(self, item: Item) -> None:
+        """Writes the decisions into the item of a change that is about to be journaled."""
+        assert item.checked is not None and item.payload is not None
+        head, _ = decode_change(item.payload)
+        change = wire.Change()
+        change.CopyFrom(item.checked.change)
+        ending: list[bytes] = []
+        for step in change.steps:
+            if step.WhichOneof("step") == "drops" and step.drops.if_unused:
+                self._decide_step(step.drops, ending)
+        self._dispatcher.end_soon(ending)
+        item.checked = item.checked._replace(change=change)
+        item.payload = encode_change(head, change.SerializeToString())
+        item.applied = partial(self._then, ending, item.applied)
+        item.failed = partial(self._then, ending, item.failed)
+
+    def _decide_step(self, drops: wire.Drops, ending: list[bytes]) -> None:
+        incarnations: list[int] = []
+        for queue, incarnation in zip(drops.queues, drops.incarnations or repeat(0), strict=False):
+            used = self._dispatcher.is_consumed(queue)
+            incarnations.append(IN_USE if used else incarnation)
+            if not used:
+                ending.append(queue)
+        if IN_USE in incarnations:
+            drops.incarnations[:] = incarnations
+
+    def _then(self, ending: list[bytes], answer: Callable[[Found], None], found: Found) -> None:
+        """Lets sessions consume again what was not dropped, and answers."""
+        self._dispatcher.no_longer_ending(ending)
+        answer(found)

@@ -1,0 +1,35 @@
+"""Counts what is bound to keys, and what of that is consumed now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sized
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.rows.key_row import ID
+
+
+class Counting:
+    """Reads counts from the tables and from dispatch. A queue that was dropped and has bindings left counts, as it does
+    in receipts; consumed is what a receipt calls live."""
+
+    def __init__(self, state: State, consumed: Mapping[bytes, Sized]) -> None:
+        self.state = state
+        self._consumed = consumed
+
+    def of(self, key: bytes) -> tuple[int, int]:
+        """Returns how many queues are bound to the key, and how many of them are consumed now."""
+        row = self.state.tables.key.get(self.state.unchecked_name(key))
+        if row is None:
+            return 0, 0
+        bound = self.state.tables.binding.count(row[ID])
+        return bound, min(bound, len(self._consumed.get(row[ID], ())))
+
+    def add(self, response: wire.WatchResponse, key: bytes, presence: bool, empty: bool = True) -> None:
+        """Adds a key's counts to a response; if `empty` is False, not those of a key to which nothing is bound."""
+        bound, consumed = self.of(key)
+        if bound or empty:
+            response.keys.append(key)
+            response.bindings.append(bound)
+            if presence:
+                response.online.append(consumed)

@@ -1,0 +1,79 @@
+"""Bounds what watches of members and counts may take, each bound with its unit and its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shoal_contract.limits import FRAME_BYTES_MAX, NAME_BYTES_MAX
+
+WATCHES_MAX: Final = 4_096
+"""Watches on a node. Waking them all takes a few milliseconds."""
+
+WATCHES_PER_CONNECTION_MAX: Final = 64
+"""Watches of one connection: it has 100 calls in all, and needs some for its other questions."""
+
+PREFIXES_WATCHED_MAX: Final = 64
+"""Prefixes that are watched at a time, each counted once with presence and once without: each bind and unbind looks at
+each length that they have."""
+
+MEMBERS_TOLD_MAX: Final = 1_000
+"""Members of a key that are told one by one. Of a key with more, watches get counts."""
+
+MEMBERS_TOLD_AGAIN: Final = 750
+"""A key that had too many members gets a snapshot of them when it has no more than these. A gap keeps a key at the
+bound from changing to and fro."""
+
+CHANGES_REMEMBERED_MAX: Final = 256
+"""Changes of one key's members that are remembered. A watch that is further behind gets a snapshot."""
+
+CHANGED_KEYS_MAX: Final = 4_096
+"""Keys of one prefix that are remembered as changed. A watch that is further behind gets a snapshot."""
+
+REMEMBER_MS: Final = 60_000
+"""How long a key or prefix is followed after its last watch has ended: a client comes back from a lost connection."""
+
+REMEMBERED_MAX: Final = 512
+"""Keys and prefixes that are followed without a watch. Above it the oldest is forgotten."""
+
+COUNTS_EVERY_MS: Final = 200
+"""How often counts are told at most: they are for people, and a storm becomes five updates a second."""
+
+CROWD: Final = 64
+"""If a key or prefix has more watches, all its changes are told every COUNTS_EVERY_MS: each costs a message for each
+watch."""
+
+SNAPSHOT_PAUSE_MS: Final = 1_000
+"""How long a watch of a prefix waits at least between two snapshots. It waits as long as the last one took, if that is
+longer: so a watch that cannot keep up costs half of what snapshots without an end would."""
+
+WATCHED_PER_TICK_MAX: Final = 256
+"""Keys and prefixes whose changes one tick tells."""
+
+MEMBERS_PER_STEP_MAX: Final = 200
+KEYS_PER_STEP_MAX: Final = 100
+"""Members and keys that one step looks up: about half a millisecond."""
+
+KEYS_PER_PART_MAX: Final = 256
+"""Keys in one response, and in a page of the list that a snapshot is read from."""
+
+PART_NAMES_BYTES_MAX: Final = 64 << 10
+"""Names of queues in one part of a snapshot, in bytes."""
+
+PART_BYTES_MAX: Final = 80 << 10
+"""A response's largest size, in bytes: this much of the room for answers is reserved for each that is being made."""
+
+WATCH_BYTES: Final = 6_000
+"""Memory of a watch: its call, its task, its place."""
+
+MEMBER_BYTES: Final = 450
+"""Memory of a member that is known: its name, its id, where it is noted."""
+
+CHANGE_BYTES: Final = 160
+"""Memory of a change that is remembered."""
+
+CHANGED_KEY_BYTES: Final = 260
+"""Memory of a key that is remembered as changed."""
+
+assert MEMBERS_TOLD_AGAIN < MEMBERS_TOLD_MAX
+assert max(KEYS_PER_PART_MAX, CHANGES_REMEMBERED_MAX) * (NAME_BYTES_MAX + 16) < PART_BYTES_MAX
+assert PART_NAMES_BYTES_MAX + NAME_BYTES_MAX + 8 * PART_NAMES_BYTES_MAX // 50 < PART_BYTES_MAX < FRAME_BYTES_MAX

@@ -1,0 +1,240 @@
+"""Follows the members of one key, for all watches of it.
+
+A key of up to MEMBERS_TOLD_MAX members is followed member by member: they are known, and so are the last changes. Of a
+larger key only counts are told. `loaded` is False while members are being looked up: every member up to the load's
+position is known then, and some of those above it, so that events need no care.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch.shares import Share
+from shoal_slice_node.core.rows.ids import ID_BYTES
+from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.rows.queue_row import name_of
+from shoal_slice_node.core.watching.counting import Counting
+from shoal_slice_node.core.watching.limits import (
+    CHANGE_BYTES,
+    CHANGES_REMEMBERED_MAX,
+    MEMBER_BYTES,
+    MEMBERS_PER_STEP_MAX,
+    MEMBERS_TOLD_AGAIN,
+    MEMBERS_TOLD_MAX,
+    PART_NAMES_BYTES_MAX,
+)
+from shoal_slice_node.core.watching.watcher import Watcher
+
+Known = dict[bytes, list["WatchedKey"]]
+"""Queue id -> the watched keys that know it as a member."""
+IsOnline = Callable[[bytes], bool]
+
+
+class WatchedKey:
+    """Keeps what is told of one key. `number`: changes so far. `floor`: watches below it need a snapshot."""
+
+    def __init__(self, watch: wire.WatchPosition, key: bytes, presence: bool, known: Known, share: Share) -> None:
+        """`watch`: the place before the first change. `known`: where members are noted. `share`: the memory that they
+        are counted in."""
+        self.key = key
+        self.presence = presence
+        self.watchers: dict[int, Watcher] = {}
+        self.next_ms = 0
+        self.number = self.floor = 0
+        self.large = False
+        self.loaded = False
+        self._watch = watch
+        self._known = known
+        self._share = share
+        self._held_bytes = 0
+        self._after = bytes(ID_BYTES)
+        self._names: dict[bytes, bytes] = {}
+        """Queue id -> name, of the members."""
+        self._online: set[bytes] = set()
+        """Ids of the members that a session has attached; stays empty without `presence`."""
+        self._recent: deque[tuple[wire.MemberChange.ValueType, bytes]] = deque()
+        """The changes floor < n <= number, in order."""
+        self._snapshot: list[wire.WatchResponse] = []
+        """The parts of the snapshot at `number`, once a watch needed them."""
+
+    # What happens.
+
+    def joined(self, queue_id: bytes, name: bytes, online: bool) -> None:
+        if self.large or queue_id in self._names:
+            return
+        self._add(queue_id, name, online)
+        if self.loaded:
+            joined = wire.MEMBER_CHANGE_JOINED_ONLINE if queue_id in self._online else wire.MEMBER_CHANGE_JOINED
+            self._changed(joined, name)
+
+    def left(self, queue_id: bytes) -> None:
+        name = self._names.pop(queue_id, None)
+        if name is None:
+            return
+        self._online.discard(queue_id)
+        self._forget(queue_id)
+        self._let_go(MEMBER_BYTES)
+        if self.loaded:
+            self._changed(wire.MEMBER_CHANGE_LEFT, name)
+
+    def attached(self, queue_id: bytes, now: bool) -> None:
+        """Notes that a member is attached by a session now, or by none any more."""
+        if not self.presence or (queue_id in self._online) == now:
+            return
+        if now:
+            self._online.add(queue_id)
+        else:
+            self._online.remove(queue_id)
+        if self.loaded:
+            self._changed(wire.MEMBER_CHANGE_ONLINE if now else wire.MEMBER_CHANGE_OFFLINE, self._names[queue_id])
+
+    def _add(self, queue_id: bytes, name: bytes, online: bool) -> None:
+        self._names[queue_id] = name
+        self._known.setdefault(queue_id, []).append(self)
+        self._hold(MEMBER_BYTES)
+        if online and self.presence:
+            self._online.add(queue_id)
+        if len(self._names) > MEMBERS_TOLD_MAX or self._share.left_bytes < 0:
+            self._grow()
+
+    def _changed(self, change: wire.MemberChange.ValueType, name: bytes) -> None:
+        if self.large:
+            return
+        self.number += 1
+        self._snapshot = []
+        self._recent.append((change, name))
+        if len(self._recent) > CHANGES_REMEMBERED_MAX:
+            self._recent.popleft()
+            self.floor += 1
+        else:
+            self._hold(CHANGE_BYTES)
+
+    # Small and large.
+
+    def load_step(self, counting: Counting, is_online: IsOnline) -> None:
+        """Looks up some of the members. Call it again until `loaded`."""
+        tables = counting.state.tables
+        row = tables.key.get(counting.state.unchecked_name(self.key))
+        members = [] if row is None else tables.binding.members(row[ID], self._after, MEMBERS_PER_STEP_MAX + 1)
+        if row is not None and tables.binding.count(row[ID]) > MEMBERS_TOLD_MAX:
+            self._grow()
+            return
+        for queue_id in members[:MEMBERS_PER_STEP_MAX]:
+            queue_row = tables.queue.get(queue_id)
+            if queue_row is not None and queue_id not in self._names:  # Else it was dropped, and is not reclaimed yet.
+                self._add(queue_id, name_of(queue_row), is_online(queue_id))
+                if self.large:
+                    return
+        if len(members) > MEMBERS_PER_STEP_MAX:
+            self._after = members[MEMBERS_PER_STEP_MAX - 1]
+        else:
+            self._anew()
+            self.loaded = True
+
+    def _anew(self) -> None:
+        """Begins to be told anew: every watch needs a snapshot."""
+        self.number += 1
+        self.floor = self.number
+        self._let_go(CHANGE_BYTES * len(self._recent))
+        self._recent.clear()
+        self._snapshot = []
+
+    def _grow(self) -> None:
+        """Forgets the members: from here on counts are told."""
+        self.forget()
+        self.large = self.loaded = True
+        self._anew()
+
+    def tell(self, counting: Counting) -> bool:
+        """Takes in that it is time to tell what changed. Returns False if the members must be looked up first."""
+        if self.large and counting.of(self.key)[0] <= MEMBERS_TOLD_AGAIN and self._share.left_bytes > 0:
+            self.large = self.loaded = False
+            self._after = bytes(ID_BYTES)
+        elif self.large:
+            self.number += 1
+        return self.loaded
+
+    def forget(self) -> None:
+        """Forgets all members."""
+        for queue_id in self._names:
+            self._forget(queue_id)
+        self._names = {}
+        self._online = set()
+        self._recent.clear()
+        self._snapshot = []
+        self._let_go(self._held_bytes)
+
+    def _forget(self, queue_id: bytes) -> None:
+        keys = self._known[queue_id]
+        keys.remove(self)
+        if not keys:
+            del self._known[queue_id]
+
+    def _hold(self, size_bytes: int) -> None:
+        self._held_bytes += size_bytes
+        self._share.hold(size_bytes)
+
+    def _let_go(self, size_bytes: int) -> None:
+        self._held_bytes -= size_bytes
+        self._share.let_go(size_bytes)
+
+    # What is told.
+
+    def answer(self, watcher: Watcher, counting: Counting) -> wire.WatchResponse | None:
+        """Returns what the watch is told next; None: nothing now."""
+        if watcher.parts:
+            return self._part(watcher)
+        if not self.loaded or (watcher.sent == self.number and watcher.greeted):
+            return None
+        if self.large:
+            response = wire.WatchResponse(snapshot=watcher.sent < self.floor, position=self._place(self.number))
+            counting.add(response, self.key, self.presence)
+            watcher.sent = self.number
+            return response
+        if watcher.sent < self.floor:
+            watcher.parts.extend(self._parts())
+            watcher.parts_to = self.number
+            return self._part(watcher)
+        response = wire.WatchResponse(position=self._place(self.number))
+        for change, name in islice(self._recent, watcher.sent - self.floor, None):
+            response.changes.append(change)
+            response.queues.append(name)
+        watcher.sent = self.number
+        return response
+
+    def _part(self, watcher: Watcher) -> wire.WatchResponse:
+        part = watcher.parts.popleft()
+        if not watcher.parts:
+            watcher.sent = watcher.parts_to
+        return part
+
+    def _parts(self) -> list[wire.WatchResponse]:
+        """Returns the snapshot in parts. Watches share them, and must not change them."""
+        if self._snapshot:
+            return self._snapshot
+        parts = [wire.WatchResponse(snapshot=True)]
+        size_bytes = 0
+        for queue_id, name in self._names.items():
+            if size_bytes > PART_NAMES_BYTES_MAX:
+                parts[-1].more = True
+                parts.append(wire.WatchResponse(snapshot=True))
+                size_bytes = 0
+            online = queue_id in self._online
+            parts[-1].changes.append(wire.MEMBER_CHANGE_JOINED_ONLINE if online else wire.MEMBER_CHANGE_JOINED)
+            parts[-1].queues.append(name)
+            size_bytes += len(name)
+        parts[-1].position.CopyFrom(self._place(self.number))
+        self._snapshot = parts
+        return parts
+
+    def _place(self, number: int) -> wire.WatchPosition:
+        return wire.WatchPosition(life=self._watch.life, watch=self._watch.watch, number=number)
+
+    def goes_on(self, after: wire.WatchPosition) -> bool:
+        """Returns whether a watch may go on from this place."""
+        own = self._watch
+        here = after.life == own.life and after.watch == own.watch
+        return here and self.loaded and self.floor <= after.number <= self.number

@@ -1,0 +1,163 @@
+"""Drops and purges of many queues in one call, and drops on conditions: on the fake and on a real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+import shoal
+from shoal import Broker
+from shoal.core.requests import Conditions, DropsRequest, drops_at_once
+from shoal.limits import GATHER_OPERATIONS_MAX
+from shoal_contract.limits import DROP_IF_EMPTY_OPERATIONS
+from tests.client.fake_cluster import FakeCluster
+
+
+def fresh(word: str, count: int) -> list[str]:
+    return [f"{word}-{uuid.uuid4().hex[:12]}" for _ in range(count)]
+
+
+async def test_many_queues_are_dropped_in_one_call(broker: Broker) -> None:
+    queues, keys = fresh("many", 40), fresh("key", 9)
+    await broker.declare(queues)
+    for queue in queues[:5]:
+        await broker.bind(queue, keys)
+    await broker.drop(queues)
+    found = await asyncio.gather(*(broker.describe(queue) for queue in queues))
+    assert not any(one.exists for one in found)
+    assert [(await broker.publish(key, b"x")).queues for key in keys] == [0] * 9
+
+
+async def test_queues_that_are_not_there_do_not_keep_the_others(broker: Broker) -> None:
+    there, absent = fresh("there", 3), fresh("absent", 2)
+    await broker.declare(there)
+    with pytest.raises(
+        shoal.NoSuchQueue, match=f"{absent[0]} does not exist.*2 of 5 queues were not dropped"
+    ) as caught:
+        await broker.drop([there[0], absent[0], there[1], absent[1].encode(), there[2]])
+    assert list(caught.value.failed) == [absent[0], absent[1].encode()], "as they were named, and in this order"
+    assert all(isinstance(error, shoal.NoSuchQueue) for error in caught.value.failed.values())
+    assert caught.value.subject == absent[0]
+    assert not any([(await broker.describe(queue)).exists for queue in there])
+
+
+async def test_a_call_of_one_queue_raises_its_own_error(broker: Broker) -> None:
+    for one in (fresh("absent", 1)[0], fresh("absent", 1)):
+        with pytest.raises(shoal.NoSuchQueue) as caught:
+            await broker.drop(one)
+        assert not caught.value.failed and "queues were not" not in caught.value.message
+
+
+async def test_many_queues_are_purged_in_one_call(broker: Broker) -> None:
+    queues, keys = fresh("purged", 4), fresh("key", 9)
+    await broker.declare(queues)
+    for queue in queues[:2]:
+        await broker.bind(queue, keys)
+    for key in keys:
+        await broker.publish_many(key, [b"a", b"b"])
+    assert await broker.purge(queues) == dict(zip(queues, (18, 18, 0, 0), strict=True))
+    assert await broker.purge(queues[:1]) == {queues[0]: 0}, "a list gets a dict"
+    await broker.publish(keys[0], b"c")
+    absent = fresh("absent", 1)
+    with pytest.raises(shoal.NoSuchQueue) as caught:
+        await broker.purge([*absent, *queues])
+    assert list(caught.value.failed) == absent
+    assert (await broker.describe(queues[0])).messages == 0, "the others are purged"
+
+
+async def test_a_queue_is_dropped_if_nothing_consumes_it(broker: Broker) -> None:
+    used, unused = fresh("queue", 2)
+    await broker.declare([used, unused])
+    await broker.bind(used, fresh("key", 9))
+    async with broker.consume(used):
+        with pytest.raises(shoal.Conflict, match=f"queue {used} is in use") as caught:
+            await broker.drop([used, unused], if_unused=True)
+        assert list(caught.value.failed) == [used] and caught.value.subject == used
+        assert (await broker.describe(used)).exists and not (await broker.describe(unused)).exists
+    async with asyncio.timeout(10):
+        while True:  # The slices notice that the inbox is gone.
+            try:
+                await broker.drop(used, if_unused=True)
+            except shoal.Conflict:
+                await asyncio.sleep(0)
+            else:
+                break
+    assert not (await broker.describe(used)).exists
+
+
+async def test_a_queue_is_dropped_if_it_is_empty_on_all_slices(broker: Broker) -> None:
+    (queue,), keys = fresh("queue", 1), fresh("key", 9)
+    await broker.declare(queue)
+    await broker.bind(queue, keys)
+    for key in keys:
+        await broker.publish(key, b"x")
+        with pytest.raises(shoal.Conflict, match=f"queue {queue} is not empty"):
+            await broker.drop(queue, if_empty=True)
+        for message in await broker.pull(queue, 9):
+            await broker.ack(message)
+        await broker.flush()
+    await broker.drop(queue, if_empty=True, if_unused=True)
+    assert not (await broker.describe(queue)).exists
+
+
+async def test_a_conditional_drop_of_a_queue_that_is_not_there(broker: Broker) -> None:
+    with pytest.raises(shoal.NoSuchQueue):
+        await broker.drop(fresh("absent", 1)[0], if_unused=True, if_empty=True)
+
+
+async def test_arguments_are_checked_before_anything_is_sent(broker: Broker) -> None:
+    (queue,) = fresh("queue", 1)
+    await broker.declare(queue)
+    with pytest.raises(TypeError, match="if_unused"):
+        await broker.drop(queue, if_unused=1)  # type: ignore[arg-type]
+    with pytest.raises(shoal.InvalidName):
+        await broker.drop([queue, ""])
+    with pytest.raises(shoal.InvalidName):
+        await broker.purge([queue, "q" * 300])
+    assert (await broker.describe(queue)).exists
+    await broker.drop([])
+    assert await broker.purge([]) == {}
+
+
+async def test_names_travel_in_full_frames(fake_broker: Broker, cluster: FakeCluster) -> None:
+    queues = fresh("full", 2 * GATHER_OPERATIONS_MAX)
+    await fake_broker.declare(queues)
+    before = sum(one.state.applied for one in cluster.slices.values())
+    await fake_broker.drop(queues)
+    frames = sum(one.state.applied for one in cluster.slices.values()) - before
+    homes = len(cluster.slices)
+    assert frames <= homes * 2 + homes * 3, "at each home, and then at the two others"
+    assert not any(one.state.queues.parts for one in cluster.slices.values())
+
+
+async def test_a_part_elsewhere_keeps_a_queue_that_is_to_be_empty(fake_broker: Broker, cluster: FakeCluster) -> None:
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish(key, b"x")
+    with pytest.raises(shoal.Conflict, match="slice s02"):
+        await fake_broker.drop(queue, if_empty=True)
+    assert queue.encode() in cluster.slices["s01"].state.queues.parts, "its home was not asked to drop it"
+    await fake_broker.purge(queue)
+    await fake_broker.drop(queue, if_empty=True)
+    assert not any(one.state.queues.parts for one in cluster.slices.values())
+
+
+async def test_a_slice_that_is_away_keeps_queues_that_are_to_be_unused(
+    fake_broker: Broker, cluster: FakeCluster
+) -> None:
+    queue = cluster.queue_with_home("s01")
+    await fake_broker.declare(queue)
+    await cluster.slices["s03"].stop()
+    with pytest.raises(shoal.DeadlineExceeded):
+        await fake_broker.drop(queue, if_unused=True, deadline_s=0.3)
+    assert queue.encode() in cluster.slices["s01"].state.queues.parts
+
+
+def test_drops_on_the_condition_that_queues_are_empty_take_more_of_a_frame() -> None:
+    assert drops_at_once(Conditions()) == GATHER_OPERATIONS_MAX
+    assert drops_at_once(Conditions(if_empty=True)) == GATHER_OPERATIONS_MAX // DROP_IF_EMPTY_OPERATIONS
+    request = DropsRequest([b"a", b"b"], (), 1.0, Conditions(if_empty=True))
+    assert (request.operations, request.counted) == (2, 2 * DROP_IF_EMPTY_OPERATIONS)

@@ -1,0 +1,151 @@
+"""Watches over lost streams, slices that start anew or say nothing: one consistent sequence."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import shoal
+from shoal import Broker
+from shoal.core.watched import WatchedCounts, WatchedMembers
+from shoal.limits import WATCH_RESPONSES_MAX
+from shoal_contract.wire import slice_pb2 as wire
+from tests.client.fake_cluster import FakeCluster
+from tests.client.test_watches import bound, next_of
+
+
+def applied(members: dict[str, bool], event: shoal.MemberEvent) -> None:
+    """Each event changes something."""
+    if isinstance(event, shoal.Joined):
+        assert event.queue not in members
+        members[event.queue] = event.online
+    elif isinstance(event, shoal.Left):
+        del members[event.queue]
+    elif isinstance(event, shoal.Online | shoal.Offline):
+        assert members[event.queue] != isinstance(event, shoal.Online)
+        members[event.queue] = isinstance(event, shoal.Online)
+    else:
+        raise AssertionError(event)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+async def test_cut_streams_miss_nothing_and_tell_nothing_twice(
+    cluster: FakeCluster, fake_broker: Broker, forgets: bool
+) -> None:
+    """Also where the slice has forgotten the place, and tells its state anew."""
+    key = cluster.key_of("s02", "room")
+    slice_ = cluster.slices["s02"]
+    slice_.watches.forgets = forgets
+    queues = await bound(fake_broker, key, 4)
+    watch = fake_broker.watch_members(key)
+    first = await next_of(watch)
+    assert isinstance(first, shoal.Members)
+    members = dict(first.online)
+    for queue in queues:
+        slice_.watches.cut()
+        await fake_broker.unbind(queue, key)
+        slice_.watches.cut()
+        (new,) = await bound(fake_broker, key, 1)
+        while new not in members or queue in members:
+            applied(members, await next_of(watch))
+    assert len(slice_.watches.opened) > 4
+    await watch.close()
+
+
+async def test_counts_over_cut_streams(cluster: FakeCluster, fake_broker: Broker) -> None:
+    keys = [cluster.key_of(name, "room") for name in cluster.slices]
+    (queue,) = await bound(fake_broker, keys[0], 1)
+    await fake_broker.bind(queue, keys[1])
+    counts: dict[str, int] = {}
+    async with fake_broker.watch_counts("room") as watch, asyncio.timeout(10):
+        while not isinstance(event := await anext(watch), shoal.Complete):
+            counts[event.key] = event.queues
+        assert counts == {keys[0]: 1, keys[1]: 1}
+        for slice_ in cluster.slices.values():
+            slice_.watches.forgets = True
+            slice_.watches.cut()
+        await fake_broker.unbind(queue, keys[0])
+        await fake_broker.bind(queue, keys[2])
+        seen = [await anext(watch), await anext(watch)]
+        assert {(event.key, event.queues) for event in seen if isinstance(event, shoal.KeyCount)} == {
+            (keys[0], 0),
+            (keys[2], 1),
+        }
+
+
+async def test_a_slice_that_says_nothing_is_named_at_the_deadline(cluster: FakeCluster) -> None:
+    async with shoal.connect(cluster.redirectors[0].address, deadline_s=10) as broker:
+        await cluster.slices["s03"].stop()
+        with pytest.raises(shoal.DeadlineExceeded, match=r"slice s03 did not answer the watch within 0\.5 s"):
+            async for _ in broker.watch_counts("room", deadline_s=0.5):
+                pass
+
+
+async def test_leaving_the_broker_ends_its_watches(cluster: FakeCluster) -> None:
+    async with shoal.connect(cluster.redirectors[0].address, deadline_s=10) as broker:
+        watch, idle = broker.watch_members("room"), broker.watch_members("other")
+        await next_of(watch)
+        waiting = asyncio.ensure_future(anext(watch, None))
+        await asyncio.sleep(0)
+    assert await waiting is None
+    with pytest.raises(shoal.Unavailable):
+        await anext(idle)
+
+
+async def test_a_watch_that_is_not_read_holds_a_few_responses(cluster: FakeCluster, fake_broker: Broker) -> None:
+    key = cluster.key_of("s01", "room")
+    watch = fake_broker.watch_members(key)
+    members: dict[str, bool] = {}
+    await next_of(watch)
+    queues = await bound(fake_broker, key, 40)
+    assert len(watch._came) <= WATCH_RESPONSES_MAX
+    while len(members) < len(queues):
+        applied(members, await next_of(watch))
+    assert members == dict.fromkeys(queues, False)
+    await watch.close()
+
+
+def place(number: int) -> wire.WatchPosition:
+    return wire.WatchPosition(life=1, watch=1, number=number)
+
+
+def test_a_snapshot_that_was_cut_is_begun_again() -> None:
+    joined = wire.MEMBER_CHANGE_JOINED
+    members = WatchedMembers()
+    assert members.take(wire.WatchResponse(snapshot=True, more=True, queues=[b"old"], changes=[joined])) == []
+    members.begin()
+    (event,) = members.take(wire.WatchResponse(snapshot=True, position=place(1), queues=[b"new"], changes=[joined]))
+    assert event == shoal.Members({b"new": False}, "1.1.1")
+    counts = WatchedCounts()
+    counts.take("s01", wire.WatchResponse(snapshot=True, more=True, keys=[b"old"], bindings=[1]))
+    counts.begin("s01")
+    events = counts.take("s01", wire.WatchResponse(snapshot=True, position=place(1), keys=[b"new"], bindings=[2]))
+    assert events == [shoal.KeyCount(b"new", 2, 0), shoal.KeyCount(b"old", 0, 0)]
+
+
+def test_positions_of_changes_and_of_differences() -> None:
+    """Between the events that a new state brings, the place is the old one: else a watch from there would miss some."""
+    joined, left = wire.MEMBER_CHANGE_JOINED, wire.MEMBER_CHANGE_LEFT
+    members = WatchedMembers()
+    members.take(wire.WatchResponse(snapshot=True, position=place(3), queues=[b"a"], changes=[joined]))
+    changes = members.take(wire.WatchResponse(position=place(5), queues=[b"b", b"a"], changes=[joined, left]))
+    assert changes == [shoal.Joined(b"b", "1.1.4"), shoal.Left(b"a", "1.1.5")]
+    anew = wire.WatchResponse(snapshot=True, position=place(9), queues=[b"c", b"d"], changes=[joined, joined])
+    assert [(event.position, type(event)) for event in members.take(anew)] == [
+        ("1.1.5", shoal.Left),
+        ("1.1.5", shoal.Joined),
+        ("1.1.9", shoal.Joined),
+    ]
+
+
+def test_a_group_that_grows_and_shrinks() -> None:
+    members = WatchedMembers()
+    members.take(wire.WatchResponse(snapshot=True, position=place(1)))
+    large = wire.WatchResponse(snapshot=True, position=place(2), keys=[b"room"], bindings=[2000], online=[7])
+    assert members.take(large) == [shoal.MemberCount(2000, 7, "1.1.2")]
+    assert members.take(large) == [], "the same count is not told twice"
+    small = wire.WatchResponse(
+        snapshot=True, position=place(3), queues=[b"a"], changes=[wire.MEMBER_CHANGE_JOINED_ONLINE]
+    )
+    assert members.take(small) == [shoal.Members({b"a": True}, "1.1.3")]

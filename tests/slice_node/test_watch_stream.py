@@ -1,0 +1,185 @@
+"""Watches over gRPC: what is told, refusals, clients that leave or do not read, and a slice that starts anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+import grpc
+import pytest
+
+from shoal_contract.errors import DeadlineExceeded, InvalidName, Malformed, ResourceExhausted, ShoalError
+from shoal_contract.grpc_errors import from_rpc_error
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters import watch_stream
+from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.core.watching.limits import WATCHES_PER_CONNECTION_MAX
+from tests.slice_node.brokers import WAIT_S, connected, connections, running
+from tests.slice_node.core_driver import bind, declare, drop, unbind
+from tests.slice_node.raw_session import NARROW, RawSession
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
+
+MEMBERS = wire.WatchRequest(members=b"room", presence=True)
+Call = grpc.aio.UnaryStreamCall[wire.WatchRequest, wire.WatchResponse]
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with running(tmp_path) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def stub(broker: Broker, tmp_path: Path) -> AsyncIterator[SliceServiceAsyncStub]:
+    async with connected(broker, tmp_path) as channel:
+        yield SliceServiceStub(channel)
+
+
+async def told(call: Call) -> wire.WatchResponse:
+    async with asyncio.timeout(WAIT_S):
+        response = await call.read()
+    assert isinstance(response, wire.WatchResponse)
+    return response
+
+
+async def refusal(call: Call) -> ShoalError:
+    with pytest.raises(grpc.aio.AioRpcError) as found:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                await call.read()
+    return from_rpc_error(found.value)
+
+
+async def until(stub: SliceServiceAsyncStub, true: Callable[[], bool]) -> None:
+    """Asks the slice again and again meanwhile."""
+    async with asyncio.timeout(WAIT_S):
+        while not true():
+            await stub.Describe(wire.DescribeRequest())
+
+
+async def test_members_and_presence_are_told(stub: SliceServiceAsyncStub) -> None:
+    session = await RawSession.open(stub)
+    await session.change(declare("a", "b"), bind("a", "room"))
+    call = stub.Watch(MEMBERS)
+    first = await told(call)
+    assert (first.snapshot, first.more, list(first.queues)) == (True, False, [b"a"])
+    await session.change(bind("b", "room"))
+    joined = await told(call)
+    assert (joined.snapshot, list(joined.queues), list(joined.changes)) == (False, [b"b"], [wire.MEMBER_CHANGE_JOINED])
+    await session.attach([b"b"])
+    online = await told(call)
+    assert (list(online.queues), list(online.changes)) == ([b"b"], [wire.MEMBER_CHANGE_ONLINE])
+    session.call.cancel()
+    offline = await told(call)
+    assert (list(offline.queues), list(offline.changes)) == ([b"b"], [wire.MEMBER_CHANGE_OFFLINE])
+    again = stub.Watch(wire.WatchRequest(members=b"room", presence=True, after=joined.position))
+    rest = await told(again)
+    assert list(rest.changes) == [wire.MEMBER_CHANGE_ONLINE, wire.MEMBER_CHANGE_OFFLINE]
+    assert rest.position == offline.position
+
+
+async def test_counts_are_told(stub: SliceServiceAsyncStub) -> None:
+    session = await RawSession.open(stub)
+    await session.change(declare("a", "b"), bind("a", "room/1", "room/2", "hall"))
+    call = stub.Watch(wire.WatchRequest(counts=b"room/"))
+    first = await told(call)
+    assert first.snapshot and not first.more
+    assert dict(zip(first.keys, first.bindings, strict=True)) == {b"room/1": 1, b"room/2": 1}
+    await session.change(bind("b", "room/2"), unbind("a", "room/1"), bind("b", "hall"))
+    found: dict[bytes, int] = {}
+    while len(found) < 2:
+        response = await told(call)
+        assert not response.snapshot and not response.online
+        found.update(zip(response.keys, response.bindings, strict=True))
+    assert found == {b"room/1": 0, b"room/2": 2}
+
+
+async def test_wrong_requests_are_refused(stub: SliceServiceAsyncStub, broker: Broker) -> None:
+    assert isinstance(await refusal(stub.Watch(wire.WatchRequest(presence=True))), Malformed)
+    assert isinstance(await refusal(stub.Watch(wire.WatchRequest(members=b""))), InvalidName)
+    assert isinstance(await refusal(stub.Watch(wire.WatchRequest(counts=b"x" * 256))), InvalidName)
+    assert len(broker.node.watching) == 0
+
+
+async def test_a_request_that_cannot_be_read_is_refused(broker: Broker, tmp_path: Path) -> None:
+    async with connected(broker, tmp_path) as channel:
+        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/shoal.v1.SliceService/Watch")
+        call = method(b"\x0a\xff")
+        with pytest.raises(grpc.aio.AioRpcError) as found:
+            await call.read()
+    assert isinstance(from_rpc_error(found.value), Malformed)
+
+
+async def test_a_client_that_leaves_ends_its_watch(stub: SliceServiceAsyncStub, broker: Broker) -> None:
+    calls = [stub.Watch(MEMBERS) for _ in range(WATCHES_PER_CONNECTION_MAX)]
+    for call in calls:
+        await told(call)
+    assert len(broker.node.watching) == WATCHES_PER_CONNECTION_MAX
+    assert isinstance(await refusal(stub.Watch(MEMBERS)), ResourceExhausted)
+    for call in calls:
+        call.cancel()
+    await until(stub, lambda: len(broker.node.watching) == 0)
+    assert not broker.watch_wakers
+    assert broker.answers.share.used_bytes == 0
+    assert (await told(stub.Watch(MEMBERS))).snapshot
+
+
+async def test_a_slow_client_costs_one_response_and_gets_the_state(tmp_path: Path) -> None:
+    """It reads nothing while a thousand members come and go, and then all of it, in the end once more."""
+    async with connections(tmp_path, 2, NARROW) as (slow, quick):
+        stub: SliceServiceAsyncStub = SliceServiceStub(slow)
+        session = await RawSession.open(SliceServiceStub(quick))
+        names = [f"{number:03}" + "q" * 250 for number in range(900)]
+        call = stub.Watch(MEMBERS)
+        await told(call)
+        for _ in range(3):
+            for begin in range(0, 900, 300):
+                await session.change(declare(*names[begin : begin + 300]))
+                await session.change(*[bind(name, "room") for name in names[begin : begin + 300]])
+            for begin in range(0, 900, 300):
+                await session.change(drop(*names[begin : begin + 300]))
+        await session.change(declare("last"), bind("last", "room"))
+        members: set[bytes] = set()
+        snapshots, more = 0, False
+        while members != {b"last"}:
+            response = await told(call)
+            if response.snapshot and not more:
+                snapshots += 1
+                members = set()
+            more = response.more
+            for change, queue in zip(response.changes, response.queues, strict=True):
+                (members.discard if change == wire.MEMBER_CHANGE_LEFT else members.add)(queue)
+        assert snapshots
+
+
+async def test_a_client_that_never_reads_is_ended(tmp_path: Path) -> None:
+    async with connections(tmp_path, 2, NARROW) as (slow, quick):
+        session = await RawSession.open(SliceServiceStub(quick))
+        names = [f"{number:03}" + "q" * 250 for number in range(900)]
+        for begin in range(0, 900, 300):
+            await session.change(declare(*names[begin : begin + 300]))
+            await session.change(*[bind(name, "room") for name in names[begin : begin + 300]])
+        stub: SliceServiceAsyncStub = SliceServiceStub(slow)
+        with patch.object(watch_stream, "WATCH_WRITE_S", 0.3):
+            call = stub.Watch(MEMBERS)
+            await call.initial_metadata()
+            await asyncio.wait([asyncio.ensure_future(call.code())], timeout=1)
+            assert isinstance(await refusal(call), DeadlineExceeded)
+
+
+async def test_a_slice_that_starts_anew_gives_a_snapshot(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+        session = await RawSession.open(stub)
+        await session.change(declare("a"), bind("a", "room"))
+        before = await told(stub.Watch(MEMBERS))
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        after = await told(SliceServiceStub(channel).Watch(wire.WatchRequest(members=b"room", after=before.position)))
+        assert (after.snapshot, list(after.queues)) == (True, [b"a"])
+        assert after.position.life != before.position.life

@@ -1,0 +1,98 @@
+"""What watches may not do, and what they may cost, on the pure node."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.errors import InvalidName, Malformed, NotOwner, ResourceExhausted
+from shoal_slice_node.core.apply.records import Kind, encode_ownership
+from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.watching.limits import (
+    PREFIXES_WATCHED_MAX,
+    REMEMBER_MS,
+    WATCHES_MAX,
+    WATCHES_PER_CONNECTION_MAX,
+)
+from tests.slice_node.core_driver import PARTITIONS, CoreDriver, bind, declare
+from tests.slice_node.told_watch import ToldWatch, settle
+
+
+@pytest.fixture
+def core() -> CoreDriver:
+    return CoreDriver()
+
+
+def members_of(core: CoreDriver, count: int, key: str = "room", first: int = 0) -> list[str]:
+    names = [f"q{number:04}" for number in range(first, first + count)]
+    core.declare(names)
+    core.change_all(bind(name, key) for name in names)
+    return names
+
+
+def test_a_key_that_another_slice_gets_ends_its_watch(core: CoreDriver) -> None:
+    core.change(declare("a"), bind("a", "room"))
+    watch, counts = ToldWatch(core, key="room"), ToldWatch(core, prefix="ro")
+    settle(core)
+    watch.take(), counts.take()
+    core.record(Kind.OWNERSHIP, encode_ownership(2, bytes(PARTITIONS)))
+    with pytest.raises(NotOwner):
+        watch.take()
+    watch.leave()
+    settle(core, 2_000)
+    counts.take()
+    assert (counts.snapshots, counts.counts) == (2, {})
+    with pytest.raises(NotOwner):
+        ToldWatch(core, key="room")
+
+
+def test_wrong_requests_are_refused(core: CoreDriver) -> None:
+    with pytest.raises(Malformed, match="members"):
+        ToldWatch(core)
+    with pytest.raises(InvalidName):
+        ToldWatch(core, key="")
+    with pytest.raises(InvalidName, match="limit is 255"):
+        ToldWatch(core, key="k" * 256)
+    with pytest.raises(InvalidName, match="256 bytes; the limit is 255"):
+        ToldWatch(core, prefix="k" * 256)
+    ToldWatch(core, prefix="k" * 255)
+    assert len(core.node.watching) == 1
+
+
+def test_watches_are_bounded(core: CoreDriver) -> None:
+    own = [ToldWatch(core, key=f"k{number}") for number in range(WATCHES_PER_CONNECTION_MAX)]
+    with pytest.raises(ResourceExhausted, match="watches of one connection: 65; the limit is 64"):
+        ToldWatch(core, key="k0")
+    own.pop().leave()
+    ToldWatch(core, key="k0")
+    for number in range(WATCHES_MAX - WATCHES_PER_CONNECTION_MAX):
+        ToldWatch(core, key="k0", connection=f"other {number}")
+    with pytest.raises(ResourceExhausted, match="watches of this slice"):
+        ToldWatch(core, key="k0", connection="one more")
+
+
+def test_prefixes_are_bounded_and_those_without_a_watch_give_way(core: CoreDriver) -> None:
+    watches = [ToldWatch(core, prefix=f"p{number}", connection=str(number)) for number in range(PREFIXES_WATCHED_MAX)]
+    with pytest.raises(ResourceExhausted, match="prefixes watched"):
+        ToldWatch(core, prefix="p-more")
+    watches[5].leave()
+    ToldWatch(core, prefix="p-more")
+
+
+def test_memory_is_counted_and_a_group_without_room_is_counted_only(core: CoreDriver) -> None:
+    shares = DispatchShares(attached_bytes=40_000)
+    core.restart(shares)
+    members_of(core, 30)
+    watch = ToldWatch(core, key="room")
+    settle(core)
+    watch.take()
+    assert watch.members is not None and shares.attached.used_bytes > 30 * 400
+    members_of(core, 200, first=30)
+    watch.take()
+    assert watch.counts == {"room": (230, 0)}
+    shares.attached.hold(shares.attached.left_bytes)
+    with pytest.raises(ResourceExhausted, match="memory of attached queues and watches"):
+        ToldWatch(core, key="another")
+    shares.attached.let_go(40_000 - 6_000)
+    watch.leave()
+    settle(core, REMEMBER_MS + 1)
+    assert shares.attached.used_bytes == 0
