@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-
 import pytest
-import pytest_asyncio
 
 from shoal_local.cluster import LocalCluster
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from .conftest import EXAMPLES, load
+
 PROGRAMS = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 LINES_MAX = 80
 SAID = {
@@ -44,24 +40,9 @@ SAID = {
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
-    async with LocalCluster(tmp_path_factory.mktemp("examples"), slices=2) as cluster:
-        yield cluster
-
-
-def main_of(program: str) -> Callable[[str], Awaitable[None]]:
-    spec = importlib.util.spec_from_file_location(f"example_{program}", EXAMPLES / f"{program}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    main: Callable[[str], Awaitable[None]] = module.main
-    return main
-
-
 @pytest.mark.parametrize("program", PROGRAMS)
 async def test_it_says_what_it_should(program: str, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    await main_of(program)(cluster.redirector)
+    await load(EXAMPLES / f"{program}.py").main(cluster.redirector)
     assert capsys.readouterr().out.splitlines() == SAID[program]
 
 

@@ -1,0 +1,114 @@
+"""What a chat is in Shoal's words. A room is a key; a person and an open page are queues.
+
+- `person-NAME` is durable and bound to every room that its person has joined. Nothing consumes it: its backlog is the
+  number of unread messages, by room, and costs nothing while nobody looks.
+- `tab-NAME-ID` is transient: one open page. Its backlog is what the page has not confirmed, so a page that comes back
+  within a minute has lost nothing.
+- `keeper-ROOM` is durable and never read: it makes the room keep its messages, so that who joins sees the last ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Final
+
+import shoal
+
+HISTORY: Final = 50
+TAB_LIVES_S: Final = 60
+_NAME: Final = re.compile(r"[\w.]{1,32}")
+
+
+class BadName(ValueError):
+    """Says that a person, room or page may not be called so."""
+
+
+def checked(name: object) -> str:
+    """Returns a name of up to 32 letters, digits, dots and underscores. Raises BadName."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadName(f"{str(name)[:40]!r} is not a name: use up to 32 letters, digits, dots and underscores")
+    return name
+
+
+def room_key(room: str) -> str:
+    return f"room-{room}"
+
+
+def direct_key(person: str) -> str:
+    return f"direct-{person}"
+
+
+class Tab:
+    """One open page of a person. `queue`: what it consumes."""
+
+    def __init__(self, broker: shoal.Broker, person: str, tab: str) -> None:
+        self._broker = broker
+        self.person = checked(person)
+        self.queue = f"tab-{self.person}-{checked(tab)}"
+        self._mine = f"person-{self.person}"
+
+    async def open(self) -> dict[str, int]:
+        """Makes the person and the page known. Returns the rooms that the person has joined, with unread messages."""
+        await self._broker.declare(self._mine)
+        await self._broker.declare(self.queue, shoal.QueueOptions(expires_after_s=TAB_LIVES_S))
+        for queue in (self._mine, self.queue):
+            await self._broker.bind(queue, direct_key(self.person))
+        unread = await self.unread()
+        for room in unread:
+            await self._broker.bind(self.queue, room_key(room), start=shoal.Last(HISTORY))
+        return unread
+
+    async def join(self, room: str) -> None:
+        """Joins a room; its last messages come to this page. Joining twice changes nothing."""
+        key, keeper = room_key(checked(room)), f"keeper-{room}"
+        await self._broker.declare(keeper)
+        await self._broker.bind(keeper, key)
+        await self._broker.bind(self.queue, key, start=shoal.Last(HISTORY))
+        await self._broker.bind(self._mine, key)
+
+    async def leave(self, room: str) -> None:
+        """Leaves a room on this page, and for good."""
+        for queue in (self._mine, self.queue):
+            await self._broker.unbind(queue, room_key(checked(room)), discard=True)
+
+    async def say(self, room: str, text: str, id: str) -> None:
+        """Says something in a room. `id`: the page's own number of it, so that pages leave out what comes twice."""
+        headers = {"from": self.person.encode(), "id": id.encode()}
+        await self._broker.publish(room_key(checked(room)), text.encode(), headers=headers, mandatory=True)
+
+    async def tell(self, person: str, text: str, id: str) -> None:
+        """Says something to one person. Raises shoal.Unroutable if there is nobody of this name."""
+        headers = {"from": self.person.encode(), "id": id.encode(), "to": checked(person).encode()}
+        await self._broker.publish(direct_key(person), text.encode(), headers=headers, mandatory=True)
+
+    async def unread(self) -> dict[str, int]:
+        """Returns how many messages of each joined room the person has not read."""
+        mine = await self._broker.describe(self._mine, bindings=True)
+        prefix = room_key("")
+        return {one.key.removeprefix(prefix): one.messages for one in mine.bindings if one.key.startswith(prefix)}
+
+    async def read(self, room: str) -> None:
+        """Counts all messages of a room as read: leaves the room and joins it again, in one record of the slice."""
+        if True:
+            await self._broker.unbind(self._mine, room_key(checked(room)), discard=True)
+            await self._broker.bind(self._mine, room_key(room))
+
+    async def people(self, room: str) -> AsyncIterator[list[str]]:
+        """Yields who is in a room, anew with each change: the people with a page that is connected now."""
+        online: dict[str, bool] = {}
+        async with self._broker.watch_members(room_key(checked(room))) as watch:
+            async for event in watch:
+                match event:
+                    case shoal.Members():
+                        online = dict(event.online)
+                    case shoal.Joined():
+                        online[event.queue] = event.online
+                    case shoal.Left():
+                        online.pop(event.queue, None)
+                    case shoal.Online() | shoal.Offline():
+                        online[event.queue] = isinstance(event, shoal.Online)
+                    case shoal.MemberCount():
+                        yield [f"{event.online} pages"]
+                        continue
+                yield sorted({queue.split("-")[1] for queue, on in online.items() if on and queue.startswith("tab-")})

@@ -1,0 +1,154 @@
+"""A small group chat: its backend. `make chat` starts a cluster and it, and says where to look.
+
+A page speaks over one WebSocket, in JSON: it asks (`do`: join, leave, say, tell, read, got), and is told (`kind`:
+rooms, message, people, said, error). What it was told as a message it confirms with `got`; only then is it
+acked, so a page that loses its connection, or this backend, gets it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, WebSocket, WebSocketDisconnect
+from fastapi.responses import FileResponse
+
+import shoal
+from rooms import BadName, Tab
+from shoal_local.cluster import LocalCluster
+
+TEXT_CHARACTERS_MAX = 4_000
+UNCONFIRMED_MAX = 200
+
+
+class Page:
+    """One connection of one page."""
+
+    def __init__(self, tab: Tab, socket: WebSocket, inbox: shoal.Inbox) -> None:
+        self._tab = tab
+        self._socket = socket
+        self._inbox = inbox
+        self._told: deque[tuple[int, shoal.Message]] = deque()
+        """The messages that the page has not confirmed, with their numbers."""
+        self._watches: dict[str, asyncio.Task[None]] = {}
+
+    async def serve(self, rooms: dict[str, int]) -> None:
+        """Serves the page until it goes."""
+        await self._tell(kind="rooms", rooms=rooms)
+        for room in rooms:
+            self._watch(room)
+        reading = asyncio.create_task(self._read())
+        writing = asyncio.create_task(self._write())
+        try:
+            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            tasks = [reading, writing, *self._watches.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tell(self, **event: Any) -> None:
+        await self._socket.send_text(json.dumps(event))
+
+    async def _write(self) -> None:
+        number = 0
+        async for message in self._inbox:
+            number += 1
+            self._told.append((number, message))
+            room = message.key.removeprefix("room-") if message.key.startswith("room-") else ""
+            heads = {name: message.headers.get(name, b"").decode() for name in ("from", "id")}
+            await self._tell(
+                kind="message", n=number, room=room, text=message.body.decode(), at=message.time_ms, **heads
+            )
+
+    async def _read(self) -> None:
+        with suppress(WebSocketDisconnect):
+            while True:
+                asked = json.loads(await self._socket.receive_text())
+                try:
+                    await self._do(asked)
+                except (shoal.ShoalError, BadName, KeyError, ValueError) as error:
+                    await self._tell(kind="error", text=str(error), id=asked.get("id", ""))
+
+    async def _do(self, asked: dict[str, Any]) -> None:
+        what, room = asked["do"], asked.get("room", "")
+        if what == "got":
+            while self._told and self._told[0][0] <= asked["n"]:
+                await self._told.popleft()[1].ack()
+        elif what == "join":
+            await self._tab.join(room)
+            self._watch(room)
+        elif what == "leave":
+            await self._tab.leave(room)
+            if room in self._watches:
+                self._watches.pop(room).cancel()
+        elif what in ("say", "tell"):
+            text, id = str(asked["text"])[:TEXT_CHARACTERS_MAX], str(asked["id"])[:64]
+            await (self._tab.say(room, text, id) if what == "say" else self._tab.tell(asked["to"], text, id))
+            await self._tell(kind="said", id=id)
+        elif what == "read":
+            await self._tab.read(room)
+
+    def _watch(self, room: str) -> None:
+        if room not in self._watches:
+            self._watches[room] = asyncio.create_task(self._tell_people(room))
+
+    async def _tell_people(self, room: str) -> None:
+        async for people in self._tab.people(room):
+            await self._tell(kind="people", room=room, people=people)
+
+
+def application(at: str) -> FastAPI:
+    """Returns the chat's application. `at`: the cluster's redirector."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with shoal.connect(at) as app.state.broker:
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/")
+    async def page() -> FileResponse:
+        return FileResponse(Path(__file__).with_name("page.html"))
+
+    @app.websocket("/chat")
+    async def chat(socket: WebSocket, person: str, tab: str) -> None:
+        await socket.accept()
+        try:
+            mine = Tab(app.state.broker, person, tab)
+            rooms = await mine.open()
+            async with app.state.broker.consume(mine.queue, window_messages=UNCONFIRMED_MAX) as inbox:
+                await Page(mine, socket, inbox).serve(rooms)
+        except (shoal.ShoalError, BadName) as error:
+            await socket.close(1008, str(error)[:120])
+        except (WebSocketDisconnect, RuntimeError):
+            pass  # The page went while it was written to.
+
+    return app
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="A small group chat on Shoal.")
+    parser.add_argument("--at", default="", help="a redirector's host:port; left out: a cluster of its own")
+    parser.add_argument("--listen", default="127.0.0.1:7480", help="where the page is, host:port")
+    parser.add_argument("--data", type=Path, default=Path(".shoal-chat"), help="the folder of its own cluster")
+    given = parser.parse_args()
+    host, _, port = given.listen.rpartition(":")
+    async with AsyncExitStack() as stack:
+        at = given.at or (await stack.enter_async_context(LocalCluster(given.data, slices=2))).redirector
+        config = uvicorn.Config(application(at), host, int(port), log_level="warning", ws="wsproto")
+        server = uvicorn.Server(config)
+        print(f"chat at http://{given.listen}/ (Ctrl-C ends it)", flush=True)
+        await server.serve()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

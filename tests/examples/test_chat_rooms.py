@@ -1,0 +1,112 @@
+"""The chat's rooms on a real cluster: history, unread counts, presence, and nothing lost over connections and kills."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import shoal
+from shoal_local.cluster import LocalCluster
+
+from .conftest import EXAMPLES, load
+
+rooms = load(EXAMPLES / "chat" / "rooms.py")
+WAIT_S = 60
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def broker(cluster: LocalCluster) -> AsyncIterator[shoal.Broker]:
+    async with shoal.connect(cluster.redirector) as broker:
+        yield broker
+
+
+async def opened(broker: shoal.Broker, person: str, tab: str) -> Any:
+    found = rooms.Tab(broker, person, tab)
+    await found.open()
+    return found
+
+
+async def read(inbox: shoal.Inbox, count: int, ack: bool = True) -> list[str]:
+    texts: list[str] = []
+    async with asyncio.timeout(WAIT_S):
+        while len(texts) < count:
+            message = await anext(aiter(inbox))
+            texts.append(message.body.decode())
+            if ack:
+                await message.ack()
+    return texts
+
+
+async def test_who_joins_gets_what_was_said_and_unread_is_counted(broker: shoal.Broker) -> None:
+    anna = await opened(broker, "anna", "a1")
+    await anna.join("tea")
+    for number in range(60):
+        await anna.say("tea", f"cup {number}", f"id-{number}")
+    ben = await opened(broker, "ben", "b1")
+    await ben.join("tea")
+    async with broker.consume(ben.queue) as inbox:
+        assert await read(inbox, rooms.HISTORY) == [f"cup {number}" for number in range(10, 60)]
+    assert await ben.unread() == {"tea": 0}
+    await anna.say("tea", "are you there?", "id-60")
+    assert await ben.unread() == {"tea": 1}
+    await ben.read("tea")
+    assert await ben.unread() == {"tea": 0}
+    await anna.say("tea", "hello?", "id-61")
+    assert await ben.unread() == {"tea": 1}
+    assert (await opened(broker, "ben", "b2")).queue == "tab-ben-b2"
+    await ben.leave("tea")
+    assert await ben.unread() == {}
+
+
+async def test_a_page_that_comes_back_has_lost_nothing(broker: shoal.Broker, cluster: LocalCluster) -> None:
+    cleo, dan = await opened(broker, "cleo", "c1"), await opened(broker, "dan", "d1")
+    for one in (cleo, dan):
+        await one.join("lobby")
+    async with broker.consume(dan.queue) as inbox:
+        await cleo.say("lobby", "one", "1")
+        assert await read(inbox, 1, ack=False) == ["one"]  # The page went before it confirmed.
+    await cleo.say("lobby", "two", "2")
+    await cleo.tell("dan", "for you", "3")
+    async with broker.consume((await opened(broker, "dan", "d1")).queue) as inbox:
+        assert sorted(await read(inbox, 3)) == ["for you", "one", "two"]
+
+
+async def test_people_come_and_go(broker: shoal.Broker) -> None:
+    eve, fay = await opened(broker, "eve", "e1"), await opened(broker, "fay", "f1")
+    for one in (eve, fay):
+        await one.join("garden")
+    people = aiter(eve.people("garden"))
+    async with asyncio.timeout(WAIT_S):
+        async with broker.consume(eve.queue):
+            while await anext(people) != ["eve"]:
+                pass
+            async with broker.consume(fay.queue):
+                while await anext(people) != ["eve", "fay"]:
+                    pass
+            while await anext(people) != ["eve"]:
+                pass
+    await people.aclose()
+
+
+async def test_who_is_not_there_is_said(broker: shoal.Broker) -> None:
+    gil = await opened(broker, "gil", "g1")
+    with pytest.raises(shoal.Unroutable):
+        await gil.tell("nobody", "hello", "1")
+    with pytest.raises(shoal.Unroutable):
+        await gil.say("empty", "hello", "2")
+
+
+@pytest.mark.parametrize("name", ["", "a" * 33, "a-b", "a b", "<i>", None, 7])
+async def test_other_names_are_refused(broker: shoal.Broker, name: Any) -> None:
+    hal = await opened(broker, "hal", "h1")
+    for wrong in (hal.join, hal.leave, hal.read):
+        with pytest.raises(rooms.BadName):
+            await wrong(name)
+    with pytest.raises(rooms.BadName):
+        rooms.Tab(broker, name, "t")
