@@ -99,4 +99,7 @@ class Complete:
 
 
 MemberEvent: TypeAlias = Members | Joined | Left | Online | Offline | MemberCount
+"""What a watch of a key's members yields."""
+
 CountEvent: TypeAlias = KeyCount | Complete
+"""What a watch of counts yields."""

@@ -8,11 +8,11 @@ from shoal_contract.errors import Conflict, Malformed, ResourceExhausted
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import common_pb2
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch import attach_room, registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.changes import parse_change
-from tests.fuzz.small_limits import patched
 
 from .core_driver import CoreDriver, bind, declare, drop, publish
 
@@ -94,25 +94,29 @@ def test_a_session_that_ended_holds_nothing(word: str) -> None:
     assert not told(new)
 
 
-@pytest.mark.parametrize("forgotten", [False, True])
-def test_a_client_that_comes_back_is_no_newer_than_the_one_that_came_meanwhile(forgotten: bool) -> None:
+def test_a_client_that_comes_back_is_no_newer_than_the_one_that_came_meanwhile() -> None:
     core = made("newest")
-    with patched({"EXCLUSIVES_REMEMBERED_MAX": 1} if forgotten else {}):
-        phone, tablet = session_of(core, "phone"), session_of(core, "tablet")
-        core.attach(phone, "q")
-        core.dispatcher.close(phone)
-        if forgotten:
-            core.change(exclusive("newest", "another"))
-            another = session_of(core, "x")
-            core.attach(another, "another")
-        core.attach(tablet, "q")
-        again = session_of(core, "phone")
-        assert core.attach(again, "q") or not forgotten
-        assert bool(told(again)) != forgotten
-        assert bool(told(tablet)) == forgotten
-        if not forgotten:
-            assert core.attach(again, "q"), "it was told, and asks anew"
-            assert told(tablet)
+    phone, tablet = session_of(core, "phone"), session_of(core, "tablet")
+    core.attach(phone, "q")
+    core.dispatcher.close(phone)
+    core.attach(tablet, "q")
+    again = session_of(core, "phone")
+    assert not core.attach(again, "q")
+    assert told(again) and not told(tablet)
+    assert core.attach(again, "q"), "it was told, and asks anew"
+    assert told(tablet)
+
+
+def test_who_consumed_a_queue_is_remembered_for_a_bounded_number_of_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "EXCLUSIVES_REMEMBERED_MAX", 1)
+    core = made("newest")
+    core.change(exclusive("newest", "another"))
+    phone, tablet = session_of(core, "phone"), session_of(core, "tablet")
+    core.attach(phone, "q")
+    core.dispatcher.close(phone)
+    core.attach(session_of(core, "x"), "another")
+    core.attach(tablet, "q")
+    assert core.attach(session_of(core, "phone"), "q") and told(tablet)
 
 
 def test_a_client_that_left_by_itself_is_new_when_it_comes() -> None:
@@ -161,17 +165,17 @@ def test_what_was_ended_is_not_told_of_a_handle_that_is_used_anew() -> None:
     assert not told(new)
 
 
-def test_a_session_that_reads_nothing_is_refused_at_a_bound() -> None:
+def test_a_session_that_reads_nothing_is_refused_at_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     core = made("oldest")
     old, new = session_of(core, "old"), session_of(core, "new")
     core.attach(old, "q")
-    with patched({"ENDED_UNREAD_MAX": 3}):
-        for handle in range(3):
-            core.attach(new, "q", handle=handle)
-        with pytest.raises(ResourceExhausted, match="has not read"):
-            core.attach(new, "q", handle=9)
-        assert len(told(new)) == 3
+    monkeypatch.setattr(attach_room, "ENDED_UNREAD_MAX", 3)
+    for handle in range(3):
+        core.attach(new, "q", handle=handle)
+    with pytest.raises(ResourceExhausted, match="has not read"):
         core.attach(new, "q", handle=9)
+    assert len(told(new)) == 3
+    core.attach(new, "q", handle=9)
 
 
 def test_after_a_drop_the_next_life_has_its_own_options() -> None:

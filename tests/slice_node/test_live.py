@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shoal_contract.chunk import encode_chunk, parse_chunk
-from shoal_contract.errors import Malformed
+from shoal_contract.errors import Fenced, Malformed, ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import ErrorCode
+from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
+from shoal_slice_node.core.dispatch import growing
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import GIVEN_AT_ONCE_MAX
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.verbs.changes import check_change, parse_change
-from tests.fuzz.small_limits import patched
 
 from .core_driver import CoreDriver, bind, declare, drop, publish, raises, unbind
+from .test_commit_loop import Looped, full, looped
 
 
 def live(key: str, *bodies: bytes, mandatory: bool = False) -> wire.Step:
@@ -182,17 +186,17 @@ def test_a_handle_that_is_detached_gets_nothing_that_waits() -> None:
     assert core.dispatcher.shares.deliveries.used_bytes == 0
 
 
-def test_large_groups_get_it_in_turns_in_its_place() -> None:
+def test_large_groups_get_it_in_turns_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     core, session = consumed("k")
     queues = [f"q{number}" for number in range(40)]
     core.declare(queues)
     core.change_all(bind(queue, "k") for queue in queues)
     for number, queue in enumerate(queues, 2):
         core.attach(session, queue, handle=number)
-    with patched({"GIVEN_AT_ONCE_MAX": 4}):
-        core.change(publish("k", b"1"))
-        core.live(live("k", b"2"))
-        core.change(publish("k", b"3"))
+    monkeypatch.setattr(growing, "GIVEN_AT_ONCE_MAX", 4)
+    core.change(publish("k", b"1"))
+    core.live(live("k", b"2"))
+    core.change(publish("k", b"3"))
     assert core.dispatcher.growing.spreads
     got: dict[int, list[bytes]] = {}
     for delivery in core.deliveries(session):
@@ -202,12 +206,14 @@ def test_large_groups_get_it_in_turns_in_its_place() -> None:
     assert len(queues) < GIVEN_AT_ONCE_MAX
 
 
-def test_live_chunks_that_wait_for_turns_are_bounded() -> None:
+def test_live_chunks_that_wait_for_turns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     core, session = consumed("k")
-    with patched({"GIVEN_AT_ONCE_MAX": 0, "GROWTHS_WAITING_BYTES_MAX": 1000}):
-        for _ in range(100):
-            core.live(live("k", bytes(100)))
-        core.change(publish("k", b"stored"))
+    monkeypatch.setattr(growing, "GIVEN_AT_ONCE_MAX", 0)
+    monkeypatch.setattr(growing, "GROWTHS_WAITING_BYTES_MAX", 1000)
+    for _ in range(100):
+        core.live(live("k", bytes(100)))
+    assert core.dispatcher.growing._waiting_bytes <= 1000
+    core.change(publish("k", b"stored"))
     assert b"stored" in bodies(core, session)
 
 
@@ -267,3 +273,34 @@ def test_figures_count_it() -> None:
     core.take(session)
     after = core.state.counters.publishes, core.state.counters.chunks, core.state.counters.deliveries
     assert [now - then for then, now in zip(before, after, strict=True)] == [2, 1, 2]
+
+
+async def live_on_a_loop(node: Looped, session: Session) -> tuple[Effects | ShoalError, list[bytes]]:
+    """What a live publish is answered, and what comes of it."""
+    done: asyncio.Future[Effects | ShoalError] = asyncio.get_running_loop().create_future()
+    item = node.core.live_item(wire.Answer(), live("k", b"x"))
+    item.applied, item.failed = done.set_result, done.set_result
+    node.loop.submit(item)
+    return await asyncio.wait_for(done, 10), bodies(node.core, session)
+
+
+async def test_a_node_whose_lease_may_be_over_delivers_nothing() -> None:
+    core, session = consumed("k")
+    async with looped(core) as (node, task):
+        found, came = await live_on_a_loop(node, session)
+        assert isinstance(found, Effects) and came == [b"x"]
+        node.leads = False
+        found, came = await live_on_a_loop(node, session)
+        assert isinstance(found, Fenced) and came == []
+        with pytest.raises(Fenced):
+            await task
+
+
+async def test_a_full_disk_does_not_keep_live_publishes_back() -> None:
+    core, session = consumed("k")
+    async with looped(core) as (node, _):
+        node.disk.failure = full()
+        refused = asyncio.create_task(node.change(publish("k", b"stored")))
+        found, came = await live_on_a_loop(node, session)
+        assert isinstance(found, Effects) and came == [b"x"]
+        assert isinstance(await refused, ResourceExhausted)
