@@ -17,7 +17,7 @@ def one_declare(world: World, random: Random) -> wire.Step:
     step = wire.Declares(queues=some)
     transient = some[0] == QUEUES[-1]
     step.options.expires_after_s = 5 if transient != (random.random() < 0.1) else 0
-    if random.random() < 0.15:
+    if random.random() < 0.05:
         step.options.exclusive = random.choice((Exclusive.EXCLUSIVE_NEWEST, Exclusive.EXCLUSIVE_OLDEST))
     if random.random() < 0.25:
         lives = [world.node.owed.lives.get(name) for name in some]

@@ -87,7 +87,7 @@ DEFECTS = {
     "an ack goes one too far": Defect(acks, "move_cursor", one_too_far, 20),
     "a delivery is lost on its way": Defect(Session, "take", one_delivery_lost, 20),
     "a session that has room again is not asked": Defect(Registry, "has_room_again", nothing, 20),
-    "what is given again comes in another order": Defect(Stream, "give_back", last_returned_first, 20),
+    "what is given again comes in another order": Defect(Stream, "give_back", last_returned_first, 60),
     "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 20),
     "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
     "a repeated frame is done again": Defect(engine, "repeated_answer", nothing, 20),
