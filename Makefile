@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled demo test test-long test-etcd etcd chromium check docs chart bench soak loadtest proto lock publish-contract upgrade
+.PHONY: help setup compiled demo chat test test-long test-etcd etcd chromium check docs chart bench soak loadtest proto lock publish-contract upgrade
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -35,6 +35,9 @@ compiled: setup  ## the slice node's core, compiled by mypyc, for demo and bench
 
 demo: compiled  ## a local cluster replays real chat and churn, loses a node, and every message is checked
 	$(CORE) $(BIN)/shoal demo
+
+chat: compiled  ## a small group chat on a local cluster, at http://127.0.0.1:7480/ (examples/chat)
+	$(CORE) $(BIN)/python examples/chat/server.py
 
 WORKERS ?= 2
 test: compiled  ## every test but the longest, WORKERS files at a time; that of the page skips where there is no Chromium

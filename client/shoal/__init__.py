@@ -25,12 +25,13 @@ from shoal.figures import (
     SliceInfo,
 )
 from shoal.inbox import Inbox
-from shoal.leases import Backlog, Done, Leases
+from shoal.leases import Backlog, Leases
 from shoal.messages import (
     EARLIEST,
     NOW,
     BindingDescription,
     Delivery,
+    Done,
     KeyDescription,
     Last,
     Message,
@@ -42,6 +43,7 @@ from shoal.messages import (
 )
 from shoal.parts import Part, Parts
 from shoal.telling import SliceState, State, StateChange
+from shoal.transactions import Transaction, TransactionResult
 from shoal.watch_events import (
     Complete,
     CountEvent,
@@ -146,6 +148,8 @@ __all__ = [
     "State",
     "StateChange",
     "TooLarge",
+    "Transaction",
+    "TransactionResult",
     "Unauthenticated",
     "Unavailable",
     "Unroutable",

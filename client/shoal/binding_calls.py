@@ -78,7 +78,7 @@ class BindingCalls:
                 else:
                     offsets.update(zip(group, result, strict=True))
             if moved:
-                await self._newer_map(version, moved, backoff, deadline)
+                await self.newer_map(version, moved, backoff, deadline)
             elif left:
                 remaining_s(deadline, "bindings")
         return offsets
@@ -115,7 +115,7 @@ class BindingCalls:
                 self._known.declared(queue, life, home, asyncio.get_running_loop().time())
                 again = {name: groups[name] for name in missing}
                 results |= await self._bind_with_parts(queue, again, make, missing, life, made, deadline)
-        if made and not await self._still_lives(queue, made, deadline):
+        if made and not await self.still_lives(queue, made, deadline):
             results |= dict.fromkeys(made, AGAIN)
         for name in {*unknown, *missing}:
             if not isinstance(results[name], ShoalError) and results[name] is not AGAIN:
@@ -158,7 +158,7 @@ class BindingCalls:
                 self._known.forget(queue)  # The life that was known is over.
         return dict(zip(groups, answers[len(declares) :], strict=True))
 
-    async def _still_lives(self, queue: bytes, made: dict[str, Life], deadline: float) -> bool:
+    async def still_lives(self, queue: bytes, made: dict[str, Life], deadline: float) -> bool:
         """Asks the home, now that the parts are made, whether the queue still has their life. Returns False if it has
         another life: then the parts of the old one are dropped, and the new one is known. Raises NoSuchQueue."""
         home = self._homes.home_of(queue)
@@ -185,7 +185,7 @@ class BindingCalls:
         asked = [(name, make(_checked(keys))) for name, keys in groups.items()]
         return dict(zip(groups, await self._routing.ask(asked), strict=True))
 
-    async def _newer_map(self, version: int, errors: Sequence[ShoalError], backoff: Backoff, deadline: float) -> None:
+    async def newer_map(self, version: int, errors: Sequence[ShoalError], backoff: Backoff, deadline: float) -> None:
         """Waits, for a bounded time, until there may be a better map than `version`, which a slice refused."""
         wait_s = min(backoff.pause_s(), remaining_s(deadline, errors[0].message))
         needed = max(version, *(error.map_version - 1 for error in errors))

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import overload
 from weakref import WeakSet
 
 from shoal.binding_calls import BindingCalls
@@ -20,24 +19,21 @@ from shoal.binding_verbs import BindingVerbs
 from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
-from shoal.core.many import as_asked, raise_failed
-from shoal.core.merging import key_description
 from shoal.core.refusals import deadline_exceeded
-from shoal.core.requests import Conditions
 from shoal.dropping import Dropping
 from shoal.inbox import Inbox
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
 from shoal.messages import (
     Delivery,
-    KeyDescription,
     Message,
-    QueueDescription,
     Receipt,
     check_acked,
 )
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
+from shoal.queue_verbs import QueueVerbs
 from shoal.telling import OnError, OnState, SliceState, State, Telling, check_callback
+from shoal.transactions import Transaction
 from shoal.transport.base import Transport
 from shoal.transport.grpc import GrpcTransport
 from shoal.watching import CountsWatch, MembersWatch, Watching
@@ -73,7 +69,7 @@ def connect(
     return Broker(addresses, seconds, GrpcTransport(), on_state=on_state, on_error=on_error)
 
 
-class Broker(BindingVerbs):
+class Broker(BindingVerbs, QueueVerbs):
     """Is a connection to a cluster, made by `connect`, for use in one event loop.
 
     Besides the errors it names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for its arguments
@@ -97,6 +93,7 @@ class Broker(BindingVerbs):
         self._deadline = self.connection.deadline
         self._routing = self.connection.routing
         homes, known = self.connection.homes, KnownQueues()
+        self._known = known
         self._queues = QueueCalls(self._routing, homes, known)
         self._bindings = BindingCalls(self._routing, homes, known)
         self._dropping = Dropping(self._routing, homes, known)
@@ -239,6 +236,12 @@ class Broker(BindingVerbs):
         await self._routing.publish(publishing.single(queue, key, body, headers, True, live, deadline, future))
         return await future
 
+    def transaction(self, *, deadline_s: float | None = None) -> Transaction:
+        """Returns a transaction: `async with broker.transaction() as tx`. What `tx` takes in the block is done when the
+        block ends: all of it, in one record of one slice, or nothing. `deadline_s`: for the end of the block."""
+        seconds = self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
+        return Transaction(self._routing, self.connection.homes, self._known, lambda: self._deadline(seconds))
+
     def consume(
         self,
         queues: Name | Iterable[Name],
@@ -321,73 +324,6 @@ class Broker(BindingVerbs):
         """
         seconds, presence = self._seconds(deadline_s), check_flag("presence", presence)
         return CountsWatch(self._watching, check_prefix(prefix), presence, seconds)
-
-    async def describe(
-        self, queue: Name, *, bindings: bool = False, deadline_s: float | None = None
-    ) -> QueueDescription:
-        """Describes a queue over all its slices; `exists` says whether there is one. `bindings`: list them too.
-
-        The counts are exact: if a slice does not answer, this raises DeadlineExceeded, which names the slice.
-        """
-        name = encode_name(queue, "queue")
-        check_flag("bindings", bindings)
-        return await self._queues.describe(queue, name, bindings, self._deadline(deadline_s))
-
-    async def describe_key(self, key: Name, *, deadline_s: float | None = None) -> KeyDescription:
-        """Describes a key at its slice; `exists` is False for a key that keeps nothing."""
-        question = wire.Describe(keys=[encode_name(key, "key")])
-        session = self._routing.session_of(question.keys[0])
-        answer = await session.ask(question, self._deadline(deadline_s))
-        return key_description(key, answer.description.keys[0])
-
-    async def drop(
-        self,
-        queues: Name | Iterable[Name],
-        *,
-        if_unused: bool = False,
-        if_empty: bool = False,
-        deadline_s: float | None = None,
-    ) -> None:
-        """Ends one or many queues with their bindings and backlogs, on all slices. Raises NoSuchQueue, Conflict.
-
-        Each queue is dropped by itself. Of many, those that can be dropped are; then this raises the error of the first
-        that was not. Its `failed` has the errors of all of them, by queue, and its `done` the others.
-
-        `if_unused`: raises Conflict where a session consumes the queue. `if_empty`: where it has a backlog, on any of
-        its slices; TooLarge where it has over 1,000 bindings on one. Its home slice looks and drops in one step; what
-        another slice gets after it was asked goes with the queue.
-
-        A queue is gone once its home has dropped it. If another slice does not answer, this raises DeadlineExceeded,
-        which names the slice; `shoal sweep`, the admin gateway, or dropping the queue again removes what is left there.
-        """
-        names = check_names("queue", queues)
-        check_flag("if_unused", if_unused)
-        check_flag("if_empty", if_empty)
-        conditions = Conditions(if_unused, if_empty)
-        failed = await self._dropping.drop(list(names), conditions, self._deadline(deadline_s))
-        raise_failed(failed, names, {}, "dropped")
-
-    @overload
-    async def purge(  # type: ignore[overload-overlap]  # as for bind
-        self, queues: Name, *, deadline_s: float | None = None
-    ) -> int: ...
-
-    @overload
-    async def purge(self, queues: Iterable[Name], *, deadline_s: float | None = None) -> dict[Name, int]: ...
-
-    async def purge(self, queues: Name | Iterable[Name], *, deadline_s: float | None = None) -> int | dict[Name, int]:
-        """Drops the backlog of one or many queues on all slices; they stay bound. Returns how many messages were
-        dropped: one number, or queue -> number for many.
-
-        Messages that its consumers have unacked are forgotten too: they are not given again, and their acks change
-        nothing. Messages on their way to a consumer, or published meanwhile, may still come. Raises NoSuchQueue; if a
-        slice does not answer, an error that says how many messages were dropped on the others. Many queues are purged
-        each by itself, and errors raised as by `drop`.
-        """
-        names = check_names("queue", queues)
-        purged, failed = await self._queues.purge_all(list(names), self._deadline(deadline_s))
-        raise_failed(failed, names, purged, "purged")
-        return as_asked(queues, names, purged)
 
     def _seconds(self, deadline_s: float | None) -> float:
         return self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)

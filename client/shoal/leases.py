@@ -14,7 +14,7 @@ from shoal.broker import Broker
 from shoal.core.merging import living_parts
 from shoal.core.refusals import no_such_queue
 from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
-from shoal.messages import Delivery, Message
+from shoal.messages import Delivery, Done, Message
 from shoal.transport.methods import ACK, PULL
 from shoal.waiting import remaining_s
 from shoal_contract.arguments import LEASE_MS, OFFSET, PULL_BYTES, PULL_MESSAGES, check_names
@@ -30,17 +30,6 @@ from shoal_contract.errors import (
 )
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
-
-
-class Done(NamedTuple):
-    """Names a range of a key's offsets that are done: first <= offset < end."""
-
-    key: Name
-    """The key that the messages were published to."""
-    first: int
-    """The first offset that is done."""
-    end: int
-    """The offset behind the last one that is done."""
 
 
 class Backlog(NamedTuple):

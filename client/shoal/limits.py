@@ -24,6 +24,9 @@ GATHER_BYTES_MAX: Final = 1 << 20
 GATHER_OPERATIONS_MAX: Final = 1_000
 """The keys and queues gathered into one frame, and keys of one slice in one call: what a slice takes in a frame."""
 
+TRANSACTION_BYTES_MAX: Final = 2 << 20
+"""The bytes of a transaction, which goes in one frame: its bodies, headers and names."""
+
 CHUNK_GATHER_BYTES_MAX: Final = 256 << 10
 """The bytes of single messages merged into one chunk, which a consumer gets at once."""
 
@@ -209,6 +212,7 @@ LIST_ITEMS_DEFAULT: Final = 100
 
 assert GATHER_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert max(GATHER_BYTES_MAX, CHUNK_BYTES_MAX) + (64 << 10) <= REQUEST_BYTES_MAX
+assert TRANSACTION_BYTES_MAX + (64 << 10) + 32 * GATHER_OPERATIONS_MAX <= REQUEST_BYTES_MAX
 assert CHUNK_GATHER_BYTES_MAX + BODY_BYTES_MAX <= CHUNK_BYTES_MAX
 assert CHUNK_BYTES_MAX + REQUEST_OVERHEAD_BYTES <= UNANSWERED_BYTES_MAX
 assert PULL_BYTES_MAX * 2 <= FRAME_BYTES_MAX

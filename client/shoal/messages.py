@@ -74,6 +74,17 @@ def check_acked(messages: Sequence[object]) -> None:
             raise TypeError(f"ack takes messages and deliveries, not {type(message).__name__}")
 
 
+class Done(NamedTuple):
+    """Names a range of a key's offsets that are done: first <= offset < end."""
+
+    key: Name
+    """The key that the messages were published to."""
+    first: int
+    """The first offset that is done."""
+    end: int
+    """The offset behind the last one that is done."""
+
+
 class Receipt(NamedTuple):
     """Answers a publish, which is durable by then. `offset` 0: nothing was kept, as no queue was bound, or as it was a
     live publish."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from shoal.consumer import Consumer
 from shoal.core.backoff import Backoff
+from shoal.core.gather import ChangeFrame
 from shoal.core.held import Held
 from shoal.core.publish_requests import PublishRequest
 from shoal.core.requests import DropsRequest, QueueRequest, Request
@@ -23,6 +24,7 @@ from shoal.map_watch import MapWatch
 from shoal.slice_session import SliceSession
 from shoal.telling import Telling
 from shoal.transport.base import Transport
+from shoal.waiting import remaining_s
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.partition_hash import partition_of
 from shoal_runtime.tasks import Tasks
@@ -114,6 +116,16 @@ class Routing:
         session = self.session(slice_name)
         await session.room.take(request.cost_bytes, request.deadline)
         session.submit(request)
+
+    async def submit_change(self, slice_name: str, frame: ChangeFrame) -> None:
+        """Waits for room and sends a whole change to exactly this slice, behind the publishes to these keys that came
+        before. Raises DeadlineExceeded: nothing was sent."""
+        keys = [request.key for step in frame.steps for request in step.requests if isinstance(request, PublishRequest)]
+        while any(key in self._held for key in keys):
+            await self.map.change(min(EXPIRE_EVERY_S, remaining_s(frame.deadline, f"change of slice {slice_name}")))
+        session = self.session(slice_name)
+        await session.room.take(frame.cost_bytes, frame.deadline)
+        session.submit_change(frame)
 
     async def ask(self, requests: Iterable[tuple[str, QueueRequest | DropsRequest]]) -> list[Any]:
         """Sends each request to its slice. Returns each one's answer, or its error, in order.

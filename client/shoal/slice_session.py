@@ -23,7 +23,7 @@ from random import random
 from shoal.consumer import Consumer
 from shoal.core.backoff import Backoff
 from shoal.core.frames import Frame, ProbeFrame, Question, QuestionFrame
-from shoal.core.gather import Rerouted
+from shoal.core.gather import ChangeFrame, Rerouted
 from shoal.core.ledger import Ledger
 from shoal.core.requests import Request
 from shoal.deadlines import Deadlines
@@ -122,6 +122,15 @@ class SliceSession:
             raise
         if began is not None:
             self._watch(began)
+        self._wake.set()
+
+    def submit_change(self, frame: ChangeFrame) -> None:
+        """Sends a whole change behind the requests gathered so far. Its `cost_bytes` were taken from `room`."""
+        if self._closed:
+            self._retire(frame, self._closed_error())
+            return
+        self._ledger.add_change(frame)
+        self._watch(frame)
         self._wake.set()
 
     async def ask(self, question: Question, deadline: float) -> wire.Answer:

@@ -99,7 +99,6 @@ class Complete:
 
 
 MemberEvent: TypeAlias = Members | Joined | Left | Online | Offline | MemberCount
-"""What a watch of a key's members yields."""
-
+"""What a watch of a key's members gives."""
 CountEvent: TypeAlias = KeyCount | Complete
-"""What a watch of counts yields."""
+"""What a watch of counts gives."""

@@ -90,9 +90,9 @@ class Tab:
 
     async def read(self, room: str) -> None:
         """Counts all messages of a room as read: leaves the room and joins it again, in one record of the slice."""
-        if True:
-            await self._broker.unbind(self._mine, room_key(checked(room)), discard=True)
-            await self._broker.bind(self._mine, room_key(room))
+        async with self._broker.transaction() as change:
+            change.unbind(self._mine, room_key(checked(room)), discard=True)
+            change.bind(self._mine, room_key(room))
 
     async def people(self, room: str) -> AsyncIterator[list[str]]:
         """Yields who is in a room, anew with each change: the people with a page that is connected now."""

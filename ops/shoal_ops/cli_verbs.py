@@ -175,6 +175,31 @@ def describe(
 
 
 @commands.command()
+def transaction(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", show_default=False, help="A file with one command in each line; - is standard input."
+        ),
+    ],
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Do several commands in one record of one slice: all of them, or none.
+
+    The file has one command in each line, written as for a shell; lines that begin with # are left out:
+
+    declare QUEUE... [--expires-after-s N], bind QUEUE KEY... [--start FROM], unbind QUEUE KEY... [--discard],
+    publish KEY BODY [--mandatory], ack QUEUE KEY OFFSET or FIRST-LAST.
+
+    All keys must be on one slice. Those that begin with the same tag in braces are: {room-7}talk, {room-7}votes.
+    """
+    from shoal_ops.commands import transactions
+
+    exits.run(transactions.transact(at, file, as_json))
+
+
+@commands.command()
 def drop(
     queues: Queues,
     if_unused: Annotated[bool, typer.Option("--if-unused", help="Keep a queue that a session consumes.")] = False,

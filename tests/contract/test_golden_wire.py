@@ -25,6 +25,10 @@ CHANGE = wire.Change(
         wire.Step(purges=wire.Purges(queues=[b"q"], positions=[5])),
     ]
 )
+TRANSACTION = wire.Change(
+    atomic=True,
+    steps=[wire.Step(acks=wire.TransactionAcks(queues=[b"q"], keys=[b"k1"], lows=[1], tos=[300]))],
+)
 OUTCOME = wire.Outcome(
     steps=[
         wire.StepOutcome(offsets=[1, 300], queues=[2], messages=[4], positions=[5], queues_made=6, bindings_made=7),
@@ -52,6 +56,7 @@ GOLDEN: list[tuple[Message, str]] = [
             "120105"
         ),
     ),
+    (TRANSACTION, "0a10420e0a017112026b311a01012202ac021001"),
     (
         wire.Change(
             steps=[

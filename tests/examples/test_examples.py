@@ -28,6 +28,13 @@ SAID = {
         "resident-500 reads: the lights go out at ten",
     ],
     "votes": ["green: 1800", "red: 600", "blue: 600"],
+    "presence": [
+        "members: here-anna, here-ben",
+        "here-anna is there",
+        "here-cleo joined",
+        "here-anna is gone",
+        "here-cleo left",
+    ],
     "friendship": [
         "anna asks ben",
         "cleo asks ben",

@@ -1,4 +1,4 @@
-"""Provides the steps that ask for changes: declare, bind, unbind, publish, drop, purge, import."""
+"""Provides the steps that ask for changes: declare, bind, unbind, publish, ack, drop, purge, import; transactions."""
 
 from random import Random
 
@@ -73,6 +73,24 @@ def one_purge(world: World, random: Random) -> wire.Step:
     return wire.Step(purges=wire.Purges(queues=[random.choice(QUEUES)]))
 
 
+def one_ack(world: World, random: Random) -> wire.Step:
+    """Names messages that are owed, or some that are not; perhaps several that stand in a row."""
+    step = wire.TransactionAcks()
+    for _ in range(random.choice((1, 1, 3))):
+        name, key = random.choice(QUEUES), random.choice(KEYS)
+        life = world.node.owed.lives.get(name)
+        owed = sorted(life.todo.get(key, ())) if life is not None else []
+        if not owed and life is not None and life.todo:
+            key = random.choice(list(life.todo))
+            owed = sorted(life.todo[key])
+        low = random.choice(owed) if owed and random.random() < 0.9 else random.randint(1, 9)
+        step.queues.append(name)
+        step.keys.append(key)
+        step.lows.append(low)
+        step.tos.append(low + random.choice((1, 1, 1, 2, 5)))
+    return wire.Step(acks=step)
+
+
 def declare(world: World, random: Random) -> None:
     world.change(random, one_declare(world, random))
 
@@ -103,6 +121,17 @@ def several(world: World, random: Random) -> None:
     if not world.parts:
         kinds.append(one_purge)
     world.change(random, *(random.choice(kinds)(world, random) for _ in range(random.randint(2, 5))))
+
+
+def ack_in_change(world: World, random: Random) -> None:
+    world.change(random, one_ack(world, random))
+
+
+def transaction(world: World, random: Random) -> None:
+    """Asks for several steps, all or none."""
+    kinds = [one_ack, one_ack, one_publish, one_publish, one_bind, one_unbind, one_declare]
+    steps = [random.choice(kinds)(world, random) for _ in range(random.randint(1, 4))]
+    world.change(random, *steps, atomic=True)
 
 
 def setting(world: World, random: Random) -> None:

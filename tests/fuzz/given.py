@@ -80,6 +80,12 @@ class Given:
         """Notes that a binding's messages are no longer owed. Messages on their way may still come."""
         self.held.pop((life.number, key), None)
 
+    def done(self, life: Life, key: bytes, offsets: set[int]) -> None:
+        """Notes that a change acked these messages, whoever holds them. Those on their way may still come."""
+        held = self.holds(life, key)
+        for offset in offsets & held.keys():
+            del held[offset]
+
     def ack(self, life: Life, consumer: Consumer, key: bytes, first: int, to: int) -> None:
         """Notes that a consumer is done with the offsets that it holds in first <= o < to."""
         held = self.holds(life, key)

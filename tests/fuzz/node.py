@@ -37,7 +37,8 @@ from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import Done, Source, Work
 from shoal_slice_node.core.verbs.engine import Engine
 from tests.fuzz.given import Given
-from tests.fuzz.owed import Bounds, Owed
+from tests.fuzz.owed import Bounds
+from tests.fuzz.owed_transactions import Transactions
 from tests.fuzz.sources import source_of
 from tests.slice_node.memory_base import MemoryBase
 
@@ -115,7 +116,8 @@ class Node:
         self.given = Given()
         names = "DONE_RANGES_MAX", "AWAY_RANGES_MAX", "BINDINGS_PER_QUEUE_MAX", "ANSWERS_KEPT_MAX"
         bounds = Bounds(*(vars(limits)[name] for name in names))
-        self.owed = Owed(bounds, self, self.given.forget, self.given.bound_back)
+        given = self.given
+        self.owed = Transactions(bounds, self, given.forget, given.bound_back, given.done)
         self.on_change: Callable[[], None] = lambda: None
         self._open()
 

@@ -65,7 +65,7 @@ def frame(random: Random, sequence: int) -> bytes:
 
 def _change(random: Random) -> wire.SessionRequest:
     steps = [random.choice(_STEPS)(random) for _ in range(random.choice((1, 1, 2, 4)))]
-    return wire.SessionRequest(change=wire.Change(steps=steps).SerializeToString())
+    return wire.SessionRequest(change=wire.Change(steps=steps, atomic=random.random() < 0.3).SerializeToString())
 
 
 def _attach(random: Random) -> wire.SessionRequest:
@@ -154,6 +154,16 @@ def _publishes(random: Random) -> wire.Step:
     return wire.Step(publishes=wire.Publishes(keys=keys, chunks=chunks, mandatory=random.random() < 0.2, live=live))
 
 
+def _acks_in_change(random: Random) -> wire.Step:
+    found = wire.TransactionAcks()
+    for queue in some(random, QUEUES):
+        found.queues.append(queue)
+        found.keys.append(to_publish(random))
+        found.lows.append(random.choice((0, 1, 1, 2, 1 << 63)))
+        found.tos.append(found.lows[-1] + random.choice((0, 1, 1, 2, 1 << 62)))
+    return wire.Step(acks=found)
+
+
 _STEPS: tuple[Callable[[Random], wire.Step], ...] = (
     _declares,
     _binds,
@@ -162,6 +172,7 @@ _STEPS: tuple[Callable[[Random], wire.Step], ...] = (
     _publishes,
     _publishes,
     _publishes,
+    _acks_in_change,
     lambda random: wire.Step(drops=wire.Drops(queues=some(random, QUEUES)[:1])),
     lambda random: wire.Step(purges=wire.Purges(queues=some(random, QUEUES), positions=[])),
 )

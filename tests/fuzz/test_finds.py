@@ -11,7 +11,9 @@ import pytest
 from shoal_contract.journal_record import Record
 from shoal_slice_node.core.apply import acks, drops, purges, trims, undone
 from shoal_slice_node.core.apply.records import Kind
+from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch import loading
+from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -87,7 +89,7 @@ DEFECTS = {
     "an ack goes one too far": Defect(acks, "move_cursor", one_too_far, 20),
     "a delivery is lost on its way": Defect(Session, "take", one_delivery_lost, 20),
     "a session that has room again is not asked": Defect(Registry, "has_room_again", nothing, 20),
-    "what is given again comes in another order": Defect(Stream, "give_back", last_returned_first, 60),
+    "what is given again comes in another order": Defect(Stream, "give_back", last_returned_first, 150),
     "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 20),
     "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
     "a repeated frame is done again": Defect(engine, "repeated_answer", nothing, 20),
@@ -95,6 +97,8 @@ DEFECTS = {
     "what is done is given again": Defect(undone, "_next_stretch", lambda _: lambda _, low, to: (low, to), 60),
     "ended bindings are not loaded": Defect(loading, "_load_ended", lambda _: lambda *_: iter(()), 20),
     "a log is trimmed too far": Defect(trims, "decode_trims", one_message_more, 20),
+    "a transaction is tried on the tables themselves": Defect(State, "tried", lambda _: lambda state: state, 20),
+    "a change acks what sessions keep": Defect(AcksInFlight, "acked_by_change", nothing, 20),
     "chunks that wait are let go uncounted": Defect(Growing, "_let_go", uncounted, 20),
 }
 

@@ -75,9 +75,9 @@ class World:
         payload = encode_ownership(self.node.state.map_version + 1, owned)
         self.node.submit(Item(Kind.OWNERSHIP, payload, lambda _: None, lambda _: None))
 
-    def change(self, random: Random, *steps: wire.Step, purging: bool = False) -> None:
+    def change(self, random: Random, *steps: wire.Step, purging: bool = False, atomic: bool = False) -> None:
         """Asks for a change, by a session's numbered frame, or unnumbered."""
-        data = wire.Change(steps=steps).SerializeToString()
+        data = wire.Change(steps=steps, atomic=atomic).SerializeToString()
         client = pick_client(self, random)
         head = ChangeHead(NO_PRODUCER, 0, 0)
         if client is not None and random.random() < 0.7:

@@ -51,7 +51,9 @@ def small_archive(root: Path) -> SliceArchive:
     archive.add(Kind.RECLAIM, 4_000, encode_reclaim([b"kxxxxxxxx"]))
     offset = wire.Binds(queues=[b"anna", b"ben"], keys=[b"x", b"z"], start=wire.START_OFFSET, start_value=9)
     bulk = wire.Imports(queues=[b"carl", b"dora"], key_counts=[2, 0], keys=[b"x", b"y"], starts=[0, 3])
-    archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops_unused(b"kept", b"anna", used=1))
+    acks = wire.TransactionAcks(queues=[b"anna", b"ben"], keys=[b"x", b"z"], lows=[9, 1], tos=[12, 2])
+    drops = drops_unused(b"kept", b"anna", used=1)
+    archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops, wire.Step(acks=acks))
     archive.add(99, 6_000, b"of a later version")
     archive.cut()
     return archive
@@ -81,6 +83,8 @@ def test_rows_say_what_the_records_say(spark: SparkSession, tmp_path: Path) -> N
         (7, "import", "carl", "y", y, 3, None, None, 1, 0),
         (7, "import", "dora", None, None, None, None, None, 1, 1),
         (7, "drop", "anna", None, None, None, None, None, 2, 0),
+        (7, "ack", "anna", "x", x, 9, 3, None, 3, 0),
+        (7, "ack", "ben", "z", z, 1, 1, None, 3, 1),
         (8, "other", None, None, None, None, None, None, 0, 0),
     ]
     key = lambda row: (row[0], row[8], row[9], str(row[3]))  # noqa: E731

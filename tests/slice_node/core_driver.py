@@ -93,9 +93,9 @@ class CoreDriver:
             while commit.to_apply:
                 commit.step()
 
-    def change(self, *steps: wire.Step, head: ChangeHead | None = None) -> wire.Outcome:
+    def change(self, *steps: wire.Step, head: ChangeHead | None = None, atomic: bool = False) -> wire.Outcome:
         """The outcome; raises what refused the whole frame."""
-        data = wire.Change(steps=steps).SerializeToString()
+        data = wire.Change(steps=steps, atomic=atomic).SerializeToString()
         # As a session does it, where the leader must decide something: the change is parsed before.
         checked = check_change(data) if any(step.drops.if_unused for step in steps) else None
         effects = self.record(Kind.CHANGE, encode_change(head or ChangeHead(NO_PRODUCER, 0, 0), data), checked)
@@ -266,6 +266,14 @@ def drop_if(*queues: str, unused: bool = False, empty: bool = False) -> wire.Ste
 
 def purge(*queues: str, positions: Sequence[int] = ()) -> wire.Step:
     return wire.Step(purges=wire.Purges(queues=[queue.encode() for queue in queues], positions=positions))
+
+
+def acks(*named: tuple[str, str, int, int]) -> wire.Step:
+    """Queue, key, and the offsets low <= o < to."""
+    step = wire.TransactionAcks(lows=[low for *_, low, _ in named], tos=[to for *_, to in named])
+    step.queues.extend(queue.encode() for queue, *_ in named)
+    step.keys.extend(key.encode() for _, key, *_ in named)
+    return wire.Step(acks=step)
 
 
 def with_done(core: CoreDriver, queue: str, keys: list[str], pairs: list[tuple[int, int]]) -> None:

@@ -151,6 +151,19 @@ class ReferenceModel:
             binding.left.discard(offset)
         self._tidy(queue, name)
 
+    def has_left(self, queue: str, name: str, low: int, to: int) -> bool:
+        """Whether the queue has all of these messages still to get."""
+        binding = self.queues.get(queue, {}).get(name)
+        return binding is not None and set(range(low, to)) <= binding.left
+
+    def ack_in_change(self, queue: str, name: str, low: int, to: int) -> None:
+        """Whoever has the messages out."""
+        binding = self.queues.get(queue, {}).get(name)
+        if binding is not None:
+            binding.left -= set(range(low, to))
+            binding.given = {offset: holder for offset, holder in binding.given.items() if not low <= offset < to}
+            self._tidy(queue, name)
+
     def back(self, queue: str, session: int) -> None:
         """What this session had out of a queue is there again."""
         for binding in self.queues.get(queue, {}).values():

@@ -42,6 +42,10 @@ BAD_STEPS = {
     "purge of no queue": wire.Step(purges=wire.Purges(queues=[b""])),
     "import of no queue": wire.Step(imports=wire.Imports(queues=[b""], key_counts=[1], keys=[b"k"])),
     "import of no key": wire.Step(imports=wire.Imports(queues=[b"q"], key_counts=[1], keys=[b""])),
+    "ack of no queue": wire.Step(acks=wire.TransactionAcks(queues=[b""], keys=[b"k"], lows=[1], tos=[2])),
+    "ack of no offset": wire.Step(acks=wire.TransactionAcks(queues=[b"q"], keys=[b"k"], lows=[2], tos=[2])),
+    "ack from offset 0": wire.Step(acks=wire.TransactionAcks(queues=[b"q"], keys=[b"k"], lows=[0], tos=[2])),
+    "acks of uneven columns": wire.Step(acks=wire.TransactionAcks(queues=[b"q"], keys=[b"k"], lows=[1])),
     "columns that do not fit": wire.Step(binds=wire.Binds(queues=[b"q"], key_counts=[2], keys=[b"k"])),
 }
 
@@ -114,7 +118,7 @@ def test_any_change_that_passes_the_check_is_applied() -> None:
     keys = [b"a", b"b", b"c", b"\x00", b"\xff" * 255]
     numbers = [0, 1, 2, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1]
     passed = 0
-    for _ in range(1500):
+    for _ in range(2000):
         some = [random.choice(queues) for _ in range(random.randint(0, 3))]
         many = [random.choice(keys) for _ in some]
         value = random.choice(numbers)
@@ -129,13 +133,19 @@ def test_any_change_that_passes_the_check_is_applied() -> None:
                 wire.Step(publishes=wire.Publishes(keys=[random.choice([*keys, b"@q", b"@gone"])], chunks=[CHUNK])),
                 wire.Step(declares=wire.Declares(queues=some, incarnations=[random.choice(numbers) for _ in some])),
                 wire.Step(drops=wire.Drops(queues=some, incarnations=[random.choice(numbers) for _ in some])),
+                wire.Step(
+                    acks=wire.TransactionAcks(
+                        queues=some, keys=many, lows=[1] * len(some), tos=[random.choice(numbers[2:]) for _ in some]
+                    )
+                ),
                 wire.Step(purges=wire.Purges(queues=some, positions=[random.choice(numbers) for _ in some])),
                 wire.Step(
                     imports=wire.Imports(queues=some, key_counts=[1] * len(some), keys=many, starts=[value] * len(many))
                 ),
             ]
         )
-        data = wire.Change(steps=[step]).SerializeToString()
+        steps = [wire.Step(publishes=wire.Publishes(keys=[b"a"], chunks=[CHUNK])), step]
+        data = wire.Change(steps=steps[random.randint(0, 1) :], atomic=random.random() < 0.5).SerializeToString()
         sequence = random.choice([0, *numbers])
         head = ChangeHead(b"p" * 16 if sequence else NO_PRODUCER, sequence, random.choice(numbers))
         try:

@@ -5,10 +5,12 @@ Only tables of a node's own may differ: what they hold depends on when the node 
 
 from __future__ import annotations
 
+import contextlib
 from random import Random
 
 import pytest
 
+from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.invariants import checksums as module
@@ -19,7 +21,7 @@ from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import finish
 
-from .core_driver import CoreDriver, bind, declare, drop, publish, unbind
+from .core_driver import CoreDriver, acks, bind, declare, drop, publish, unbind
 from .memory_base import MemoryBase
 
 QUEUES = [f"q{number}" for number in range(5)]
@@ -47,6 +49,9 @@ def step(random: Random) -> wire.Step:
         return unbind(queue, *some, discard=random.random() < 0.5)
     if kind < 0.6:
         return drop(queue)
+    if kind < 0.65:
+        low = random.randint(1, 30)
+        return acks((queue, some[0], low, low + random.randint(1, 3)))
     return publish(random.choice((some[0], "@" + queue)), *(b"x" * random.randint(0, 9) for _ in range(3)))
 
 
@@ -56,6 +61,8 @@ def history(random: Random, changes: int) -> CoreDriver:
     session = core.session()
     for _ in range(changes):
         core.change(*(step(random) for _ in range(random.randint(1, 4))))
+        with contextlib.suppress(ShoalError):
+            core.change(*(step(random) for _ in range(random.randint(1, 3))), atomic=True)
         handle = random.randrange(len(QUEUES))
         core.attach(session, QUEUES[handle], handle, messages=8)
         for delivery in core.deliveries(session):

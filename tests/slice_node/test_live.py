@@ -252,6 +252,9 @@ def test_a_change_has_live_publishes_only_or_none() -> None:
     mixed = wire.Change(steps=[live("k", b"x"), publish("k", b"y")]).SerializeToString()
     with pytest.raises(Malformed, match="live publishes has nothing else"):
         parse_change(mixed)
+    atomic = wire.Change(steps=[live("k", b"x")], atomic=True).SerializeToString()
+    with pytest.raises(Malformed, match="is not atomic"):
+        parse_change(atomic)
     alone = wire.Change(steps=[live("k", b"x"), live("k", b"y")]).SerializeToString()
     assert parse_change(alone).live
     with pytest.raises(Malformed, match="never journaled"):

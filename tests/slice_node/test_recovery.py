@@ -1,7 +1,8 @@
 """A real node killed with SIGKILL at random moments under load, also during checkpoints; its history is compared.
 
-One producer's frames are resent until each is answered, so that the answers say what must be there. A consumer acks
-some of what it gets; what it was told is acked must never come again.
+One producer's frames are resent until each is answered, so that the answers say what must be there. Some are
+transactions, and some of these are refused: nothing of them may be found. A consumer acks some of what it gets, by
+acks or by transactions; what it was told is acked must never come again.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import pytest
 
 from shoal_contract.chunk import encode_chunk, parse_chunk
 from shoal_contract.errors import Conflict
+from shoal_contract.wire import common_pb2 as wire_common
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.storage.offline import CheckReport, check_path
 
-from .core_driver import bind, declare, unbind
+from .core_driver import acks, bind, declare, unbind
 from .node_process import NodeProcess
 
 QUEUES = [f"queue-{number}" for number in range(40)]
 KEYS = [f"key-{number}" for number in range(30)]
+MISSING = "queue-that-nobody-declares"
 UNSETTLED = 8
 UNDER_WAY_MAX = 8
 ROUNDS = 7
@@ -92,13 +95,17 @@ class Producer:
         self.changes: dict[int, wire.Change] = {}
         self.answers: dict[int, bytes] = {}
         self.last = self.answered = self.number = 0
-        self.repeated = 0
+        self.repeated = self.refused = 0
 
     def next_change(self) -> wire.Change:
         random = self.random
         if not self.last:
             return wire.Change(steps=[declare(*QUEUES)])
-        return wire.Change(steps=[self._step(random) for _ in range(random.randint(1, 3))])
+        steps = [self._step(random) for _ in range(random.randint(1, 3))]
+        atomic = random.random() < 0.4
+        if atomic and random.random() < 0.4:
+            steps.append(bind(MISSING, random.choice(KEYS)))
+        return wire.Change(steps=steps, atomic=atomic)
 
     def _step(self, random: Random) -> wire.Step:
         queue, kind = random.choice(QUEUES), random.random()
@@ -133,7 +140,6 @@ class Producer:
                 assert isinstance(response, wire.SessionResponse), "the node ended the session"
                 for answer in response.answers:
                     assert answer.sequence == expected, "changes are answered in their order"
-                    assert not answer.HasField("error"), answer.error
                     self._answered(answer)
                     expected += 1
 
@@ -143,19 +149,27 @@ class Producer:
         await call.write(wire.SessionRequest(sequence=n, settled=settled, change=data))
 
     def _answered(self, answer: wire.Answer) -> None:
-        sequence = answer.sequence
+        sequence, refused = answer.sequence, answer.HasField("error")
+        found = answer.error.SerializeToString() if refused else answer.outcome
         if sequence in self.answers:
-            assert self.answers[sequence] == answer.outcome, "a repeated frame gets its first answer"
+            assert self.answers[sequence] == found, "a repeated frame gets its first answer"
             self.repeated += 1
             return
-        self.answers[sequence] = answer.outcome
+        self.answers[sequence] = found
         self.answered = sequence
+        change = self.changes[sequence]
+        doomed = change.atomic and any(MISSING.encode() in step.binds.queues for step in change.steps)
+        assert refused == doomed, answer.error
+        if refused:
+            assert answer.error.code == wire_common.ERROR_CODE_NO_SUCH_QUEUE, answer.error
+            self.refused += 1
+            return
         self.history.take(self.changes[sequence], wire.Outcome.FromString(answer.outcome))
 
 
 async def consume(node: NodeProcess, history: History, random: Random, share: float) -> None:
     """Until cancelled or the node is gone: acks a share of what comes."""
-    acks: dict[int, list[tuple[Slot, int]]] = {}
+    acked: dict[int, list[tuple[Slot, int]]] = {}
     async with node.stub() as stub:
         call = stub.Session()
         await call.write(wire.SessionRequest(open=wire.Open(producer=random.randbytes(16))))
@@ -172,14 +186,26 @@ async def consume(node: NodeProcess, history: History, random: Random, share: fl
                     assert not history.acked[slot].intersection(offsets), f"{slot} {offsets} was acked"
                     if random.random() < share:
                         sequence += 1
-                        acks[sequence] = [(slot, offset) for offset in offsets]
+                        acked[sequence] = [(slot, offset) for offset in offsets]
                         history.ack_sent[slot].update(offsets)
-                        ack = wire.Ack(key=delivery.key, low=delivery.low, to=delivery.to, handles=[handle])
-                        await call.write(wire.SessionRequest(sequence=sequence, acks=wire.Acks(acks=[ack])))
+                        await call.write(_acking(sequence, slot, handle, delivery, random.random() < 0.4))
             for answer in response.answers:
-                assert not answer.HasField("error"), answer.error
-                for slot, offset in acks.pop(answer.sequence, ()):
+                if answer.HasField("error"):  # Discarded meanwhile.
+                    assert answer.error.code == wire_common.ERROR_CODE_CONFLICT, answer.error
+                    del acked[answer.sequence]
+                for slot, offset in acked.pop(answer.sequence, ()):
                     history.acked[slot].add(offset)
+
+
+def _acking(
+    sequence: int, slot: Slot, handle: int, delivery: wire.Delivery, in_transaction: bool
+) -> wire.SessionRequest:
+    if in_transaction:
+        named = acks((*slot, delivery.low, delivery.to))
+        change = wire.Change(steps=[named], atomic=True).SerializeToString()
+        return wire.SessionRequest(sequence=sequence, settled=sequence - 1, change=change)
+    ack = wire.Ack(key=delivery.key, low=delivery.low, to=delivery.to, handles=[handle])
+    return wire.SessionRequest(sequence=sequence, acks=wire.Acks(acks=[ack]))
 
 
 async def load(node: NodeProcess, producer: Producer, random: Random, seconds: float) -> None:
@@ -262,4 +288,4 @@ async def test_a_node_killed_at_random_moments_loses_and_invents_nothing(seed: i
         assert found[slot].items() <= history.messages[slot[1]].items()
     report = await checked(tmp_path)
     assert report.sound and report.replayed == 0
-    assert producer.repeated and replayed and checkpoint_lsn, "nothing was tested"
+    assert producer.repeated and producer.refused and replayed and checkpoint_lsn, "nothing was tested"

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
+from typing import ClassVar
 
 from shoal.core.frames import Frame
 from shoal.core.publish_requests import PublishRequest, PublishSingles
@@ -40,6 +41,8 @@ class ChangeFrame(Frame):
 
     __slots__ = ("_change", "_payload", "_reroute", "cost_bytes", "operations", "steps")
     keeps_sequence = True
+    atomic: ClassVar[bool] = False
+    """True if the slice is to do all requests or none."""
 
     def __init__(self, reroute: Rerouted) -> None:
         super().__init__()
@@ -93,11 +96,15 @@ class ChangeFrame(Frame):
         if self._payload is None:
             if not all(request.alive for gathered in self.steps for request in gathered.requests):
                 self._leave_out_the_dead()
-            for gathered in self.steps:
-                gathered.requests[0].finish(gathered.step, gathered.requests)
-            self._payload = self._change.SerializeToString()
-        request.change = self._payload
+            self._serialize()
+        request.change = self._payload or b""
         return bool(self.steps)
+
+    def _serialize(self) -> None:
+        for gathered in self.steps:
+            gathered.requests[0].finish(gathered.step, gathered.requests)
+        self._change.atomic = self.atomic
+        self._payload = self._change.SerializeToString()
 
     def _leave_out_the_dead(self) -> None:
         for gathered in self.steps:
@@ -191,6 +198,10 @@ class Gather:
         frame.add(request)
         frames.append(frame)
         return frame
+
+    def add_frame(self, frame: ChangeFrame) -> None:
+        """Adds a whole frame, behind all requests so far."""
+        self._frames.append(frame)
 
     def take(self) -> ChangeFrame:
         """Removes and returns the oldest frame, which gathers no more."""

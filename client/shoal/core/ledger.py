@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from shoal.core.frames import Frame
-from shoal.core.gather import Gather, Rerouted
+from shoal.core.gather import ChangeFrame, Gather, Rerouted
 from shoal.core.requests import Request
 from shoal.limits import FRAMES_IN_FLIGHT_MAX
 from shoal_contract.wire import slice_pb2 as wire
@@ -46,6 +46,10 @@ class Ledger:
         """Adds a request. Returns the frame if this request began it. Raises an error for a request that cannot be
         written; nothing is added then."""
         return self._gather.add(request)
+
+    def add_change(self, frame: ChangeFrame) -> None:
+        """Adds a whole change, which is sent in its turn among the gathered ones."""
+        self._gather.add_frame(frame)
 
     def add_frame(self, frame: Frame) -> None:
         """Adds a frame that is not a change; it is sent before changes that were not sent yet."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from shoal_contract.errors import Conflict, NoSuchQueue
 from shoal_contract.names import show
@@ -36,6 +37,14 @@ class FakeQueues:
 
     def __contains__(self, queue: bytes) -> bool:
         return queue in self.parts
+
+    def copy(self) -> Any:
+        """Returns all queues as they are now, for `restore`."""
+        return {queue: replace(part) for queue, part in self.parts.items()}, self._lives, self._incarnations
+
+    def restore(self, copied: Any) -> None:
+        """Makes all queues again what they were when `copy` returned this."""
+        self.parts, self._lives, self._incarnations = copied
 
     def declare(self, queue: bytes, options: QueueOptions, incarnation: int) -> int:
         """Declares a queue. Returns its incarnation. Raises Conflict; NoSuchQueue for a life that is over."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.core.refusals import no_such_queue
 from shoal.testing.fake_admin import FakeAdmin
-from shoal.testing.fake_state import FakeState
+from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, ShoalError
@@ -158,7 +158,12 @@ class FakeSlice:
         kind = request.WhichOneof("frame")
         if kind == "change":
             sequence, settled = request.sequence, request.settled
-            answer.outcome = self.state.change(session.producer, sequence, settled, request.change)
+            outcome = self.state.change(session.producer, sequence, settled, request.change)
+            refused = refused_first(outcome) if wire.Change.FromString(request.change).atomic else None
+            if refused is not None:
+                answer.error.CopyFrom(refused)
+            else:
+                answer.outcome = outcome
         elif kind == "attach":
             self._attach(session, request.attach, answer.attached)
         elif kind == "detach":

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from shoal.testing.fake_queues import FakeQueues
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import Conflict, NotOwner, ShoalError, Unroutable
+from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ShoalError, Unroutable
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.names import DIRECT_PREFIX, direct_key, show
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Error
 
 
 @dataclass
@@ -74,17 +76,31 @@ class FakeState:
         if sequence <= self.last_sequence.get(producer, 0):
             return self.answers[producer, sequence]
         change = wire.Change.FromString(data)
+        before = self._copy() if change.atomic else None
         outcome = wire.Outcome(steps=[self._step(step) for step in change.steps])
         lives = [step.publishes.live for step in change.steps]
         assert all(lives) or not any(lives), "live publishes have frames of their own"
         if any(lives):
             return outcome.SerializeToString()
         self.applied += 1
+        if before is not None and any(step.refusals for step in outcome.steps):
+            self._restore(*before)
         self.last_sequence[producer] = sequence
         self.answers[producer, sequence] = outcome.SerializeToString()
         for old in [entry for entry in self.answers if entry[0] == producer and entry[1] <= settled]:
             del self.answers[old]
         return outcome.SerializeToString()
+
+    def _copy(self) -> tuple[Any, ...]:
+        keys = {
+            name: Key(key.head, list(key.chunks), {queue: _copied(one) for queue, one in key.bindings.items()})
+            for name, key in self.keys.items()
+        }
+        return keys, self.queues.copy(), list(self.dropped)
+
+    def _restore(self, keys: dict[bytes, Key], queues: Any, dropped: list[bytes]) -> None:
+        self.keys, self.dropped = keys, dropped
+        self.queues.restore(queues)
 
     def _step(self, step: wire.Step) -> wire.StepOutcome:
         outcome = wire.StepOutcome()
@@ -114,6 +130,10 @@ class FakeState:
             drops = step.drops
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
                 yield 0, partial(self._drop, queue, incarnation, drops)
+        elif step.HasField("acks"):
+            named = zip(step.acks.queues, step.acks.keys, step.acks.lows, step.acks.tos, strict=True)
+            for queue, name, low, to in named:
+                yield 0, partial(self._ack_in_change, queue, name, low, to)
         elif step.HasField("publishes"):
             published = step.publishes
             for key, chunk in zip(published.keys, published.chunks, strict=True):
@@ -143,6 +163,21 @@ class FakeState:
             key = self.keys.setdefault(direct_key(queue), Key())
             key.bindings.setdefault(queue, Binding(key.head))
         return [found] if self.queues.knows_incarnations else [], []
+
+    def _ack_in_change(self, queue: bytes, name: bytes, low: int, to: int) -> tuple[list[int], list[int]]:
+        self._check_owner(name)
+        self.queues.check(queue)
+        key = self.keys.get(name, Key())
+        binding = key.bindings.get(queue)
+        if binding is not None and to > key.head:
+            raise OutOfRange(f"key {show(name)} gives offset {key.head} next", subject=show(name))
+        offsets = set(range(low, to))
+        if binding is None or low < binding.start or (binding.end and to > binding.end) or offsets & binding.done:
+            raise Conflict(f"queue {show(queue)} does not have all of it to get", subject=show(queue))
+        binding.done |= offsets
+        for offset in offsets & binding.given.keys():
+            del binding.given[offset]
+        return [], []
 
     def _drop(self, queue: bytes, incarnation: int, step: wire.Drops) -> tuple[list[int], list[int]]:
         self.queues.check(queue)
@@ -323,6 +358,16 @@ class FakeState:
     def _describe_key(self, name: bytes) -> wire.KeyDescription:
         key = self.keys.get(name, Key())
         return wire.KeyDescription(key=name, exists=name in self.keys, head=key.head, queues=len(key.bindings))
+
+
+def _copied(binding: Binding) -> Binding:
+    given, times = dict(binding.given), dict(binding.times_given)
+    return Binding(binding.start, binding.end, set(binding.done), given, times)
+
+
+def refused_first(outcome: bytes) -> Error | None:
+    """Returns the first refusal of a change, as an atomic one is answered with it."""
+    return next((one.error for step in wire.Outcome.FromString(outcome).steps for one in step.refusals), None)
 
 
 def _runs(low: int, high: int, binding: Binding) -> list[tuple[int, int]]:

@@ -160,16 +160,22 @@ class Change(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STEPS_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
+    atomic: _builtins.bool
+    """A transaction: all of it is done, or nothing. If any request is refused, the answer is the error of the first one,
+    as for a frame that is refused whole, and the change leaves no trace. It may not have drops, purges and imports.
+    """
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Step]: ...
     def __init__(
         self,
         *,
         steps: _abc.Iterable[Global___Step] | None = ...,
+        atomic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atomic", b"atomic", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -186,6 +192,7 @@ class Step(_message.Message):
     DROPS_FIELD_NUMBER: _builtins.int
     PURGES_FIELD_NUMBER: _builtins.int
     IMPORTS_FIELD_NUMBER: _builtins.int
+    ACKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def declares(self) -> Global___Declares: ...
     @_builtins.property
@@ -200,6 +207,8 @@ class Step(_message.Message):
     def purges(self) -> Global___Purges: ...
     @_builtins.property
     def imports(self) -> Global___Imports: ...
+    @_builtins.property
+    def acks(self) -> Global___TransactionAcks: ...
     def __init__(
         self,
         *,
@@ -210,12 +219,13 @@ class Step(_message.Message):
         drops: Global___Drops | None = ...,
         purges: Global___Purges | None = ...,
         imports: Global___Imports | None = ...,
+        acks: Global___TransactionAcks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -470,6 +480,47 @@ class Purges(_message.Message):
 Global___Purges: _TypeAlias = Purges  # noqa: Y015
 
 @_typing.final
+class TransactionAcks(_message.Message):
+    """Acks as a part of a change, one request for each queue: columns of equal length. Offsets low <= o < to of the key are
+    done for the queue, whichever session was given them. Refused: Conflict where the queue does not have all of them to
+    get (some are done already, or it is not bound), OutOfRange for offsets that the key has not given yet.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    LOWS_FIELD_NUMBER: _builtins.int
+    TOS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def lows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At least 1."""
+
+    @_builtins.property
+    def tos(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Above `lows`."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        lows: _abc.Iterable[_builtins.int] | None = ...,
+        tos: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "lows", b"lows", "queues", b"queues", "tos", b"tos"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionAcks: _TypeAlias = TransactionAcks  # noqa: Y015
+
+@_typing.final
 class Outcome(_message.Message):
     """Answers to a Change, step by step."""
 
@@ -495,7 +546,7 @@ Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 class StepOutcome(_message.Message):
     """Columns have one item for each key of the step (binds: the offset from which messages will be seen; unbinds: the
     first offset that will not be; publishes: the first offset of the chunk, 0 if nothing was kept), declares and drops one
-    for each queue (its incarnation). Refused: zeros.
+    for each queue (its incarnation). Refused: zeros. Acks have no columns, only refusals.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

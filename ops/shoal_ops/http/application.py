@@ -13,7 +13,15 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from shoal_contract.errors import ShoalError
-from shoal_ops.http import problem, routes_admin, routes_messages, routes_process, routes_queues, routes_watches
+from shoal_ops.http import (
+    problem,
+    routes_admin,
+    routes_messages,
+    routes_process,
+    routes_queues,
+    routes_transactions,
+    routes_watches,
+)
 from shoal_ops.http.gate import Gate
 from shoal_ops.http.gateway import Gateway
 from shoal_ops.http.parameters import known_queries, only_known_queries
@@ -46,7 +54,13 @@ def new_application(gateway: Gateway, token: Token) -> Gate:
     )
     application.state.gateway = gateway
     bearer = Depends(HTTPBearer(auto_error=False, description="the token of --token-file or SHOAL_ADMIN_TOKEN"))
-    routers = (routes_queues.router, routes_messages.router, routes_watches.router, routes_admin.router)
+    routers = (
+        routes_queues.router,
+        routes_messages.router,
+        routes_transactions.router,
+        routes_watches.router,
+        routes_admin.router,
+    )
     for router in routers:
         _include(application, router, dependencies=[bearer, Depends(only_known_queries)])
     _include(application, routes_process.router)

@@ -77,6 +77,9 @@ MESSAGES_PER_CALL_MAX: Final = CHUNK_MESSAGES_MAX
 KEYS_PER_PUBLISH_MAX: Final = 1_000
 """Messages to different keys in one call: each is a request with a receipt of its own."""
 
+TRANSACTION_STEPS_MAX: Final = FRAME_OPERATIONS_MAX
+"""Steps of a transaction: as many as one frame takes; keys and queues of a step count, too, in the library."""
+
 HEADERS_MAX: Final = 64
 """Headers of one message: enough for tracing and content types; not a second body."""
 

@@ -31,7 +31,7 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
         mandatory=message.mandatory,
         live=message.live,
     )
-    return _receipt(gateway, receipt)
+    return receipt_of(gateway, receipt)
 
 
 @router.post("/v1/keys/{key}/messages/batch", response_model=models.Receipt, response_model_exclude_none=True)
@@ -41,11 +41,11 @@ async def publish_batch(
     """Publishes messages to one key, all or none, at consecutive offsets from the receipt's."""
     bodies = [messages.body_of(one.body, one.body_base64) for one in batch.messages]
     headers = [messages.headers_of(one.headers, one.headers_base64) for one in batch.messages]
-    await _let_go(request, batch.messages)
+    await let_go(request, batch.messages)
     receipt = await gateway.broker.publish_many(
         key, bodies, headers=headers, mandatory=batch.mandatory, live=batch.live
     )
-    return _receipt(gateway, receipt)
+    return receipt_of(gateway, receipt)
 
 
 @router.post("/v1/messages", response_model=models.Outcomes, response_model_exclude_none=True)
@@ -61,7 +61,7 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
         )
         for one in many.messages
     ]
-    await _let_go(request, many.messages)
+    await let_go(request, many.messages)
     receipts: list[asyncio.Future[shoal.Receipt] | ShoalError] = []
     for key, body, headers, mandatory, live in checked:
         try:
@@ -83,7 +83,7 @@ async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> m
         headers=messages.headers_of(message.headers, message.headers_base64),
         live=message.live,
     )
-    return _receipt(gateway, receipt._replace(key=b"@" + queue))
+    return receipt_of(gateway, receipt._replace(key=b"@" + queue))
 
 
 @router.get("/v1/queues/{queue}/messages", response_model=models.Messages, response_model_exclude_none=True)
@@ -111,16 +111,7 @@ async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: 
 async def ack(gateway: TheGateway, queue: QueueName, acks: models.Acks) -> None:
     """Acks messages of the queue, whether a pull or a stream got them, here or through another gateway. A message that
     is not given out now stays as it is."""
-    done = []
-    for text in acks.ids:
-        key, offset = names.from_message_id(text)
-        done.append(shoal.Done(key, offset, offset + 1))
-    for one in acks.ranges:
-        if one.end <= one.first:
-            problem = f"range {one.first} to {one.end} is empty: end is the first offset that is not meant"
-            raise OutOfRange(problem, subject="end", limit=one.first, value=one.end)
-        done.append(shoal.Done(names.given("key", one.key, one.key_encoded), one.first, one.end))
-    await gateway.leases.ack(queue, done)
+    await gateway.leases.ack(queue, done_of(acks))
 
 
 @router.get(
@@ -196,7 +187,7 @@ def _answer(found: list[shoal.Message]) -> JSONResponse:
     return JSONResponse({"messages": [messages.shown(message) for message in found]})
 
 
-async def _let_go(request: Request, forms: list[Any]) -> None:
+async def let_go(request: Request, forms: list[Any]) -> None:
     """Frees the forms of a request and the JSON that they were made from, which FastAPI keeps until the answer. While a
     slice is slow, they would take ten times the memory of the messages themselves."""
     forms.clear()
@@ -205,7 +196,22 @@ async def _let_go(request: Request, forms: list[Any]) -> None:
         parsed.clear()
 
 
-def _receipt(gateway: Gateway, receipt: shoal.Receipt) -> models.Receipt:
+def done_of(acks: models.Acks) -> list[shoal.Done]:
+    """Returns what acks name. Raises Malformed, InvalidName, OutOfRange."""
+    done: list[shoal.Done] = []
+    for text in acks.ids:
+        key, offset = names.from_message_id(text)
+        done.append(shoal.Done(key, offset, offset + 1))
+    for one in acks.ranges:
+        if one.end <= one.first:
+            problem = f"range {one.first} to {one.end} is empty: end is the first offset that is not meant"
+            raise OutOfRange(problem, subject="end", limit=one.first, value=one.end)
+        done.append(shoal.Done(names.given("key", one.key, one.key_encoded), one.first, one.end))
+    return done
+
+
+def receipt_of(gateway: Gateway, receipt: shoal.Receipt) -> models.Receipt:
+    """Returns the form of a receipt, and counts its messages."""
     gateway.metrics.published.inc(receipt.messages)
     return models.Receipt(
         **names.fields("key", encode_name(receipt.key, "key")),
@@ -220,6 +226,6 @@ async def _outcome(gateway: Gateway, receipt: asyncio.Future[shoal.Receipt] | Sh
     if isinstance(receipt, ShoalError):
         return models.Outcome(problem=problem.body_of(receipt))
     try:
-        return models.Outcome(receipt=_receipt(gateway, await receipt))
+        return models.Outcome(receipt=receipt_of(gateway, await receipt))
     except ShoalError as error:
         return models.Outcome(problem=problem.body_of(error))

@@ -94,7 +94,7 @@ async def bind_keys(gateway: TheGateway, queue: QueueName, wanted: models.BindKe
     """Binds a queue to many keys. The keys of one slice are bound all or none. A key that is bound already stays as it
     is."""
     keys = names.all_given("key", wanted.keys, wanted.keys_encoded)
-    return _offsets(await gateway.broker.bind(queue, keys, start=_start(wanted)))
+    return offsets_of(await gateway.broker.bind(queue, keys, start=start_of(wanted)))
 
 
 @router.put("/v1/queues/{queue}/bindings/{key}", response_model=models.Offsets, response_model_exclude_none=True)
@@ -102,14 +102,14 @@ async def bind_key(
     gateway: TheGateway, queue: QueueName, key: KeyName, start: Annotated[models.StartFields, Query()]
 ) -> models.Offsets:
     """Binds a queue to one key."""
-    return _offsets(await gateway.broker.bind(queue, [key], start=_start(start)))
+    return offsets_of(await gateway.broker.bind(queue, [key], start=start_of(start)))
 
 
 @router.post("/v1/queues/{queue}/unbind", response_model=models.Offsets, response_model_exclude_none=True)
 async def unbind_keys(gateway: TheGateway, queue: QueueName, wanted: models.UnbindKeys) -> models.Offsets:
     """Ends bindings. What was published before stays in the backlog until consumed, unless `discard`."""
     keys = names.all_given("key", wanted.keys, wanted.keys_encoded)
-    return _offsets(await gateway.broker.unbind(queue, keys, discard=wanted.discard))
+    return offsets_of(await gateway.broker.unbind(queue, keys, discard=wanted.discard))
 
 
 @router.delete("/v1/queues/{queue}/bindings/{key}", response_model=models.Offsets, response_model_exclude_none=True)
@@ -120,10 +120,10 @@ async def unbind_key(
     discard: Annotated[bool, Query(description="drop its backlog too", examples=[False])] = False,
 ) -> models.Offsets:
     """Ends one binding."""
-    return _offsets(await gateway.broker.unbind(queue, [key], discard=discard))
+    return offsets_of(await gateway.broker.unbind(queue, [key], discard=discard))
 
 
-def _start(wanted: models.StartFields) -> shoal.Start:
+def start_of(wanted: models.StartFields) -> shoal.Start:
     match wanted.start:
         case "now":
             return shoal.NOW
@@ -135,7 +135,7 @@ def _start(wanted: models.StartFields) -> shoal.Start:
             return shoal.Offset(wanted.value)
 
 
-def _offsets(found: dict[Name, int]) -> models.Offsets:
+def offsets_of(found: dict[Name, int]) -> models.Offsets:
     offsets = [
         models.KeyOffset(**names.fields("key", encode_name(key, "key")), offset=offset) for key, offset in found.items()
     ]

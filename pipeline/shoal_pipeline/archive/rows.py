@@ -153,7 +153,7 @@ class Rows:
             requests=_spread(range(len(queues)), counts) if counts is not None else None,
             partitions=self._partitions_of(keys),
             offsets=step.offsets,
-            messages=[messages for messages, _ in measured] if measured else None,
+            messages=[messages for messages, _ in measured] if measured else step.messages or None,
             sizes=[size for _, size in measured] if measured else None,
         )
         alone = [number for number, count in enumerate(counts or ()) if not count] if step.alone else []

@@ -7,7 +7,7 @@
 | unbind | key of a request | x | x | | | |
 | import | key of a queue, or the queue alone | x | x | asked for, else null | | |
 | publish | chunk | x | | | in it | of its bodies, bytes |
-| ack | range | | | first done | in it | |
+| ack | range | of a transaction | of a transaction | first done | in it | |
 | trim | key | | | lowest kept | | |
 | reclaim | record | | | | | |
 | own | owned partition | | | | partitions of the cluster | |
@@ -15,10 +15,11 @@
 | other | record of a later version | | | | | |
 
 The archive holds requests as clients sent them, before a slice applied them. So it has neither the offset that a bind
-got nor a refusal. `step` and `request` number the requests in their record (a request is all or nothing). `producer`
-and `sequence` are those of its frame, null where the frame has none. If `sequence` is not above the producer's last
-one, the frame is a repeat and changed nothing. For kind own, `sequence` is the map's version. Acks and trims name ids,
-and the partition is part of an id.
+got nor a refusal. A transaction that was refused did nothing, and cannot be told from one that was done. `step` and
+`request` number the requests in their record (a request is all or nothing). `producer` and `sequence` are those of its
+frame, null where the frame has none. If `sequence` is not above the producer's last one, the frame is a repeat and
+changed nothing. For kind own, `sequence` is the map's version. Acks and trims name ids, and the partition is part of an
+id; acks of transactions have names.
 """
 
 from __future__ import annotations

@@ -18,6 +18,10 @@ PURGE_BINDINGS_MAX: Final = 1_000
 """Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part.
 DONE_RANGES_PER_APPLIED done ranges of a binding count as one binding more."""
 
+CHANGE_ACKS_COST_MAX: Final = 1_000
+"""What the done ranges of all bindings that a change acks may add to its price: about 4 ms of the broker. It is applied
+in steps, so more of them hold nothing up; the change then takes longer than was counted."""
+
 REFUSALS_BYTES_MAX: Final = 64 << 10
 """Bytes of refusals with texts in one outcome; further refusals have code and figures only. Forming so many texts takes
 a few ms, and the largest outcome fits one answer."""

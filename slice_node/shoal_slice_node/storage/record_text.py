@@ -42,7 +42,8 @@ def _change_text(payload: bytes) -> str:
         columns, verb = columns_of(step), verb_of(step)
         kinds["unknown" if verb is None else verb.name] += max(1, len(columns.keys), len(columns.queues))
         names |= dict.fromkeys(show(name) for name in chain(columns.queues, columns.keys))
-    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    counted = "a transaction: " if change.atomic else ""
+    counted += ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     return f"{counted}; names: {_few(names)}" if names else counted
 
 

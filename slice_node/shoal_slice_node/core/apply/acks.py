@@ -1,15 +1,24 @@
-"""Applies acks: a binding's cursor moves over done messages; messages done above the cursor become done ranges."""
+"""Applies acks: a binding's cursor moves over done messages; messages done above the cursor become done ranges.
+
+Sessions are told what was acked long before an ACKS record says so: it is applied as far as it still has a meaning. A
+change acks by itself, so its acks are refused where they have none.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from shoal_slice_node.core.apply.binds import save_detail
+from shoal_contract.errors import Conflict, OutOfRange, ResourceExhausted, ShoalError
+from shoal_slice_node.core.apply.binds import existing_queue, save_detail
+from shoal_slice_node.core.apply.effects import AckedByChange
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import Acked, decode_acks
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import DONE_RANGES_MAX, DONE_RANGES_PER_APPLIED
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, detail_key
+from shoal_slice_node.core.rows.key_row import ID, head_of
 from shoal_slice_node.core.rows.queue_cursor import move_cursor
 
 
@@ -52,25 +61,107 @@ def _apply_decoded(state: State, queue: Queue, acks: list[Acked]) -> None:
 
 
 def _apply(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) -> None:
-    bucket = queue.bucket(key_id)
-    row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
-    start = bucket.starts.get(key_id)
-    if row is not None:
-        detail = decode_detail(row)
+    detail, has_row = _load(state, queue, key_id)
+    if detail is not None:
         _advance(detail, acks)
-        if detail.ended:
-            _save_ended(state, queue, key_id, detail)
-        else:
-            bucket.put(key_id, detail.start, detail.cursor)
-            save_detail(state, queue, key_id, detail)
-    elif start is not None:
-        detail = Detail(start, bucket.cursor(key_id))
-        _advance(detail, acks)
-        bucket.put(key_id, start, detail.cursor)
-        if detail.done:
-            queue.details += 1
-            save_detail(state, queue, key_id, detail)
+        _save(state, queue, key_id, detail, has_row)
     state.effects.advanced.append(key_id)
+
+
+def _load(state: State, queue: Queue, key_id: bytes) -> tuple[Detail | None, bool]:
+    """Returns a binding, and whether it has a detail row; None if there is no such binding."""
+    row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
+    if row is not None:
+        return decode_detail(row), True
+    bucket = queue.bucket(key_id)
+    start = bucket.starts.get(key_id)
+    return (None if start is None else Detail(start, bucket.cursor(key_id))), False
+
+
+def _save(state: State, queue: Queue, key_id: bytes, detail: Detail, has_row: bool) -> None:
+    """Writes what `_load` returned, except the queue itself."""
+    if detail.ended:
+        _save_ended(state, queue, key_id, detail)
+        return
+    queue.bucket(key_id).put(key_id, detail.start, detail.cursor)
+    if has_row:
+        save_detail(state, queue, key_id, detail)
+    elif detail.done:
+        queue.details += 1
+        save_detail(state, queue, key_id, detail)
+
+
+def ack(
+    state: State, name: bytes, key: bytes, ranges: Sequence[tuple[int, int]], refuse: Callable[[int, ShoalError], None]
+) -> int:
+    """Acks ranges first <= offset < to of a binding, one request each, for a change. What was given to sessions does
+    not count, as only the leader knows it: the binding must have every offset still to get. So of two consumers that
+    were given the same message one alone can ack it in a change. Returns what this cost, in operations.
+
+    Calls `refuse` with the number of each range that is refused: NoSuchQueue, NotOwner; OutOfRange for offsets that the
+    key has not given yet; Conflict where the queue is not bound or some of it is done; ResourceExhausted.
+    """
+    try:
+        queue = existing_queue(state, name)
+        row = state.tables.key.get(state.owned_name(key))
+        detail, has_row = (None, False) if row is None else _load(state, queue, row[ID])
+        if row is None or detail is None:
+            raise _not_bound(state, name, key)
+    except ShoalError as error:
+        for number in range(len(ranges)):
+            refuse(number, error)
+        return len(ranges)
+    key_id, head, acked = row[ID], head_of(row), 0
+    cost = len(ranges) + len(detail.done) // DONE_RANGES_PER_APPLIED
+    for number, (first, to) in enumerate(ranges):
+        try:
+            _check_unacked(state, name, key, detail, head, first, to)
+        except ShoalError as error:
+            refuse(number, error)
+            continue
+        _advance(detail, [Acked(queue.id, key_id, first, to)])
+        acked += to - first
+        if queue.id in state.watch.queues:
+            state.effects.events.append(AckedByChange(queue.id, key_id, first, to))
+    if acked:
+        _save(state, queue, key_id, detail, has_row)
+        queue.save()
+        state.effects.advanced.append(key_id)
+        state.effects.counters.acks += acked
+    return cost
+
+
+def _check_unacked(state: State, name: bytes, key: bytes, detail: Detail, head: int, first: int, to: int) -> None:
+    """Checks that a binding has all of first <= offset < to still to get. Raises OutOfRange, Conflict,
+    ResourceExhausted."""
+    done = detail.done
+    if to > head:
+        shown = state.refusals.shown(key)
+        what = f"key {shown}: offset {to - 1} is acked, and its next message gets offset {head}"
+        raise OutOfRange(what, subject=shown, limit=head - 1, value=to - 1)
+    if first < detail.cursor or done.within(first, to) or (detail.ended and to > detail.end):
+        queue, shown = state.refusals.shown(name), state.refusals.shown(key)
+        raise Conflict(
+            f"queue {queue} does not have all of offsets {first} to {to - 1} of key {shown} to get: some are acked"
+            " already, or were not published while it was bound",
+            subject=queue,
+            value=first,
+        )
+    touches = first == detail.cursor or done.end_of(first - 1) == first or done.next_from(to) == to
+    if len(done) >= DONE_RANGES_MAX and not touches:
+        queue, shown = state.refusals.shown(name), state.refusals.shown(key)
+        raise ResourceExhausted(
+            f"what queue {queue} has acked of key {shown} above its oldest unacked message is in {len(done)} stretches;"
+            f" the limit is {DONE_RANGES_MAX}: ack the oldest first",
+            subject="done ranges of a binding",
+            limit=DONE_RANGES_MAX,
+            value=len(done) + 1,
+        )
+
+
+def _not_bound(state: State, name: bytes, key: bytes) -> Conflict:
+    queue, shown = state.refusals.shown(name), state.refusals.shown(key)
+    return Conflict(f"queue {queue} has nothing of key {shown} to get: all is acked, or it is not bound", subject=queue)
 
 
 def _advance(detail: Detail, acks: list[Acked]) -> None:

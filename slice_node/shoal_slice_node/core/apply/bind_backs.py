@@ -36,13 +36,25 @@ from shoal_slice_node.core.tables.tables import Tables
 class BindBacks:
     """Keeps the notes. Invariant: `_noted` holds the rows of ACKS_CUT in their order, `_starts` the same by binding."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, over: BindBacks | None = None) -> None:
+        """`over`: the notes of the tables that `tables` lie over, to try a change on. Of these only the last is
+        needed, for its number; without it, all are read from the tables."""
         self._meta, self._rows = tables.meta, tables.reclaim
         self._noted: deque[AcksCut] = deque()
         self._starts: dict[bytes, deque[AcksCut]] = {}
+        self._forgotten_lsn = 0
+        if over is not None:
+            if over.last is not None:
+                self._remember(over.last)
+            return
         self._forgotten_lsn = int.from_bytes(tables.meta.get(ACKS_CUT_FORGOTTEN) or b"", "big")
         for row_key, row in tables.reclaim.scan(ACKS_CUT):
             self._remember(decode_acks_cut(row_key, row))
+
+    @property
+    def last(self) -> AcksCut | None:
+        """Returns the note of the newest bind."""
+        return self._noted[-1] if self._noted else None
 
     def note(self, lsn: int, queue_id: bytes, key_id: bytes, start: int, cursor: int, head: int) -> None:
         """Notes that the record `lsn` bound the queue from `start`. The binding needs messages from `cursor` on, which
@@ -50,7 +62,7 @@ class BindBacks:
         self._hold_trims(lsn, key_id, cursor)
         if start >= head:
             return  # No acked message is to be seen again.
-        last = self._noted[-1] if self._noted else None
+        last = self.last
         number = last.number + 1 if last is not None and last.lsn == lsn else 0
         cut = AcksCut(lsn, number, queue_id + key_id, start)
         self._rows.insert(acks_cut_key(cut), encode_acks_cut(cut))

@@ -56,6 +56,7 @@ class Counters:
         self.unbinds += other.unbinds
         self.publishes += other.publishes
         self.chunks += other.chunks
+        self.acks += other.acks
         self.drops += other.drops
         self.expired += other.expired
         self.purges += other.purges

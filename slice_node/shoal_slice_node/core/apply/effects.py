@@ -67,6 +67,15 @@ class Dropped(NamedTuple):
     queue_id: bytes
 
 
+class AckedByChange(NamedTuple):
+    """Says that a change acked messages first <= offset < to of a key, for a watched queue."""
+
+    queue_id: bytes
+    key_id: bytes
+    first: int
+    to: int
+
+
 class Effects:
     """Collects the effects of one record.
 
@@ -105,7 +114,7 @@ class Effects:
         self.set_aside = False
         self.published: list[tuple[bytes, int] | None] = []
         # In the order in which they happened: consumers must see them so.
-        self.events: list[Grown | Bound | Unbound | Purged] = []
+        self.events: list[Grown | Bound | Unbound | Purged | AckedByChange] = []
         # The same, for those that watch members: in the order in which they happened.
         self.members: list[Joined | Left | Dropped] = []
         self.ownership = False

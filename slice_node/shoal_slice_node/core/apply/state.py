@@ -33,6 +33,7 @@ from shoal_slice_node.core.rows.small_rows import (
     encode_partition,
 )
 from shoal_slice_node.core.rows.transient_row import encode_transient
+from shoal_slice_node.core.tables.overlay import overlay
 from shoal_slice_node.core.tables.tables import Tables
 
 PREFIXES = tuple(partition.to_bytes(2, "big") for partition in range(PARTITIONS_MAX))
@@ -48,12 +49,13 @@ class State:
     `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
     """
 
-    def __init__(self, tables: Tables, watch: Watch) -> None:
+    def __init__(self, tables: Tables, watch: Watch, over: State | None = None) -> None:
+        """`over`: the state whose tables `tables` lie over, see `tried`; None: everything is read from the tables."""
         self.tables = tables
         self.watch = watch
-        self.kept = Kept(tables)
+        self.kept: Kept = Kept(tables) if over is None else over.kept
         self.tail = Tail()
-        self.bind_backs = BindBacks(tables)
+        self.bind_backs: BindBacks = BindBacks(tables, None if over is None else over.bind_backs)
         self.counters = Counters()
         self.refusals = Refusals()
         self.effects = Effects()
@@ -63,9 +65,18 @@ class State:
         self.map_version = 0
         self.owned = b"\x00"
         self.partitions = 1
+        if over is not None:
+            self.lsn, self.epoch, self.time_ms = over.lsn, over.epoch, over.time_ms
+            self._take_owned(over.map_version, over.owned)
+            return
         row = tables.meta.get(OWNED)
         if row is not None:
             self._take_owned(*decode_owned(row))
+
+    def tried(self) -> State:
+        """Returns a state that begins as this one, to try a change on: it watches nothing, and what it changes is gone
+        with it. Changes neither read nor write `kept`, so both states share it. This one must not change meanwhile."""
+        return State(overlay(self.tables), Watch(), self)
 
     def _take_owned(self, map_version: int, owned: bytes) -> None:
         self.map_version = map_version

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from shoal_slice_node.core.apply.effects import AckedByChange
 from shoal_slice_node.core.apply.records import Acked
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -67,6 +68,21 @@ class AcksInFlight:
         if attachment.session.stalled:
             registry.has_room_again(attachment.session)
         return 1 + looked_at // DONE_RANGES_PER_COST
+
+    def acked_by_change(self, acked: AckedByChange) -> None:
+        """Takes in acks that came in a change: the tables have them, and no record need say so again. What of them was
+        not given yet is passed over by reading the log. The caller must look after the feed: windows have opened."""
+        registry = self._registry
+        feed = registry.feeds[acked.queue_id]
+        stream = feed.streams.get(acked.key_id)
+        if stream is None:
+            return  # The loader will find it as the tables have it.
+        if acked.to > stream.next:
+            feed.set_lagging(stream)
+        for attachment in stream.acked_by_change(acked.first, acked.to):
+            registry.has_room_again(attachment.session)
+        if stream.end and self._is_over(stream):
+            registry.remove_stream(stream)
 
     def begin_flush(self) -> None:
         """Begins to take the acks that came so far. Must not be called while a flush is under way."""

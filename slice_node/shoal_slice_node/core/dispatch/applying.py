@@ -1,11 +1,12 @@
-"""Takes in what records did: chunks, bindings that began or ended, purged backlogs, dropped queues.
+"""Takes in what records did: chunks, bindings that began or ended, acks in changes, purged backlogs, dropped queues.
 
 Belongs here: which register and stream changes by which event. Not here: giving chunks (growing), reading logs (pump).
 """
 
 from __future__ import annotations
 
-from shoal_slice_node.core.apply.effects import Bound, Effects, Grown, Purged, Unbound
+from shoal_slice_node.core.apply.effects import AckedByChange, Bound, Effects, Grown, Purged, Unbound
+from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.loading import add_stream
@@ -17,10 +18,11 @@ from shoal_slice_node.core.limits import DISSOLVED_AT_ONCE_MAX
 class Applying:
     """Brings dispatch level with the tables, after each record."""
 
-    def __init__(self, registry: Registry, growing: Growing, attaching: Attaching) -> None:
+    def __init__(self, registry: Registry, growing: Growing, attaching: Attaching, acks: AcksInFlight) -> None:
         self._registry = registry
         self._growing = growing
         self._attaching = attaching
+        self._acks = acks
 
     def applied(self, effects: Effects) -> None:
         """Takes in what a record did. Only chunks may wait for their turn: a binding begins or ends at once."""
@@ -34,6 +36,8 @@ class Applying:
                 self._bound(event)
             elif isinstance(event, Unbound):
                 self._unbound(event)
+            elif isinstance(event, AckedByChange):
+                self._acks.acked_by_change(event)
             else:
                 assert isinstance(event, Purged), f"an event that dispatch does not know: {type(event).__name__}"
                 self._purged(event)
@@ -41,8 +45,9 @@ class Applying:
             feed = self._registry.feeds.get(queue_id)
             if feed is not None:
                 self._attaching.dissolve(feed, at_once=len(effects.dropped) <= DISSOLVED_AT_ONCE_MAX)
-        for queue_id in dict.fromkeys(event.queue_id for event in effects.events if isinstance(event, Purged)):
-            self._after_purge(queue_id)
+        ended = (event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange))
+        for queue_id in dict.fromkeys(ended):
+            self._after_end_of_out(queue_id)
 
     def _bound(self, bound: Bound) -> None:
         registry = self._registry
@@ -88,8 +93,9 @@ class Applying:
         stream.purge(purged.to)
         feed.forget_work(stream)
 
-    def _after_purge(self, queue_id: bytes) -> None:
-        """Wakes a purged queue's feed: windows have opened, and no ack will say so. Pullers may have nothing left."""
+    def _after_end_of_out(self, queue_id: bytes) -> None:
+        """Wakes the feed of a queue that was purged, or acked by a change: windows have opened, and no ack of a session
+        will say so. Pullers may have nothing left."""
         feed = self._registry.feeds.get(queue_id)
         if feed is None:
             return

@@ -38,7 +38,7 @@ class Dispatcher:
         self.attaching = Attaching(self.registry)
         self.growing = Growing(self.registry)
         self.acks = AcksInFlight(self.registry)
-        self._applying = Applying(self.registry, self.growing, self.attaching)
+        self._applying = Applying(self.registry, self.growing, self.attaching, self.acks)
         self._pump = Pump(self.registry, self.growing, self.attaching)
 
     @property

@@ -263,6 +263,28 @@ class Stream:
             self.done.cut_below(self.cursor)
             self.next = max(self.next, self.cursor)  # past done ranges that were not read yet
 
+    def acked_by_change(self, first: int, to: int) -> list[Attachment]:
+        """Notes that first <= offset < to, which was not done, is done in the tables, whether it is out, to be given
+        again, or not given yet. Returns the attachments that had some of it out."""
+        held = self.held(first, to)
+        unflushed = self._unflushed
+        level = unflushed is None and self._flushed == self.cursor
+        for attachment, low, high in held:
+            self.settle(attachment, low, high)
+        self._acked(first, to)
+        self.next = max(self.next, self.cursor)
+        if self.returned:
+            parts = [
+                Returned(low, high, times)
+                for begin, end, times in self.returned
+                for low, high in ((begin, min(end, first)), (max(begin, to), end))
+                if low < high
+            ]
+            self.returned = parts or None
+        if level:  # Else the next flush takes it once more, which changes nothing.
+            self._flushed, self._unflushed = self.cursor, None
+        return [attachment for attachment, _, _ in held]
+
     def rebind(self, start: int) -> None:
         """Notes that the binding, which ended with a backlog, is bound again. From `start` on all messages are to be
         seen, even acked ones, except those that are out. Below `start` the backlog stays. If `start` is above the end,

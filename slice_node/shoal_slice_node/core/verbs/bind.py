@@ -32,4 +32,4 @@ def _columns(step: wire.Binds) -> Columns:
     return Columns(step.queues, step.keys, step.key_counts or None, offsets)
 
 
-BIND: Final = Verb("bind", _check, _apply, _columns, {2: None}, grows=True)
+BIND: Final = Verb("bind", _check, _apply, _columns, {2: None}, grows=True, atomic=True)

@@ -25,15 +25,18 @@ UNKNOWN_STEP = "step of an unknown kind"
 
 _SHAPE: Shape = {1: {wire.Step.DESCRIPTOR.fields_by_name[field].number: verb.shape for field, verb in VERBS.items()}}
 """Change.steps, the verb in each, and its columns of numbers."""
-_FIELDS_MAX = 4 * FRAME_OPERATIONS_MAX
-"""The most fields of a valid frame: for each operation a step, a verb, a queue and a key."""
+_FIELDS_PER_OPERATION = 6
+"""The most fields of an operation: a step, a verb, a queue, a key, and two offsets of an ack."""
+_FIELDS_MAX = _FIELDS_PER_OPERATION * FRAME_OPERATIONS_MAX + 1
+"""The most fields of a valid frame; one says that it is atomic."""
 
 
 class Checked(NamedTuple):
     """Describes a change that passed the check. `operations`: its keys and queues, at least 1 for each step.
     `measures`: (messages, body bytes) of each chunk it publishes, in order. `ends`: some of what it takes is not in
     `operations` (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
-    chunks. `leader_decides`: the leader must add what it decides before the change is journaled. `live`: all of its
+    chunks. `times`: how often it is applied: 2 for an atomic change, which is tried first; `operations` has that.
+    `leader_decides`: the leader must add what it decides before the change is journaled. `live`: all of its
     steps are live publishes, which are not journaled."""
 
     change: wire.Change
@@ -42,6 +45,7 @@ class Checked(NamedTuple):
     ends: bool = False
     grows: bool = False
     in_run: bool = False
+    times: int = 1
     leader_decides: bool = False
     live: bool = False
 
@@ -74,7 +78,7 @@ def check_change(data: bytes) -> Checked:
 
 def _check(data: bytes) -> Checked:
     if len(data) > PARSED_AT_ONCE_BYTES_MAX and (fields := count_fields(data, _SHAPE, _FIELDS_MAX)) > _FIELDS_MAX:
-        raise too_many(fields // 4)
+        raise too_many(fields // _FIELDS_PER_OPERATION)
     try:
         change = wire.Change.FromString(data)
     except DecodeError:
@@ -89,6 +93,8 @@ def _check(data: bytes) -> Checked:
         verb = VERBS.get(field)
         if verb is None:
             raise Malformed(f"step {number} is of a kind that this version does not know", subject=UNKNOWN_STEP)
+        if change.atomic and not verb.atomic:
+            raise Malformed(f"step {number} is {field}, which an atomic change may not have", subject=field)
         found = getattr(step, field)
         operations += max(1, verb.check(number, found, measures))
         if verb.leader_decides is not None and verb.leader_decides(found):
@@ -97,10 +103,11 @@ def _check(data: bytes) -> Checked:
         ends, grows, in_run = ends or verb.price is not None, grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
             raise too_many(operations)
-    if live and live < len(change.steps):
+    if live and (change.atomic or live < len(change.steps)):
         raise Malformed(
             f"{live} of the change's {len(change.steps)} steps are live publishes; a change with live publishes has"
-            " nothing else, as they are not stored",
+            " nothing else and is not atomic, as they are not stored",
             subject="live",
         )
-    return Checked(change, operations, measures, ends, grows, in_run, leader_decides, live > 0)
+    times = 2 if change.atomic else 1
+    return Checked(change, times * operations, measures, ends, grows, in_run, times, leader_decides, live > 0)

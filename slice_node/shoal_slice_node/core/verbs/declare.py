@@ -37,4 +37,4 @@ def _columns(step: wire.Declares) -> Columns:
     return Columns(step.queues)
 
 
-DECLARE: Final = Verb("declare", _check, _apply, _columns, {3: None})
+DECLARE: Final = Verb("declare", _check, _apply, _columns, {3: None}, atomic=True)

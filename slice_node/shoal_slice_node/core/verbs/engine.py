@@ -11,22 +11,27 @@ from __future__ import annotations
 
 from shoal_contract.errors import Corrupt, ShoalError
 from shoal_contract.journal_record import SET_ASIDE, Record
-from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.acks import apply_acks
 from shoal_slice_node.core.apply.drops import reclaim
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.imports import check_next_chunk
 from shoal_slice_node.core.apply.producers import heard, remember, repeated_answer
-from shoal_slice_node.core.apply.records import NO_PRODUCER, Kind, decode_change, decode_change_head, decode_ownership
+from shoal_slice_node.core.apply.records import (
+    NO_PRODUCER,
+    ChangeHead,
+    Kind,
+    decode_change,
+    decode_change_head,
+    decode_ownership,
+)
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.transients import expire
 from shoal_slice_node.core.apply.trims import apply_trims
 from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work, finish
+from shoal_slice_node.core.verbs.atomic import apply_steps, refusal_of, try_atomic
 from shoal_slice_node.core.verbs.changes import UNKNOWN_STEP, Checked, check_change
-from shoal_slice_node.core.verbs.table import VERBS
-from shoal_slice_node.core.verbs.verb import Change
 
 
 class Engine:
@@ -96,19 +101,30 @@ class Engine:
             effects.refused = error
             return
         if repeated is not None:
-            effects.outcome = repeated
+            effects.refused = refusal_of(repeated) if checked.change.atomic else None
+            effects.outcome = repeated if effects.refused is None else None
             heard(self.state, head.producer, time_ms)
             return
+        if checked.change.atomic:
+            refused = yield from try_atomic(self.state, checked, time_ms)
+            if refused is not None:
+                self._answer(head, refused.SerializeToString(), True, time_ms)
+                return
         self.state.refusals.begin()
-        change = Change(self.state, checked.measures, time_ms)
-        outcome = wire.Outcome()
-        for step in checked.change.steps:
-            field = step.WhichOneof("step") or ""
-            outcome.steps.append((yield from VERBS[field].apply(change, getattr(step, field))))
+        outcome = yield from apply_steps(self.state, checked, time_ms)
         self.state.refusals.begin()
-        effects.outcome = outcome.SerializeToString()
-        if numbered:
-            remember(self.state, head, effects.outcome, time_ms)
+        self._answer(head, outcome.SerializeToString(), False, time_ms)
+
+    def _answer(self, head: ChangeHead, outcome: bytes, refused: bool, time_ms: int) -> None:
+        """Notes the outcome of a change, and remembers it for repeats of the frame. `refused`: the change was atomic,
+        and nothing of it was done."""
+        effects = self.state.effects
+        if refused:
+            effects.refused = refusal_of(outcome)
+        else:
+            effects.outcome = outcome
+        if head.producer != NO_PRODUCER:
+            remember(self.state, head, outcome, time_ms)
 
 
 def unappliable(record: Record, error: Exception) -> Corrupt:

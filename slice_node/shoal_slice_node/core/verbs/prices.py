@@ -72,7 +72,7 @@ def price(tables: Tables, checked: Checked, growing: GrowingQueues) -> int:
         _bounded(price.shared_max, price.bindings(tables, queues, growing), len(queues))
         for price, queues in names.items()
     )
-    return checked.operations + ending
+    return checked.operations + checked.times * ending
 
 
 def _bounded(budget: int, bindings: Iterable[int], queues: int) -> int:

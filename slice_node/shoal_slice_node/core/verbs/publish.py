@@ -51,4 +51,4 @@ def _columns(step: wire.Publishes) -> Columns:
     return Columns(keys=step.keys, chunks=step.chunks)
 
 
-PUBLISH: Final = Verb("publish", _check, _apply, _columns, {})
+PUBLISH: Final = Verb("publish", _check, _apply, _columns, {}, atomic=True)

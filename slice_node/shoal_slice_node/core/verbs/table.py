@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.verbs.ack import ACK
 from shoal_slice_node.core.verbs.bind import BIND
 from shoal_slice_node.core.verbs.declare import DECLARE
 from shoal_slice_node.core.verbs.drop import DROP
@@ -22,6 +23,7 @@ VERBS: Final[dict[str, Verb]] = {
     "drops": DROP,
     "purges": PURGE,
     "imports": IMPORT,
+    "acks": ACK,
 }
 
 

@@ -29,13 +29,14 @@ GrowingNames = Container[bytes]
 class Columns(NamedTuple):
     """Says what a step names, in columns: `queues`, or `keys`, or both. `counts[i]`: the number of keys that belong to
     queue i; None: one each. `offsets`: where each key's binding begins, if the step says it. `chunks`: one for each
-    key. `alone`: a queue without keys is a request, too."""
+    key. `messages`: the number of messages from each offset on. `alone`: a queue without keys is a request, too."""
 
     queues: Sequence[bytes] = ()
     keys: Sequence[bytes] = ()
     counts: Sequence[int] | None = None
     offsets: Sequence[int | None] | None = None
     chunks: Sequence[bytes] = ()
+    messages: Sequence[int] = ()
     alone: bool = False
 
 
@@ -48,13 +49,24 @@ class Price(NamedTuple):
     bindings: Callable[[Tables, Iterable[bytes], GrowingNames], Iterable[int]]
 
 
+class FirstRefusal(Exception):
+    """Ends an atomic change at its first refusal: that of its step's request `number`."""
+
+    def __init__(self, number: int, error: ShoalError) -> None:
+        super().__init__(error.message)
+        self.number = number
+        self.error = error
+
+
 class Change:
-    """Keeps a change that is being applied: the state, and what its steps share. `measures`: those of its chunks."""
+    """Keeps a change that is being applied: the state, and what its steps share. `measures`: those of its chunks.
+    `atomic`: it ends at the first refusal."""
 
-    __slots__ = ("dropping", "looking", "measures", "purging", "state", "time_ms")
+    __slots__ = ("atomic", "dropping", "looking", "measures", "purging", "state", "time_ms")
 
-    def __init__(self, state: State, measures: Iterable[tuple[int, int]], time_ms: int) -> None:
+    def __init__(self, state: State, measures: Iterable[tuple[int, int]], time_ms: int, atomic: bool = False) -> None:
         self.state = state
+        self.atomic = atomic
         self.measures: Iterator[tuple[int, int]] = iter(measures)
         self.time_ms = time_ms
         self.dropping = BindingBudget(DROP_BINDINGS_MAX)
@@ -62,7 +74,9 @@ class Change:
         self.looking = BindingBudget(EMPTY_BINDINGS_MAX)
 
     def refusal(self, number: int, error: ShoalError) -> wire.Refusal:
-        """Counts the refusal of a step's request `number`, and returns it."""
+        """Counts the refusal of a step's request `number`, and returns it. Raises FirstRefusal in an atomic change."""
+        if self.atomic:
+            raise FirstRefusal(number, error)
         self.state.effects.counters.refuse(error.code)
         return self.state.refusals.to_wire(number, error)
 
@@ -116,8 +130,9 @@ class Verb(NamedTuple):
     checked; what it adds to totals and events is in the record's Effects. `columns`: what a step names. `shape`: its
     columns of numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings. `price`:
     what it may take besides its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may
-    not use it, and no chunk may follow a gap. `leader_decides(step)`: the record must say something of the step that
-    only the leader knows (core/node/unused_drops.py); None: never."""
+    not use it, and no chunk may follow a gap. `atomic`: it may stand in an atomic change.
+    `leader_decides(step)`: the record must say something of the step that only the leader knows
+    (core/node/unused_drops.py); None: never."""
 
     name: str
     check: Callable[[int, Any, Measures], int]
@@ -127,4 +142,5 @@ class Verb(NamedTuple):
     grows: bool = False
     price: Price | None = None
     in_run: bool = False
+    atomic: bool = False
     leader_decides: Callable[[Any], bool] | None = None

@@ -1,0 +1,94 @@
+"""Offers describe, drop and purge to applications: a part of `Broker`, which has all verbs. Checks the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import overload
+
+from shoal.core.many import as_asked, raise_failed
+from shoal.core.merging import key_description
+from shoal.core.requests import Conditions
+from shoal.dropping import Dropping
+from shoal.messages import KeyDescription, QueueDescription
+from shoal.queue_calls import QueueCalls
+from shoal.routing import Routing
+from shoal_contract.arguments import check_flag, check_names
+from shoal_contract.names import Name, encode_name
+from shoal_contract.wire import slice_pb2 as wire
+
+
+class QueueVerbs:
+    """Is the part of a connection that looks at whole queues and keys, and ends queues. `Broker` says what its calls
+    may raise besides."""
+
+    _queues: QueueCalls
+    _dropping: Dropping
+    _routing: Routing
+    _deadline: Callable[[float | None], float]
+
+    async def describe(
+        self, queue: Name, *, bindings: bool = False, deadline_s: float | None = None
+    ) -> QueueDescription:
+        """Describes a queue over all its slices; `exists` says whether there is one. `bindings`: list them too.
+
+        The counts are exact: if a slice does not answer, this raises DeadlineExceeded, which names the slice.
+        """
+        name = encode_name(queue, "queue")
+        check_flag("bindings", bindings)
+        return await self._queues.describe(queue, name, bindings, self._deadline(deadline_s))
+
+    async def describe_key(self, key: Name, *, deadline_s: float | None = None) -> KeyDescription:
+        """Describes a key at its slice; `exists` is False for a key that keeps nothing."""
+        question = wire.Describe(keys=[encode_name(key, "key")])
+        session = self._routing.session_of(question.keys[0])
+        answer = await session.ask(question, self._deadline(deadline_s))
+        return key_description(key, answer.description.keys[0])
+
+    async def drop(
+        self,
+        queues: Name | Iterable[Name],
+        *,
+        if_unused: bool = False,
+        if_empty: bool = False,
+        deadline_s: float | None = None,
+    ) -> None:
+        """Ends one or many queues with their bindings and backlogs, on all slices. Raises NoSuchQueue, Conflict.
+
+        Each queue is dropped by itself. Of many, those that can be dropped are; then this raises the error of the first
+        that was not. Its `failed` has the errors of all of them, by queue, and its `done` the others.
+
+        `if_unused`: raises Conflict where a session consumes the queue. `if_empty`: where it has a backlog, on any of
+        its slices; TooLarge where it has over 1,000 bindings on one. Its home slice looks and drops in one step; what
+        another slice gets after it was asked goes with the queue.
+
+        A queue is gone once its home has dropped it. If another slice does not answer, this raises DeadlineExceeded,
+        which names the slice; `shoal sweep`, the admin gateway, or dropping the queue again removes what is left there.
+        """
+        names = check_names("queue", queues)
+        check_flag("if_unused", if_unused)
+        check_flag("if_empty", if_empty)
+        conditions = Conditions(if_unused, if_empty)
+        failed = await self._dropping.drop(list(names), conditions, self._deadline(deadline_s))
+        raise_failed(failed, names, {}, "dropped")
+
+    @overload
+    async def purge(  # type: ignore[overload-overlap]  # as for bind
+        self, queues: Name, *, deadline_s: float | None = None
+    ) -> int: ...
+
+    @overload
+    async def purge(self, queues: Iterable[Name], *, deadline_s: float | None = None) -> dict[Name, int]: ...
+
+    async def purge(self, queues: Name | Iterable[Name], *, deadline_s: float | None = None) -> int | dict[Name, int]:
+        """Drops the backlog of one or many queues on all slices; they stay bound. Returns how many messages were
+        dropped: one number, or queue -> number for many.
+
+        Messages that its consumers have unacked are forgotten too: they are not given again, and their acks change
+        nothing. Messages on their way to a consumer, or published meanwhile, may still come. Raises NoSuchQueue; if a
+        slice does not answer, an error that says how many messages were dropped on the others. Many queues are purged
+        each by itself, and errors raised as by `drop`.
+        """
+        names = check_names("queue", queues)
+        purged, failed = await self._queues.purge_all(list(names), self._deadline(deadline_s))
+        raise_failed(failed, names, purged, "purged")
+        return as_asked(queues, names, purged)

@@ -1,0 +1,388 @@
+"""Transactions: publishes, declares, binds, unbinds and acks of one slice, all done in one record or none of them.
+
+They gather while the block of `async with` runs, and are sent as one frame at its end. A refusal leaves no trace on the
+slice, so where it only says that the map or a queue's life was not known well, the same is sent again, anew.
+
+A bind needs the queue's part on this slice, which is often not its home. The part is declared in the same frame, in the
+life that the home says, and after the commit the home is asked once more (binding_calls.py says why).
+Not here: the frame (core/transaction_frame.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from random import random
+from types import TracebackType
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
+
+from shoal.binding_calls import BindingCalls
+from shoal.core import publishing
+from shoal.core.backoff import Backoff
+from shoal.core.known_queues import KnownQueues, Life
+from shoal.core.offset_ranges import Ranges, with_range
+from shoal.core.refusals import no_such_queue
+from shoal.core.requests import BindRequest, DeclareRequest, QueueRequest, Request, UnbindRequest
+from shoal.core.transaction_frame import AckRequest, TransactionFrame
+from shoal.homes import Homes
+from shoal.limits import GATHER_OPERATIONS_MAX, REQUEST_OVERHEAD_BYTES, TRANSACTION_BYTES_MAX
+from shoal.messages import NOW, Delivery, Done, Message, Receipt, Start, check_acked, check_start
+from shoal.routing import Routing
+from shoal_contract.arguments import OFFSET, Body, check_body, check_flag, check_headers, check_names
+from shoal_contract.errors import (
+    Conflict,
+    CrossSlice,
+    MapOrLeaderChanged,
+    NoSuchQueue,
+    OutOfRange,
+    ShoalError,
+    TooLarge,
+)
+from shoal_contract.names import Name, direct_key, encode_name, show
+from shoal_contract.options import DURABLE, QueueOptions, check_queue_options
+
+Value = TypeVar("Value")
+_NOTHING: Final[Any] = object()
+
+
+class TransactionResult(Generic[Value]):
+    """Is what a step of a transaction answered, once the transaction is committed."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self) -> None:
+        self._value: Value = _NOTHING
+
+    @property
+    def value(self) -> Value:
+        """Returns the answer: a receipt, an offset, or key -> offset. Raises RuntimeError before the commit, and where
+        there was none."""
+        if self._value is _NOTHING:
+            raise RuntimeError("the transaction is not committed: its results are there after its block")
+        return self._value
+
+    def take(self, value: Value) -> None:
+        """Takes the answer, from the transaction."""
+        self._value = value
+
+    def __repr__(self) -> str:
+        return "TransactionResult(not committed)" if self._value is _NOTHING else f"TransactionResult({self._value!r})"
+
+
+class _Slot:
+    """Waits for one request's answer in one attempt. See core.waiters.Waiter."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self) -> None:
+        self.answer: Any = None
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Any, /) -> None:
+        self.answer = result
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        pass
+
+
+class _Step(NamedTuple):
+    """Describes one step. `make(deadline, slot)`: returns its request for one attempt. `keys`: those that must lie on
+    the slice, each with what it is. `queue`: the queue whose part must be there. `take`: takes the slot's answer."""
+
+    make: Callable[[float, _Slot], Request]
+    keys: Sequence[tuple[bytes, str]]
+    queue: bytes | None = None
+    take: Callable[[Any], None] = lambda answer: None
+
+
+class _Acks(NamedTuple):
+    """Gathers acks that stand in a row: (queue, key) -> ranges of offsets."""
+
+    ranges: dict[tuple[bytes, bytes], Ranges]
+
+
+class Transaction:
+    """Gathers changes to one slice, and commits them when its block ends: all of them, or none.
+
+    async with broker.transaction() as tx:
+        receipt = tx.publish("{room-7}talk", b"hello")
+        tx.bind("inbox-anna", "{room-7}talk")
+        tx.ack(message)
+    print(receipt.value.offset)
+
+    Made by `Broker.transaction`. If the block raises, nothing is sent. The end of the block raises CrossSlice if the
+    keys lie on several slices, TooLarge for more than 1,000 keys and queues or 2 MiB (before anything is sent); the
+    error of the first change that the slice refused, and then nothing of the transaction was done; DeadlineExceeded and
+    Unavailable, if it is not known whether it was done. Keys that begin with the same tag, `{room-7}`, lie together.
+    """
+
+    def __init__(self, routing: Routing, homes: Homes, known: KnownQueues, seconds: Callable[[], float]) -> None:
+        """`seconds`: returns the deadline, event loop time; called when the block ends."""
+        self._routing = routing
+        self._homes = homes
+        self._known = known
+        self._bindings = BindingCalls(routing, homes, known)
+        self._deadline = seconds
+        self._steps: list[_Step | _Acks] = []
+        self._acked: list[Message | Delivery] = []
+        self._first: tuple[str, str] | None = None
+        """The first key, as text, and its slice."""
+        self._open = False
+        self._over = False
+
+    async def __aenter__(self) -> Transaction:
+        if self._open or self._over:
+            raise RuntimeError("a transaction has one block; make another one with broker.transaction()")
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open, self._over = False, True
+        if kind is None and self._steps:
+            await self._commit(self._deadline())
+            for one in self._acked:  # The slice has them. What handed them out must know it, too.
+                with contextlib.suppress(ShoalError):
+                    one.ack_nowait()
+
+    # Changes.
+
+    def declare(self, queues: Name | Iterable[Name], options: QueueOptions = DURABLE) -> None:
+        """Declares one or many queues, as `Broker.declare` does. Their home must be this slice: a queue whose name
+        begins with the keys' tag has its home there. Raises CrossSlice; refused with Conflict."""
+        names = check_names("queue", queues)
+        check_queue_options(options)
+        for queue in names:
+            self._add(
+                _Step(
+                    lambda deadline, _, queue=queue: DeclareRequest(queue, options, 0, deadline),  # type: ignore[misc]
+                    [(direct_key(queue), f"the home of queue {show(queue)}")],
+                )
+            )
+
+    @overload
+    def bind(  # type: ignore[overload-overlap]  # a name is one key, never an iterable of them
+        self, queue: Name, keys: Name, *, start: Start = NOW
+    ) -> TransactionResult[int]: ...
+
+    @overload
+    def bind(self, queue: Name, keys: Iterable[Name], *, start: Start = NOW) -> TransactionResult[dict[Name, int]]: ...
+
+    def bind(self, queue: Name, keys: Name | Iterable[Name], *, start: Start = NOW) -> TransactionResult[Any]:
+        """Binds a queue to keys, as `Broker.bind` does; the queue may have its home elsewhere. The result is the first
+        offset that will be seen, or key -> offset. Raises CrossSlice; refused with NoSuchQueue, OutOfRange."""
+        check_start(start)
+        return self._bindings_step(queue, keys, lambda *named: BindRequest(named[0], named[1], start, named[2]))
+
+    @overload
+    def unbind(  # type: ignore[overload-overlap]  # as for bind
+        self, queue: Name, keys: Name, *, discard: bool = False
+    ) -> TransactionResult[int]: ...
+
+    @overload
+    def unbind(
+        self, queue: Name, keys: Iterable[Name], *, discard: bool = False
+    ) -> TransactionResult[dict[Name, int]]: ...
+
+    def unbind(self, queue: Name, keys: Name | Iterable[Name], *, discard: bool = False) -> TransactionResult[Any]:
+        """Ends bindings, as `Broker.unbind` does. The result is the first offset that will not be seen (0: was not
+        bound), or key -> offset. Raises CrossSlice; refused with NoSuchQueue."""
+        check_flag("discard", discard)
+        return self._bindings_step(queue, keys, lambda *named: UnbindRequest(named[0], named[1], discard, named[2]))
+
+    def publish(
+        self, key: Name, body: Body, *, headers: Mapping[str, Body] | None = None, mandatory: bool = False
+    ) -> TransactionResult[Receipt]:
+        """Publishes one message, as `Broker.publish` does. The result is its receipt. Raises CrossSlice, TooLarge;
+        refused with Unroutable if `mandatory` and no queue is bound, by a bind of the same transaction either."""
+        name, data = encode_name(key, "key"), check_body(body)
+        fields = None if headers is None else check_headers(headers)
+        result: TransactionResult[Receipt] = TransactionResult()
+
+        def make(deadline: float, slot: _Slot) -> Request:
+            return publishing.single(key, name, data, fields, mandatory, False, deadline, slot)
+
+        make(0.0, _Slot())
+        self._add(_Step(make, [(name, f"key {show(name)}")], None, result.take))
+        return result
+
+    def ack(self, *messages: Message | Delivery) -> None:
+        """Acks messages or deliveries of this slice. Refused with Conflict if one of them is acked already, by any
+        consumer: so of all that were given a message, one transaction with its ack is done. Raises CrossSlice."""
+        check_acked(messages)
+        for one in messages:
+            queues = [one.queue_bytes] if isinstance(one, Message) else one.queues_bytes
+            first, end = (one.offset, one.offset + 1) if isinstance(one, Message) else (one.first, one.end)
+            for queue in queues:
+                self._add_acks(queue, one.key_bytes, first, end)
+        self._acked += messages
+
+    def ack_done(self, queue: Name, done: Iterable[Done]) -> None:
+        """Acks messages by key and offsets, whoever was given them, as `Leases.ack` does; refused as with `ack`. Raises
+        OutOfRange, CrossSlice."""
+        name = encode_name(queue, "queue")
+        named = [(encode_name(one.key, "key"), OFFSET.check(one.first), OFFSET.check(one.end)) for one in done]
+        for _, first, end in named:
+            if not 0 < first < end:
+                what = f"offsets {first} to {end} hold none: first is at least 1, and end is the one behind the last"
+                raise OutOfRange(what, subject="end", limit=first, value=end)
+        for key, first, end in named:
+            self._add_acks(name, key, first, end)
+
+    def _bindings_step(
+        self,
+        queue: Name,
+        keys: Name | Iterable[Name],
+        request: Callable[[bytes, Sequence[bytes], float], QueueRequest],
+    ) -> TransactionResult[Any]:
+        name = encode_name(queue, "queue")
+        encoded = check_names("key", keys)
+        result: TransactionResult[Any] = TransactionResult()
+        one = isinstance(keys, str | bytes)
+
+        def make(deadline: float, slot: _Slot) -> Request:
+            made = request(name, list(encoded), deadline)
+            made.waiter = slot
+            return made
+
+        def take(offsets: Sequence[int]) -> None:
+            result.take(offsets[0] if one else dict(zip(encoded.values(), offsets, strict=True)))
+
+        self._add(_Step(make, [(key, f"key {show(key)}") for key in encoded], name, take))
+        return result
+
+    def _add(self, step: _Step) -> None:
+        self._check_open()
+        for key, what in step.keys:
+            self._check_slice(key, what)
+        self._steps.append(step)
+
+    def _add_acks(self, queue: bytes, key: bytes, first: int, end: int) -> None:
+        self._check_open()
+        self._check_slice(key, f"key {show(key)}")
+        if not (self._steps and isinstance(self._steps[-1], _Acks)):
+            self._steps.append(_Acks({}))
+        last = self._steps[-1]
+        assert isinstance(last, _Acks)
+        last.ranges[queue, key] = with_range(last.ranges.get((queue, key), ()), first, end)[0]
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise RuntimeError("a transaction takes changes within its block: async with broker.transaction() as tx")
+
+    def _check_slice(self, key: bytes, what: str) -> None:
+        """Raises CrossSlice if the key lies on another slice than the first one."""
+        owner = self._routing.map.current.owner_of(key)
+        if self._first is None:
+            self._first = (what, owner)
+        elif owner != self._first[1]:
+            raise CrossSlice(
+                f"{what} is on slice {owner}, and {self._first[0]} on slice {self._first[1]}: a transaction is of one"
+                " slice; names that begin with the same tag in braces lie together",
+                subject=show(key),
+            )
+
+    # The commit.
+
+    async def _commit(self, deadline: float) -> None:
+        backoff, fresh = Backoff(random), False
+        while True:
+            version = self._routing.map.current.version
+            slice_name = self._slice_now()
+            lives, believed = await self._lives(slice_name, fresh, deadline)
+            try:
+                await self._send(slice_name, lives, deadline)
+                break
+            except MapOrLeaderChanged as error:
+                await self._bindings.newer_map(version, [error], backoff, deadline)
+            except (NoSuchQueue, Conflict):
+                if not believed:
+                    raise
+                fresh = True  # Nothing was done. What was known of some queue may be out of date.
+        for queue, life in lives.items():
+            with contextlib.suppress(ShoalError):  # It is committed; the queue may have been dropped since.
+                await self._bindings.still_lives(queue, {slice_name: life}, deadline)
+        for queue in self._guests(slice_name):
+            self._known.part_seen(queue, slice_name)
+
+    def _slice_now(self) -> str:
+        """Returns the slice of all keys, by the map as it is now. Raises CrossSlice."""
+        self._first = None
+        for step in self._steps:
+            named = step.keys if isinstance(step, _Step) else [(key, f"key {show(key)}") for _, key in step.ranges]
+            for key, what in named:
+                self._check_slice(key, what)
+        assert self._first is not None, "there is no step without a key"
+        return self._first[1]
+
+    def _guests(self, slice_name: str) -> list[bytes]:
+        """Returns the queues that must have a part on the slice, and have their home elsewhere."""
+        queues = dict.fromkeys(step.queue for step in self._steps if isinstance(step, _Step) and step.queue is not None)
+        return [queue for queue in queues if self._homes.home_of(queue) != slice_name]
+
+    async def _lives(self, slice_name: str, fresh: bool, deadline: float) -> tuple[dict[bytes, Life], bool]:
+        """Returns the queues whose part is to be declared, each with its life; and whether this relies on what was
+        known before. `fresh`: ask the homes of all. Raises NoSuchQueue."""
+        guests, believed = self._guests(slice_name), False
+        lives: dict[bytes, Life] = {}
+        for queue in guests:
+            if fresh:
+                self._known.forget(queue)
+            elif self._known.has_part(queue, slice_name):
+                believed = True
+                continue
+            now = asyncio.get_running_loop().time()
+            life = self._known.life_of(queue, now)
+            if life is not None:
+                believed = True
+            else:
+                life = await self._homes.life_of(queue, deadline)
+                if life is None:
+                    raise no_such_queue(queue)
+                self._known.declared(queue, life, self._homes.home_of(queue), now)
+            lives[queue] = life
+        return lives, believed
+
+    async def _send(self, slice_name: str, lives: Mapping[bytes, Life], deadline: float) -> None:
+        """Sends all as one frame, and gives the answers to the results. Raises the slice's refusal of the whole."""
+        requests: list[Request] = [
+            DeclareRequest(queue, life.options, life.incarnation, deadline) for queue, life in lives.items()
+        ]
+        slots: list[tuple[_Step, _Slot]] = []
+        for step in self._steps:
+            if isinstance(step, _Acks):
+                requests += _ack_requests(step, deadline)
+            else:
+                slots.append((step, _Slot()))
+                requests.append(step.make(deadline, slots[-1][1]))
+        _check_bounds(requests)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            await self._routing.submit_change(slice_name, TransactionFrame(requests, deadline, waiter))
+            await waiter
+        finally:
+            waiter.cancel()
+        for step, slot in slots:
+            step.take(slot.answer)
+
+
+def _ack_requests(acks: _Acks, deadline: float) -> Iterator[Request]:
+    for (queue, key), ranges in acks.ranges.items():
+        for first, end in ranges:
+            yield AckRequest(queue, key, first, end, deadline)
+
+
+def _check_bounds(requests: Sequence[Request]) -> None:
+    """Raises TooLarge for more than one frame takes."""
+    operations = sum(request.operations for request in requests)
+    size_bytes = sum(request.cost_bytes - REQUEST_OVERHEAD_BYTES for request in requests)
+    for what, found, limit in (
+        ("keys and queues of a transaction", operations, GATHER_OPERATIONS_MAX),
+        ("bytes of a transaction", size_bytes, TRANSACTION_BYTES_MAX),
+    ):
+        if found > limit:
+            raise TooLarge(f"{what}: {found}; the limit is {limit}", subject=what, limit=limit, value=found)

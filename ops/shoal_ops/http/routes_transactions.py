@@ -1,0 +1,82 @@
+"""Transactions: changes to one slice, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Request
+
+import shoal
+from shoal_contract.errors import Malformed
+from shoal_ops.http import messages, models, names
+from shoal_ops.http import models_transactions as forms
+from shoal_ops.http.parameters import TheGateway
+from shoal_ops.http.routes_messages import done_of, let_go, receipt_of
+from shoal_ops.http.routes_queues import offsets_of, start_of
+
+router = APIRouter(tags=["transactions"])
+
+Answer = Callable[[], forms.Done]
+"""Returns what a step answered, once the transaction is committed."""
+
+
+@router.post("/v1/transactions", response_model=forms.Committed, response_model_exclude_none=True)
+async def transact(request: Request, gateway: TheGateway, wanted: forms.Transaction) -> forms.Committed:
+    """Does all steps in one record, or none of them.
+
+    All keys must lie on one slice, or it answers CrossSlice; keys that begin with the same tag in braces do. If any
+    step is refused, the answer is its problem, nothing is done, and nobody sees a part of it. A queue that is declared
+    needs the tag in its name, too; queues that are only bound may have their home anywhere.
+    """
+    answers: list[Answer] = []
+    async with gateway.broker.transaction() as transaction:
+        for number, step in enumerate(wanted.steps):
+            answers.append(_take(gateway, transaction, number, step))
+        await let_go(request, wanted.steps)
+    return forms.Committed(steps=[answer() for answer in answers])
+
+
+def _take(gateway: TheGateway, transaction: shoal.Transaction, number: int, step: forms.Step) -> Answer:
+    """Adds a step. Raises Malformed, InvalidName, TooLarge, CrossSlice."""
+    given = [name for name in forms.Step.model_fields if getattr(step, name) is not None]
+    if len(given) != 1:
+        what = " and ".join(given) or "nothing"
+        raise Malformed(f"step {number} names {what}; it needs exactly one verb", subject=f"steps.{number}")
+    if step.declare is not None:
+        return _declare(transaction, step.declare)
+    if step.bind is not None:
+        keys = names.all_given("key", step.bind.keys, step.bind.keys_encoded)
+        bound = transaction.bind(_queue(step.bind), keys, start=start_of(step.bind))
+        return lambda: forms.Done(offsets=offsets_of(bound.value).offsets)
+    if step.unbind is not None:
+        keys = names.all_given("key", step.unbind.keys, step.unbind.keys_encoded)
+        left = transaction.unbind(_queue(step.unbind), keys, discard=step.unbind.discard)
+        return lambda: forms.Done(offsets=offsets_of(left.value).offsets)
+    if step.publish is not None:
+        return _publish(gateway, transaction, step.publish)
+    assert step.ack is not None
+    done = done_of(step.ack)
+    if not done:
+        raise Malformed(f"step {number} acks no message: give ids or ranges", subject=f"steps.{number}")
+    transaction.ack_done(_queue(step.ack), done)
+    return lambda: forms.Done(acked=sum(one.end - one.first for one in done))
+
+
+def _declare(transaction: shoal.Transaction, wanted: models.DeclareQueues) -> Answer:
+    queues = names.all_given("queue", wanted.queues, wanted.queues_encoded)
+    transaction.declare(queues, wanted.values())
+    return lambda: forms.Done(declared=len(set(queues)))
+
+
+def _publish(gateway: TheGateway, transaction: shoal.Transaction, message: models.KeyedMessage) -> Answer:
+    result = transaction.publish(
+        names.given("key", message.key, message.key_encoded),
+        messages.body_of(message.body, message.body_base64),
+        headers=messages.headers_of(message.headers, message.headers_base64),
+        mandatory=message.mandatory,
+    )
+    return lambda: forms.Done(receipt=receipt_of(gateway, result.value))
+
+
+def _queue(step: forms.QueueOfStep) -> bytes:
+    return names.given("queue", step.queue, step.queue_encoded)

@@ -1,0 +1,81 @@
+"""Transactions by plain HTTP on a real cluster."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.ops.http.test_gateway import ok, pull
+
+
+def transact(http: httpx.Client, *steps: dict[str, Any]) -> httpx.Response:
+    return http.post("/v1/transactions", json={"steps": list(steps)})
+
+
+def test_all_steps_are_done_and_answered(http: httpx.Client) -> None:
+    ok(http.post("/v1/queues", json={"queues": ["tx-anna"]}))
+    found = ok(
+        transact(
+            http,
+            {"declare": {"queues": ["{tx-1}bot"], "queues_encoded": ["%7Btx-1%7D%FF"]}},
+            {"bind": {"queue": "{tx-1}bot", "keys": ["{tx-1}talk", "{tx-1}votes"]}},
+            {"bind": {"queue": "tx-anna", "keys": ["{tx-1}talk"]}},
+            {"publish": {"key": "{tx-1}talk", "body": "hello", "headers": {"from": "anna"}, "mandatory": True}},
+            {"publish": {"key_encoded": "%7Btx-1%7Dtalk", "body_base64": base64.b64encode(b"\xff").decode()}},
+            {"unbind": {"queue": "{tx-1}bot", "keys": ["{tx-1}votes"], "discard": True}},
+        )
+    )
+    receipt = {"key": "{tx-1}talk", "offset": 1, "queues": 2, "live": 0, "messages": 1}
+    assert found["steps"] == [
+        {"declared": 2},
+        {"offsets": [{"key": "{tx-1}talk", "offset": 1}, {"key": "{tx-1}votes", "offset": 1}]},
+        {"offsets": [{"key": "{tx-1}talk", "offset": 1}]},
+        {"receipt": receipt},
+        {"receipt": receipt | {"offset": 2}},
+        {"offsets": [{"key": "{tx-1}votes", "offset": 1}]},
+    ]
+    ids = [one["id"] for one in pull(http, "tx-anna")]
+    answer = {"publish": {"key": "{tx-1}talk", "body": "done"}}
+    acked = ok(transact(http, answer, {"ack": {"queue": "tx-anna", "ids": ids}}))
+    assert acked["steps"][1] == {"acked": 2}
+    again = transact(http, answer, {"ack": {"queue": "tx-anna", "ids": ids[:1]}})
+    assert (again.status_code, again.json()["type"]) == (409, "urn:shoal:error:Conflict")
+    assert [one["body"] for one in pull(http, "tx-anna")] == ["done"]
+
+
+REFUSED = {
+    "two slices": ([{"publish": {"key": f"tx-far-{n}", "body": "x"}} for n in range(40)], 400, "CrossSlice"),
+    "no such queue": ([{"bind": {"queue": "{tx-2}none", "keys": ["{tx-2}a"]}}], 404, "NoSuchQueue"),
+    "unroutable": ([{"publish": {"key": "{tx-2}a", "body": "", "mandatory": True}}], 404, "Unroutable"),
+    "two verbs": ([{"publish": {"key": "a", "body": ""}, "bind": {"queue": "q", "keys": ["a"]}}], 400, "Malformed"),
+    "no verb": ([{}], 400, "Malformed"),
+    "no steps": ([], 400, "Malformed"),
+    "nothing acked": ([{"ack": {"queue": "q"}}], 400, "Malformed"),
+    "an empty range": ([{"ack": {"queue": "q", "ranges": [{"key": "a", "first": 3, "end": 3}]}}], 400, "OutOfRange"),
+    "no queue": ([{"bind": {"keys": ["a"]}}], 400, "Malformed"),
+    "no keys": ([{"bind": {"queue": "q"}}], 400, "Malformed"),
+    "drop": ([{"drop": {"queue": "q"}}], 400, "Malformed"),
+    "no body": ([{"publish": {"key": "a"}}], 400, "Malformed"),
+    "too many": ([{"bind": {"queue": "q", "keys": ["{tx-2}a"] * 600}}] * 2, 400, "NoSuchQueue"),
+    "far too many": ([{"publish": {"key": "a", "body": ""}}] * 1001, 400, "Malformed"),
+}
+REFUSED["too many"] = (
+    [{"bind": {"queue": "{tx-2}q", "keys": [f"{{tx-2}}{n}-{k}" for k in range(600)]}} for n in range(2)],
+    413,
+    "TooLarge",
+)
+
+
+@pytest.mark.parametrize(("steps", "status", "error"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_is_refused_whole(
+    http: httpx.Client, steps: list[dict[str, Any]], status: int, error: str
+) -> None:
+    ok(http.put("/v1/queues/%7Btx-2%7Dq"))
+    before = ok(http.get("/v1/queues/%7Btx-2%7Dq"))
+    probe = {"bind": {"queue": "{tx-2}q", "keys": ["{tx-2}probe"]}}
+    found = transact(http, *([probe, *steps] if steps else steps))
+    assert (found.status_code, found.json()["type"]) == (status, f"urn:shoal:error:{error}"), found.text
+    assert ok(http.get("/v1/queues/%7Btx-2%7Dq")) == before

@@ -1,0 +1,94 @@
+"""`shoal transaction FILE` as a user meets it: on a real cluster, and what it says of a bad file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal_ops import exits
+from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
+from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
+
+from .command_line import shoal, shoal_json
+
+COMMANDS = """
+# anna enters the room
+declare {cli-room}bot '{cli-room}a b'
+bind {cli-room}bot {cli-room}talk {cli-room}votes
+publish {cli-room}talk "anna is here" --mandatory
+publish {cli-room}nobody -- -x
+unbind {cli-room}bot {cli-room}votes --discard
+"""
+
+
+async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_redirector: str) -> None:  # noqa: F811
+    file = tmp_path / "commands"
+    file.write_text(COMMANDS)
+    assert await shoal("transaction", str(file), at=real_redirector) == (
+        0,
+        "declared {cli-room}bot, {cli-room}a b\n"
+        "bound {cli-room}bot: {cli-room}talk from offset 1, {cli-room}votes from offset 1\n"
+        "published to {cli-room}talk: offset 1, to 1 queue\n"
+        "published to {cli-room}nobody: no queue is bound, the message is not kept\n"
+        "unbound {cli-room}bot: {cli-room}votes up to offset 1\n",
+        "",
+    )
+    file.write_text(
+        "ack {cli-room}bot {cli-room}talk 1\npublish {cli-room}talk x\n"
+        "bind '{cli-room}a b' {cli-room}talk --start last=1\n"
+    )
+    found = await shoal_json("transaction", str(file), at=real_redirector)
+    assert found == {
+        "committed": [
+            {"acked": {"queue": "{cli-room}bot", "key": "{cli-room}talk", "messages": 1}},
+            {"published": {"key": "{cli-room}talk", "offset": 2, "queues": 1, "live": 0, "messages": 1}},
+            {"bound": {"queue": "{cli-room}a b", "offsets": {"{cli-room}talk": 2}}},
+        ]
+    }
+    file.write_text("publish {cli-room}talk y\nack {cli-room}bot {cli-room}talk 1-2\n")
+    code, out, error = await shoal("transaction", str(file), at=real_redirector)
+    assert (code, out) == (exits.BAD_CALL, "")
+    assert "does not have all of offsets 1 to 2" in error and "nothing of it was done" in error
+    file.write_text("publish {cli-room}talk y\n" + "".join(f"publish cli-far-{n} x\n" for n in range(40)))
+    code, out, error = await shoal("transaction", str(file), at=real_redirector)
+    assert (code, out) == (exits.BAD_CALL, "")
+    assert "cli-far-" in error and "line " in error and "tag in braces" in error
+    described = await shoal_json("describe", "{cli-room}bot", at=real_redirector)
+    assert described["messages"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no command"),
+        ("# nothing\n\n", "has no command"),
+        ("publish a", "line 1: the following arguments are required: body"),
+        (
+            "declare q\ndrop q",
+            "line 2: drop is no command of a transaction, which has declare, bind, unbind, publish, ack",
+        ),
+        ("publish a 'x", "line 1: it cannot be read: No closing quotation"),
+        ("bind q a --start never", "line 1: --start never is not one of now"),
+        ("ack q a x", "line 1: x names no offsets"),
+        ("ack q a 3-2", "line 1: offsets 3 to 3 hold none"),
+        ("ack q a 0", "line 1: offsets 0 to 1 hold none"),
+        ("declare q --expires-after-s soon", "line 1: argument --expires-after-s: invalid int value"),
+        ("bind q a --what", "line 1: unrecognized arguments: --what"),
+        ("x" * (TRANSACTION_FILE_BYTES_MAX + 1), "more than 4194304 bytes"),
+    ],
+)
+async def test_a_bad_file_is_told_with_its_line(tmp_path: Path, real_redirector: str, text: str, said: str) -> None:  # noqa: F811
+    file = tmp_path / "commands"
+    file.write_text(text)
+    code, out, error = await shoal("transaction", str(file), at=real_redirector)
+    assert (code, out) == (exits.BAD_CALL, "")
+    assert said in error and error.count("\n") == 1
+
+
+async def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
+    code, _, error = await shoal("transaction", str(tmp_path / "none"))
+    assert code == exits.BAD_CALL and "none: No such file" in error
+    (tmp_path / "bytes").write_bytes(b"publish a \xff")
+    code, _, error = await shoal("transaction", str(tmp_path / "bytes"))
+    assert code == exits.BAD_CALL and "is not UTF-8 text" in error
