@@ -26,6 +26,9 @@ class LiveDelivery(Delivery):
     def ack_nowait(self) -> None:
         """Does nothing: a live message is not given again, acked or not."""
 
+    def nack_nowait(self, delay_s: float = 0) -> None:
+        """Does nothing, as `ack_nowait`."""
+
     def give_back_one(self, consumer: int | bytes, offset: int, error: BaseException) -> None:
         """Does nothing, as `ack_nowait`."""
 
@@ -55,3 +58,6 @@ class LiveMessage(Message):
 
     def ack_nowait(self) -> None:
         """Does nothing: a live message is not given again, acked or not."""
+
+    def nack_nowait(self, delay_s: float = 0) -> None:
+        """Does nothing, as `ack_nowait`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from shoal_contract.errors import InvalidName, Malformed, OutOfRange, TooLarge
@@ -20,6 +21,8 @@ from shoal_contract.limits import (
     CHUNK_MESSAGES_MAX,
     DEADLINE_S_MAX,
     LIST_ITEMS_MAX,
+    MAX_DELIVERIES_MAX,
+    NACK_DELAY_MS_MAX,
     NAME_BYTES_MAX,
     NAMES_PER_CALL_MAX,
     PROCESS_BYTES_MAX,
@@ -102,6 +105,9 @@ class OneOf:
 
 # The table of arguments. 0 means: durable, or the slice's default, or no lease.
 EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, U32_MAX)
+ACK_TIMEOUT_MS: Final = Whole("ack_timeout_ms", 0, U32_MAX)
+MAX_DELIVERIES: Final = Whole("max_deliveries", 0, MAX_DELIVERIES_MAX)
+NACK_DELAY_MS: Final = Whole("delay_ms", 0, NACK_DELAY_MS_MAX)
 EXCLUSIVE: Final = OneOf("exclusive", ("none", "newest", "oldest"))
 WINDOW_MESSAGES: Final = Whole("window_messages", 0, WINDOW_MESSAGES_MAX)
 WINDOW_BYTES: Final = Whole("window_bytes", 0, WINDOW_BYTES_MAX)
@@ -113,8 +119,14 @@ OFFSET: Final = Whole("offset", 0, (1 << 63) - 1)
 START_VALUE: Final = Whole("the value of start", 0, (1 << 63) - 1)
 LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)
 PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
+DELAY_S: Final = Seconds("delay_s", NACK_DELAY_MS_MAX / 1000)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
 TIMEOUT: Final = Seconds("timeout", DEADLINE_S_MAX, zero=True)
+
+
+def check_delay_ms(delay_s: object) -> int:
+    """Returns the delay of a nack in whole milliseconds, none too short. Raises TypeError, OutOfRange."""
+    return 0 if delay_s == 0 and not isinstance(delay_s, bool) else ceil(DELAY_S.check(delay_s) * 1000)
 
 
 def check_flag(name: str, value: object) -> bool:

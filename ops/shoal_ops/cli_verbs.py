@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal_contract.arguments import EXPIRES_AFTER_S
+from shoal_contract.arguments import ACK_TIMEOUT_MS, EXPIRES_AFTER_S, MAX_DELIVERIES
 from shoal_contract.options import QueueOptions
 from shoal_ops import exits
 from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues
@@ -53,6 +53,27 @@ def declare(
             help="0: durable. Else they are dropped when no session has consumed them for so many seconds.",
         ),
     ] = 0,
+    ack_timeout_ms: Annotated[
+        int,
+        typer.Option(
+            "--ack-timeout-ms",
+            min=ACK_TIMEOUT_MS.low,
+            max=ACK_TIMEOUT_MS.high,
+            help="0: none. Else what a session has not acked for so long is given again.",
+        ),
+    ] = 0,
+    max_deliveries: Annotated[
+        int,
+        typer.Option(
+            "--max-deliveries",
+            min=MAX_DELIVERIES.low,
+            max=MAX_DELIVERIES.high,
+            help="0: no bound. Else a message that was delivered so often and comes back goes to --dead-letter.",
+        ),
+    ] = 0,
+    dead_letter: Annotated[
+        str, typer.Option("--dead-letter", metavar="KEY", help="Where such messages go; without it they are dropped.")
+    ] = "",
     exclusive: Annotated[
         Exclusive,
         typer.Option(
@@ -65,7 +86,7 @@ def declare(
     """Make queues exist."""
     from shoal_ops.commands import verbs
 
-    options = QueueOptions(expires_after_s=expires_after_s, exclusive=exclusive.value)
+    options = QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, dead_letter, exclusive.value)
     exits.run(verbs.declare(at, queues, options, as_json))
 
 

@@ -22,6 +22,7 @@ from shoal_slice_node.core.apply.records import (
     decode_change,
     decode_expire,
     decode_ownership,
+    decode_retries,
     decode_trims,
 )
 from shoal_slice_node.core.rows.ids import partition_of_id
@@ -38,6 +39,7 @@ _BY_RECORD: dict[int, str] = {
     Kind.RECLAIM: "reclaim",
     Kind.OWNERSHIP: "own",
     Kind.EXPIRE: "expire",
+    Kind.RETRY: "retry",
 }
 
 
@@ -190,6 +192,19 @@ class Rows:
         run = _plain(record, "expire", len(names))
         self._append(run, queues=names, offsets=[decided_lsn] * len(names))
 
+    def _retries(self, record: Record) -> None:
+        _, retries = decode_retries(record.payload)
+        for number, retry in enumerate(retries):  # `step` tells the fate, and a run has one.
+            run = _plain(record, "retry", 1)._replace(step=retry.fate)
+            self._append(
+                run,
+                requests=[number],
+                partitions=[partition_of_id(retry.key_id)],
+                offsets=[retry.first],
+                messages=[retry.to - retry.first],
+                sizes=[retry.times],
+            )
+
     def _reclaim(self, record: Record) -> None:
         self._append(_plain(record, "reclaim", 1))
 
@@ -203,6 +218,7 @@ _RECORDS: dict[str, Callable[[Rows, Record], None]] = {
     "reclaim": Rows._reclaim,
     "own": Rows._ownership,
     "expire": Rows._expire,
+    "retry": Rows._retries,
     "other": Rows._other,
 }
 

@@ -11,6 +11,7 @@
 | trim | key | | | lowest kept | | |
 | reclaim | record | | | | | |
 | own | owned partition | | | | partitions of the cluster | |
+| retry | range that came back | | | first | in it | times delivered |
 | damaged | damage that was skipped | | | byte in the segment | records lost | bytes |
 | other | record of a later version | | | | | |
 
@@ -19,7 +20,9 @@ got nor a refusal. A transaction that was refused did nothing, and cannot be tol
 `request` number the requests in their record (a request is all or nothing). `producer` and `sequence` are those of its
 frame, null where the frame has none. If `sequence` is not above the producer's last one, the frame is a repeat and
 changed nothing. For kind own, `sequence` is the map's version. Acks and trims name ids, and the partition is part of an
-id; acks of transactions have names.
+id; acks of transactions have names. Retries name ids, too: their `step` is 0 for messages that are given again, 1 for
+those that are done and copied to the queue's dead-letter key, 2 where the copies are on another slice. A copy gives no
+row of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from pyspark.sql.types import (
 
 KINDS: Final = (
     *("declare", "bind", "unbind", "publish", "drop", "purge", "import"),
-    *("ack", "trim", "reclaim", "own", "expire", "damaged", "other"),
+    *("ack", "trim", "reclaim", "own", "expire", "retry", "damaged", "other"),
 )
 
 SCHEMA: Final = StructType(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.idle_producers import IdleProducers
-from shoal_slice_node.core.background.job import ExpireJob, ForgetProducersJob, ReclaimJob, TrimJob
+from shoal_slice_node.core.background.job import ExpireJob, ForgetProducersJob, ReclaimJob, RetryJob, TrimJob
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
@@ -59,6 +59,7 @@ class Node:
             TrimJob(self.trimmer, KeyWalk(engine.state)),
             ReclaimJob(self.reclaims),
             ExpireJob(self.dispatcher.transients, engine.state),
+            RetryJob(self.dispatcher.registry.returns, engine.state),
             ForgetProducersJob(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
         self.maintenance = Maintenance(self.commit, self.acks, self.puller, jobs, now_ms)

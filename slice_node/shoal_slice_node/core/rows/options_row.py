@@ -1,8 +1,9 @@
 """Encodes the options of a queue, a part of its row of table `queue`.
 
-options   b"", where all are left out; else form u8, and by form:
-    1   expires_after_s u32
-    5   exclusive u8 | the other options, encoded as if this one were left out
+options   b"", where all are left out
+          form u8: 1 | expires_after_s u32, where the others are left out
+          form u8: 2 | expires_after_s u32 | ack_timeout_ms u32 | max_deliveries u32 | dead_letter, up to the end
+          form u8: 5 | exclusive u8 | the other options, encoded as if this one were left out
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from struct import Struct
 from typing import Final
 
 from shoal_contract.arguments import EXCLUSIVE
+from shoal_contract.limits import DEAD_LETTER_BYTES_MAX
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.limits import OPTIONS_KEPT_MAX
 from shoal_slice_node.core.rows.forms import check_form
 
 FORM: Final = 1
+FORM_DELIVERIES: Final = 2
 FORM_EXCLUSIVE: Final = 5
 _OPTIONS = Struct(">BI")
+_DELIVERIES = Struct(">BIII")
+
+assert _DELIVERIES.size + DEAD_LETTER_BYTES_MAX + 2 <= 255
 
 
 @lru_cache(OPTIONS_KEPT_MAX)
@@ -28,7 +34,14 @@ def encode_options(options: QueueOptions) -> bytes:
     if options.exclusive != DURABLE.exclusive:
         others = encode_options(replace(options, exclusive=DURABLE.exclusive))
         return bytes((FORM_EXCLUSIVE, EXCLUSIVE.words.index(options.exclusive))) + others
-    return b"" if options == DURABLE else _OPTIONS.pack(FORM, options.expires_after_s)
+    if options == DURABLE:
+        return b""
+    expires_after_s, dead_letter = options.expires_after_s, options.dead_letter
+    assert isinstance(dead_letter, bytes)
+    if not (options.ack_timeout_ms or options.max_deliveries):
+        return _OPTIONS.pack(FORM, expires_after_s)
+    head = _DELIVERIES.pack(FORM_DELIVERIES, expires_after_s, options.ack_timeout_ms, options.max_deliveries)
+    return head + dead_letter
 
 
 @lru_cache(OPTIONS_KEPT_MAX)
@@ -38,6 +51,10 @@ def decode_options(data: bytes) -> QueueOptions:
         return DURABLE
     if data[0] == FORM_EXCLUSIVE and len(data) > 1 and 0 < data[1] < len(EXCLUSIVE.words) and data[2:3] != data[:1]:
         return replace(decode_options(data[2:]), exclusive=EXCLUSIVE.words[data[1]])
+    if data[0] == FORM_DELIVERIES:
+        check_form("queue", data, FORM_DELIVERIES, _DELIVERIES.size)
+        _, expires_after_s, ack_timeout_ms, max_deliveries = _DELIVERIES.unpack_from(data)
+        return QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, data[_DELIVERIES.size :])
     check_form("queue", data, FORM, _OPTIONS.size)
     _, expires_after_s = _OPTIONS.unpack(data)
     return QueueOptions(expires_after_s=expires_after_s)
