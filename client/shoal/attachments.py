@@ -175,6 +175,17 @@ class Attachments:
         self._failure = error
         self.changed.set()
 
+    def has(self, handle: int) -> bool:
+        """Returns whether the handle is attached on the open stream, as far as known."""
+        return self._open and handle not in self._unanswered
+
+    def ended(self, handle: int) -> None:
+        """Records that the slice has the handle attached no more. `attach` attaches it again."""
+        self._unanswered.add(handle)
+        self._lives.pop(handle, None)
+        self.unconfirmed.discard(handle)
+        self.changed.set()
+
     def without_part(self, handles: Iterable[int]) -> list[int]:
         """Returns those whose queue had a part here and has none now, as far as the slice told."""
         return [handle for handle in handles if self._lives.get(handle) == 0]

@@ -2,6 +2,8 @@
 
 All calls may be cancelled. A request not sent yet is then not sent; one that was sent has an unknown outcome. A wrong
 argument is refused here, before anything is queued, so it harms no other call. Bounds: `shoal_contract.arguments`.
+
+Long because every verb has its call here, with its documentation.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from shoal.binding_verbs import BindingVerbs
 from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
-from shoal.core.publish_requests import MANDATORY, publish_terms
+from shoal.core.publish_requests import publish_terms
 from shoal.core.refusals import deadline_exceeded
 from shoal.dropping import Dropping
 from shoal.inbox import Inbox
@@ -168,17 +170,25 @@ class Broker(BindingVerbs, QueueVerbs):
         headers: Headers | None = None,
         mandatory: bool = False,
         not_before: datetime | float | None = None,
+        live: bool = False,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes one message, which is durable when this returns. Repeats after a lost connection are stored once.
 
         `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable if no queue is bound.
         `not_before`: a datetime with a time zone, or Unix time in seconds: the message is kept at once, and published
-        when the slice's clock has come to that time, at most a year from now. Raises TooLarge, OutOfRange. Waits while
-        too much is unanswered.
+        when the slice's clock has come to that time, at most a year from now. `live`: give it only to inboxes that are
+        open now, and store nothing; after a lost connection it is not repeated: Unavailable. Raises TooLarge,
+        OutOfRange, Malformed for both at once. Waits while too much is unanswered.
         """
         future = await self.publish_soon(
-            key, body, headers=headers, mandatory=mandatory, not_before=not_before, deadline_s=deadline_s
+            key,
+            body,
+            headers=headers,
+            mandatory=mandatory,
+            not_before=not_before,
+            live=live,
+            deadline_s=deadline_s,
         )
         return await future
 
@@ -190,12 +200,13 @@ class Broker(BindingVerbs, QueueVerbs):
         headers: Headers | None = None,
         mandatory: bool = False,
         not_before: datetime | float | None = None,
+        live: bool = False,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before)
+        terms = publish_terms(mandatory, not_before, live)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         await self._routing.publish(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
@@ -208,12 +219,13 @@ class Broker(BindingVerbs, QueueVerbs):
         headers: Headers | None = None,
         mandatory: bool = False,
         not_before: datetime | float | None = None,
+        live: bool = False,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before)
+        terms = publish_terms(mandatory, not_before, live)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._routing.publish_nowait(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
@@ -226,6 +238,7 @@ class Broker(BindingVerbs, QueueVerbs):
         headers: Iterable[Headers | None] = (),
         mandatory: bool = False,
         not_before: datetime | float | None = None,
+        live: bool = False,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes messages to one key as one chunk: all or none, at consecutive offsets from the receipt's `offset`.
@@ -235,19 +248,27 @@ class Broker(BindingVerbs, QueueVerbs):
         """
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before)
+        terms = publish_terms(mandatory, not_before, live)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         await self._routing.publish(publishing.batch(key, name, bodies, headers, terms, deadline, future))
         return await future
 
     async def send(
-        self, queue: Name, body: Body, *, headers: Headers | None = None, deadline_s: float | None = None
+        self,
+        queue: Name,
+        body: Body,
+        *,
+        headers: Headers | None = None,
+        live: bool = False,
+        deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes to the queue's direct key, `@queue`. Raises Unroutable if there is no such queue."""
         key = direct_key(encode_name(queue, "queue"))
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.single(queue, key, body, headers, MANDATORY, deadline, future))
+        await self._routing.publish(
+            publishing.single(queue, key, body, headers, publish_terms(True, None, live), deadline, future)
+        )
         return await future
 
     def transaction(self, *, deadline_s: float | None = None) -> Transaction:

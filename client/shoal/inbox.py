@@ -11,9 +11,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
+from shoal.attachments import Attachments
 from shoal.core.cluster_map import ClusterMap
 from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
 from shoal.dropped_queues import DroppedQueues
+from shoal.ended_queues import EndedQueues
 from shoal.inbox_buffer import InboxBuffer
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import (
@@ -70,6 +72,9 @@ class Inbox:
         """True if the program asked for more and there was nothing left to hand out."""
         telling, wake = routing.telling, self._buffer.changed.set
         self._dropped = DroppedQueues(self._queues, self._home_of, telling, wake, bool(queues))
+        self._lost = EndedQueues(
+            self._queues, self._home_of, self._attachments_at, self._lose, telling, wake, bool(queues)
+        )
         window_messages = window.window_messages or WINDOW_MESSAGES_DEFAULT
         self._look = WindowLook(window_messages, self._queues, self._slices, self._buffer.__bool__, telling)
 
@@ -109,7 +114,9 @@ class Inbox:
 
     async def __anext__(self) -> Message:
         """Returns the next message of any queue. Raises the error of a slice that refuses the inbox; NoSuchQueue, once,
-        when all its queues have been dropped (not if it was opened without queues). If cancelled, it takes none."""
+        when all its queues have been dropped (not if it was opened without queues); Conflict, once for each, when
+        another session has taken over an exclusive queue, which is not the inbox's any more. If cancelled, it takes
+        none."""
         self._turn += 1
         if self._turn >= MESSAGES_PER_TURN_MAX:
             await self._give_turn()
@@ -166,7 +173,8 @@ class Inbox:
         """Adds queues. Returns when they are attached at their homes, and at the other slices that answer promptly. At
         a slice that is away they are attached when it is back.
 
-        Raises NoSuchQueue (the other queues are added); InvalidName, DeadlineExceeded, ResourceExhausted (none is).
+        Raises NoSuchQueue, and Conflict for an exclusive queue that another session keeps (the other queues are added);
+        InvalidName, DeadlineExceeded, ResourceExhausted (none is).
         """
         names = [encode_name(queue, "queue") for queue in queues]
         deadline = self._deadline(deadline_s)
@@ -274,18 +282,24 @@ class Inbox:
         self._last_handle += len(names)
         self._queues.update(zip(handles, names, strict=True))
         self._handles.update(zip(names, handles, strict=True))
-        for part in self._slices.values():
-            part.attachments.attach(handles)
+        self._lost.begin_attach(handles)
+        refused: ShoalError | None = None
         try:
+            for part in self._slices.values():
+                part.attachments.attach(handles)
             with self._buffer.awaiting_answers():
                 absent = await self._at_homes(handles, deadline)
                 await self._at_others(handles, deadline)
         except BaseException:
             self._forget(names)
             raise
+        finally:
+            refused = self._lost.end_attach(handles)
         if absent:
             self._forget(absent)
             raise no_such_queue(absent[0])
+        if refused is not None:
+            raise refused
 
     def _check_count(self, count: int) -> None:
         if count > CONSUME_QUEUES_MAX:
@@ -342,6 +356,14 @@ class Inbox:
         self._dropped.leave(handles)
         return handles
 
+    def _lose(self, handle: int) -> None:
+        """Removes a queue that another session consumes. What came of it and was not taken yet is not handed out."""
+        self._forget([self._queues[handle]])
+        self._buffer.leave_out(handle)
+
+    def _attachments_at(self, slice_name: str) -> Attachments:
+        return self._slices[slice_name].attachments
+
     def _home_of(self, queue: bytes) -> str:
         return self._routing.map.current.owner_of(direct_key(queue))
 
@@ -363,6 +385,7 @@ class Inbox:
                     self._drop_repeats,
                     self._buffer.changed.set,
                     self._dropped,
+                    self._lost.ended,
                 )
                 self._slices[name].draining = self._draining
 
@@ -393,9 +416,9 @@ class Inbox:
         for part in self._slices.values():
             if part.error is not None:
                 raise part.error
-        dropped = self._dropped.take_error()
-        if dropped is not None:
-            raise dropped
+        error = self._lost.take_error() or self._dropped.take_error()
+        if error is not None:
+            raise error
 
     def _end(self) -> None:
         """Ends the inbox without waiting. Buffered messages will be delivered again."""
@@ -403,6 +426,7 @@ class Inbox:
         self._buffer.close()
         self._unlisten()
         self._look.close()
+        self._lost.close()
         for part in self._slices.values():
             part.closed = True
             part.session.close_soon()

@@ -55,6 +55,15 @@ class InboxBuffer:
         self._room.set()
         return delivery
 
+    def leave_out(self, handle: int) -> None:
+        """Takes a queue that left the inbox out of all deliveries."""
+        held, self._deliveries, self.bytes = self._deliveries, deque(), 0
+        for delivery, _ in held:
+            if delivery.leave_out(handle):
+                self._deliveries.append((delivery, delivery.size_bytes))
+                self.bytes += delivery.size_bytes
+        self._room.set()
+
     def end(self) -> None:
         """Lets what waits for room in, and wakes what waits for deliveries: no more are to come."""
         self._ending = True

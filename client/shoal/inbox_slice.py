@@ -21,11 +21,12 @@ from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
 from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
+from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
 from shoal.nack_sender import NackSender
 from shoal.routing import Routing
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
+from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable, from_wire
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -85,6 +86,7 @@ class InboxSlice(Consumer):
         drop_repeats: bool,
         on_failure: Callable[[], None],
         dropped: DroppedQueues,
+        on_ended: Callable[[str, int, ShoalError], None],
     ) -> None:
         self.error: ShoalError | None = None
         """The error with which this slice refuses the inbox; repeating would not help."""
@@ -94,6 +96,7 @@ class InboxSlice(Consumer):
         self.draining = False
         """True if what is new is not handed out any more: the slice gives it again once the inbox is closed."""
         self._dropped = dropped
+        self._on_ended = on_ended
         self._telling = routing.telling
         self._queues = queues
         self._on_delivery = on_delivery
@@ -172,11 +175,21 @@ class InboxSlice(Consumer):
         """Hands out what is new, in order. Waits while the inbox is full."""
         if response.resets:
             self.attachments.lives_ended(response.resets)
+        for ended in response.ended:
+            self._queue_ended(ended.handle, from_wire(ended.error))
         deliveries: Sequence[wire.Delivery] = response.deliveries
         if self._held or self.attachments.unconfirmed:
             deliveries = self._of_known_lives(deliveries)
         for item in deliveries:
             await self._deliver(item)
+
+    def _queue_ended(self, handle: int, error: ShoalError) -> None:
+        """Takes in that another session consumes an exclusive queue here: what this one has of it is given again."""
+        if handle in self._queues:
+            self.attachments.ended(handle)
+            if self.repeats is not None:
+                self.repeats.leave([handle])
+            self._on_ended(self.session.slice_name, handle, error)
 
     def _of_known_lives(self, deliveries: Sequence[wire.Delivery]) -> list[wire.Delivery]:
         """Returns the deliveries that need not wait. After a lost stream, a delivery for a handle waits until its
@@ -196,6 +209,10 @@ class InboxSlice(Consumer):
         if not handles:
             return
         self.last_handle = handles[0]
+        if item.live:
+            if not self.draining:
+                await self._on_delivery(LiveDelivery(item, 0, item.to, parse_chunk(item.chunk), handles, self._era))
+            return
         if self._dropped.handles:
             # A delivery to a part that ended is of another life.
             self._dropped.exist(self.session.slice_name, self.attachments.without_part(handles))

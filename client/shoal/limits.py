@@ -148,6 +148,10 @@ ATTACH_QUEUES_MAX: Final = 1_000
 ATTACH_AGAIN_S: Final = 1.0
 """How long attaches that a slice has no room for wait until they are sent again, in seconds."""
 
+EXCLUSIVE_AGAIN_S: Final = 0.5
+"""How long an inbox waits before it attaches an exclusive queue again at a slice that gave it to another session, while
+the queue's home gives it to this one, in seconds. Meanwhile the other session hears from the home."""
+
 ATTACH_OTHERS_S: Final = 1.0
 """How long attaching waits for slices that are not the queues' homes, in seconds. A slice that does not answer is
 attached later."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
 from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE, check_delay_ms
@@ -86,8 +86,8 @@ class Done(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Answers a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept,
-    or it is `delayed`."""
+    """Answers a publish, which is durable by then. `offset` 0: nothing was kept, as no queue was bound or as it was a
+    live publish; or it is `delayed`."""
 
     key: Name
     """The key as the caller gave it; for `send`, the queue."""
@@ -152,6 +152,9 @@ class Delivery:
     `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's time of the publish, milliseconds since
     1970. `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
     """
+
+    live: ClassVar[bool] = False
+    """True for a live publish: the messages have no offsets, and are not acked."""
 
     __slots__ = (
         "_acker",
@@ -234,6 +237,11 @@ class Delivery:
             for consumer in self._consumers:
                 yield Message(self, consumer, offset)
 
+    def leave_out(self, consumer: int | bytes) -> bool:
+        """Takes a consumer out. Returns whether others are left."""
+        self._consumers = [one for one in self._consumers if one != consumer]
+        return bool(self._consumers)
+
     @property
     def size_bytes(self) -> int:
         """Returns about its size in memory: its share of the chunk, and 8 bytes a queue."""
@@ -273,6 +281,9 @@ class Delivery:
 
 class Message:
     """Is one message for one queue. (key, offset) is unique and stable."""
+
+    live: ClassVar[bool] = False
+    """True for a live message: `offset` is 0, and an ack does nothing."""
 
     __slots__ = ("_consumer", "_delivery", "offset")
 

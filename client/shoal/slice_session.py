@@ -356,7 +356,7 @@ class SliceSession:
                 self._heard()
             for answer in response.answers:
                 self._answer(answer)
-            if response.deliveries or response.resets or self._consumer.holding:
+            if response.deliveries or response.resets or response.ended or self._consumer.holding:
                 self._delivering = True
                 try:
                     await self._consumer.delivered(response)

@@ -89,6 +89,22 @@ class Seconds:
         return float(value)
 
 
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Checks an argument that is one of a few words."""
+
+    name: str
+    words: tuple[str, ...]
+
+    def check(self, value: object) -> str:
+        """Returns the value. Raises TypeError."""
+        if value not in self.words:
+            found = repr(value)[:40] if isinstance(value, str) else _kind(value)
+            raise TypeError(f"{self.name} must be one of {', '.join(map(repr, self.words))}, not {found}")
+        assert isinstance(value, str)
+        return value
+
+
 # The table of arguments. 0 means: durable, no history, no limit, the slice's default, or no lease.
 EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, U32_MAX)
 ACK_TIMEOUT_MS: Final = Whole("ack_timeout_ms", 0, U32_MAX)
@@ -98,6 +114,7 @@ HISTORY_MESSAGES: Final = Whole("history_messages", 0, (1 << 53) - 1)
 HISTORY_AGE_S: Final = Whole("history_age_s", 0, U32_MAX)
 CAPACITY_MESSAGES: Final = Whole("capacity_messages", 0, (1 << 53) - 1)
 CAPACITY_BYTES: Final = Whole("capacity_bytes", 0, (1 << 53) - 1)
+EXCLUSIVE: Final = OneOf("exclusive", ("none", "newest", "oldest"))
 WINDOW_MESSAGES: Final = Whole("window_messages", 0, WINDOW_MESSAGES_MAX)
 WINDOW_BYTES: Final = Whole("window_bytes", 0, WINDOW_BYTES_MAX)
 BUFFER_BYTES: Final = Whole("buffer_bytes", 1, PROCESS_BYTES_MAX)

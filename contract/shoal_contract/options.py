@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from shoal_contract import arguments
-from shoal_contract.errors import InvalidName, OutOfRange
+from shoal_contract.errors import InvalidName, Malformed, OutOfRange
 from shoal_contract.limits import DEAD_LETTER_BYTES_MAX
 from shoal_contract.names import Name, check_key, show
 from shoal_contract.wire import common_pb2
@@ -27,12 +27,16 @@ class QueueOptions:
     `max_deliveries`: 0: no bound. Else a message that was delivered so often and comes back (nack, ack timeout, end of
     a lease or a session) is not delivered again: it is published to the key `dead_letter`, once, or dropped if there is
     none.
+
+    `exclusive`: "none": any number of sessions may consume it, and compete. "newest": one session at a time, and a
+    newer one ends the consumption of the one before it. "oldest": one at a time; others are refused while it stays.
     """
 
     expires_after_s: int = 0
     ack_timeout_ms: int = 0
     max_deliveries: int = 0
     dead_letter: Name = b""
+    exclusive: str = "none"
 
     def check(self) -> QueueOptions:
         """Returns these options, with names as bytes. Raises TypeError, OutOfRange, InvalidName; the message names the
@@ -40,7 +44,8 @@ class QueueOptions:
         expires_after_s = arguments.EXPIRES_AFTER_S.check(self.expires_after_s)
         ack_timeout_ms = arguments.ACK_TIMEOUT_MS.check(self.ack_timeout_ms)
         max_deliveries = arguments.MAX_DELIVERIES.check(self.max_deliveries)
-        return QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, self._dead_letter())
+        exclusive = arguments.EXCLUSIVE.check(self.exclusive)
+        return QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, self._dead_letter(), exclusive)
 
     def _dead_letter(self) -> bytes:
         """Returns the dead-letter key as bytes; b"": there is none."""
@@ -68,9 +73,15 @@ class QueueOptions:
 
     @staticmethod
     def of_wire(options: common_pb2.QueueOptions) -> QueueOptions:
-        """Returns the options that a frame holds."""
+        """Returns the options that a frame holds. Raises Malformed for a number that stands for nothing here."""
+        if not options.exclusive < len(_EXCLUSIVE):
+            raise Malformed(f"exclusive is {options.exclusive}: unknown to this version", subject="exclusive")
         return QueueOptions(
-            options.expires_after_s, options.ack_timeout_ms, options.max_deliveries, options.dead_letter
+            options.expires_after_s,
+            options.ack_timeout_ms,
+            options.max_deliveries,
+            options.dead_letter,
+            _EXCLUSIVE[options.exclusive],
         )
 
     def to_wire(self) -> common_pb2.QueueOptions:
@@ -81,6 +92,7 @@ class QueueOptions:
             ack_timeout_ms=self.ack_timeout_ms,
             max_deliveries=self.max_deliveries,
             dead_letter=dead_letter if isinstance(dead_letter, bytes) else dead_letter.encode(),
+            exclusive=common_pb2.Exclusive.ValueType(_EXCLUSIVE.index(self.exclusive)),
         )
 
     def difference(self, asked: QueueOptions) -> str:
@@ -94,6 +106,9 @@ class QueueOptions:
 def _shown(value: int | Name) -> str:
     return show(value) or '""' if isinstance(value, bytes) else str(value)
 
+
+_EXCLUSIVE = arguments.EXCLUSIVE.words
+"""The words of `exclusive`, by their number on the wire."""
 
 DURABLE = QueueOptions()
 """The options of a queue that is declared without any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -22,6 +23,14 @@ from shoal_ops.starts import checked_start, parse_start
 from shoal_ops.times import checked_time
 
 commands = typer.Typer()
+
+
+class Exclusive(StrEnum):
+    """Names the values of the option `exclusive`."""
+
+    NONE = "none"
+    NEWEST = "newest"
+    OLDEST = "oldest"
 
 
 @commands.command()
@@ -74,13 +83,19 @@ def declare(
     dead_letter: Annotated[
         str, typer.Option("--dead-letter", metavar="KEY", help="Where such messages go; without it they are dropped.")
     ] = "",
+    exclusive: Annotated[
+        Exclusive,
+        typer.Option(
+            "--exclusive", help="One session at a time consumes it: a newer one takes over, or the oldest stays."
+        ),
+    ] = Exclusive.NONE,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Make queues exist."""
     from shoal_ops.commands import verbs
 
-    options = QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, dead_letter)
+    options = QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, dead_letter, exclusive.value)
     exits.run(verbs.declare(at, queues, options, as_json))
 
 
@@ -167,13 +182,16 @@ def publish(
             help="Publish it when this time has come: as 2030-12-24T18:00+01:00, or in seconds since 1970.",
         ),
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Only to those that consume now: nothing is stored, and it may be lost.")
+    ] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Publish one message; durable when this returns."""
+    """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, checked_time(not_before), as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), as_json))
 
 
 @commands.command()

@@ -68,6 +68,17 @@ GOLDEN: list[tuple[Message, str]] = [
     ),
     (wire.DropRequest(queue=b"q", if_unused=True, if_empty=True), "0a017110011801"),
     (OUTCOME, "0a120a0301ac021201022201042a0105300638070a041a020801"),
+    (
+        wire.Change(steps=[wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[b"chunk"], live=True))]),
+        "0a0e220c0a016b12056368756e6b3001",
+    ),
+    (common.QueueOptions(exclusive=common.EXCLUSIVE_OLDEST), "2802"),
+    (
+        wire.SessionResponse(ended=[wire.Ended(handle=3, error=common.Error(subject="q"))]),
+        "2a07080312031a0171",
+    ),
+    (wire.PublishRequest(key=b"k", live=True), "0a016b4001"),
+    (wire.Delivery(key=b"k", to=2, chunk=b"chunk", handles=[1], live=True), "0a016b20022a056368756e6b3a01014801"),
     (REQUEST, "080710063a110a0f0a016b100118ac02220201022a0171"),
     (
         wire.SessionRequest(sequence=1, open=wire.Open(producer=b"p" * 16, window_bytes=300)),

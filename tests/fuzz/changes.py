@@ -4,6 +4,7 @@ from random import Random
 
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Exclusive
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
 from shoal_slice_node.core.node.commit import Item
@@ -16,6 +17,8 @@ def one_declare(world: World, random: Random) -> wire.Step:
     step = wire.Declares(queues=some)
     transient = some[0] == QUEUES[-1]
     step.options.expires_after_s = 5 if transient != (random.random() < 0.1) else 0
+    if random.random() < 0.05:
+        step.options.exclusive = random.choice((Exclusive.EXCLUSIVE_NEWEST, Exclusive.EXCLUSIVE_OLDEST))
     if random.random() < 0.25:
         lives = [world.node.owed.lives.get(name) for name in some]
         old = [life.incarnation if life else 0 for life in lives]

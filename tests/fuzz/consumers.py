@@ -81,6 +81,11 @@ def receive(world: World, session: int, handle: int | None, delivery: wire.Deliv
     """Checks a delivery: bodies and times are those that were published; each message was given, and comes in its
     turn."""
     node = world.node
+    if delivery.live:
+        queue = node.clients[session].session.queue_of(handle or 0)
+        assert queue is not None, f"handle {handle} of session {session} is not in use"
+        world.lives.came(queue, delivery)
+        return
     bodies = parse_chunk(delivery.chunk).bodies
     log = node.owed.keys[delivery.key].log
     for offset in range(delivery.low, delivery.to):
@@ -104,6 +109,7 @@ def take(world: World, random: Random, client: Client | None = None) -> None:
         dispatcher.sent(session, cost_bytes)
     elif client.awake:
         session.resets.clear()
+        session.ended_handles.clear()
         deliveries: list[wire.Delivery] = []
         if session.waiting:
             deliveries, client.writing = dispatcher.take(session, random.choice((1, 500, 1 << 20)))

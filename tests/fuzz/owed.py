@@ -76,6 +76,7 @@ class Life:
         self.number = number
         self.name = name
         self.expires_after_s = expires_after_s
+        self.exclusive = 0
         self.incarnation = incarnation
         self.queue_id = b""
         self.bound: dict[bytes, int] = {}
@@ -210,13 +211,22 @@ class Owed:
             newer = life is not None and 0 < life.incarnation < incarnation
             if incarnation and ((life is None and at_home) or (life is not None and life.incarnation > incarnation)):
                 allowed = {NO_SUCH_QUEUE}
-            elif life is not None and not newer and life.expires_after_s != expires:
+            elif (
+                life is not None
+                and not newer
+                and (life.expires_after_s, life.exclusive)
+                != (
+                    expires,
+                    step.options.exclusive,
+                )
+            ):
                 allowed = {CONFLICT}
             if not self._each(answer, number, allowed, ("declare", name, incarnation)):
                 continue
             if life is None or newer:
                 self.end(name)
                 life = self._begin(name, expires, incarnation, answer.offsets[number])
+                life.exclusive = step.options.exclusive
             life.incarnation = life.incarnation or incarnation
             life.renewed_lsn, life.idle_since_ms = self.lsn, self.time_ms
             assert answer.offsets[number] == life.incarnation

@@ -16,7 +16,7 @@ from shoal_contract.chunk import encode_chunk
 from shoal_contract.wire import admin_pb2 as admin
 from shoal_contract.wire import bulk_pb2 as bulk
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.common_pb2 import Chunk, QueueOptions
+from shoal_contract.wire.common_pb2 import Chunk, Exclusive, QueueOptions
 
 Item = TypeVar("Item")
 QUEUES = tuple(b"q%d" % number for number in range(6))
@@ -165,7 +165,8 @@ def _unbinds(random: Random) -> wire.Step:
 def _publishes(random: Random) -> wire.Step:
     keys = [to_publish(random) for _ in range(random.choice((1, 1, 3)))]
     chunks = [chunk(random) for _ in keys]
-    return wire.Step(publishes=wire.Publishes(keys=keys, chunks=chunks, mandatory=random.random() < 0.2))
+    live = random.random() < 0.1
+    return wire.Step(publishes=wire.Publishes(keys=keys, chunks=chunks, mandatory=random.random() < 0.2, live=live))
 
 
 def _acks_in_change(random: Random) -> wire.Step:
@@ -204,6 +205,7 @@ def _publish(random: Random) -> Message:
     request = wire.PublishRequest(key=to_publish(random), chunk=Chunk.FromString(chunk(random)))
     if random.random() < 0.3:
         request.producer, request.sequence = one_of(random, PRODUCERS), random.randrange(1, 9)
+    request.live = random.random() < 0.2
     return request
 
 
@@ -212,6 +214,7 @@ def _declare(random: Random) -> Message:
     if random.random() < 0.3:
         options.ack_timeout_ms, options.max_deliveries = random.choice((0, 50)), random.choice((1, 2))
         options.dead_letter = random.choice((b"", to_publish(random)))
+    options.exclusive = Exclusive.ValueType(random.choice((0, 0, 0, 1, 2, 9)))
     return wire.DeclareRequest(queue=one_of(random, QUEUES), options=options)
 
 

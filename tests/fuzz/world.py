@@ -10,6 +10,7 @@ from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, e
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.verbs.changes import parse_change
 from tests.fuzz.checks import Checks
+from tests.fuzz.live import Lives
 from tests.fuzz.node import Client, Node
 from tests.fuzz.owed import Life
 from tests.fuzz.sources import UNARY
@@ -29,6 +30,7 @@ class World:
     def __init__(self, node: Node, prompt: float, parts: bool) -> None:
         self.node = node
         self.checks = Checks(node)
+        self.lives = Lives()
         self.prompt = prompt
         self.parts = parts
         self.bodies = 0

@@ -113,8 +113,9 @@ async def test_ctrl_c_before_the_command_runs_is_no_traceback() -> None:
     assert (process.returncode, error) == (exits.INTERRUPTED, b"")
 
 
-async def test_an_option_that_is_not_acted_on_yet_says_so(tmp_path: Path) -> None:
-    assert "has no effect yet" in " ".join((await shoal("declare", "--help"))[1].split())
+async def test_a_word_that_an_option_does_not_have_is_refused() -> None:
+    code, _, error = await shoal("declare", "anna", "--exclusive", "all")
+    assert code == 2 and "newest" in error
 
 
 async def test_up_refuses_a_folder_of_something_else(tmp_path: Path) -> None:
@@ -148,12 +149,15 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
         "configured": ["room-9"],
         "options": kept,
     }
+    assert await run("declare", "one", "--exclusive", "newest") == {"declared": ["one"]}
+    assert (await run("describe", "one"))["options"]["exclusive"] == "newest"  # type: ignore[index]
     assert await run("bind", "anna", "room") == {"queue": "anna", "offsets": {"room": 1}}
     assert await run("bind", "anna", "room", "--start", "last=3") == {"queue": "anna", "offsets": {"room": 1}}
     watched = await run("watch", "members", "room", "-n", "1")
     assert (watched["event"], watched["members"]) == ("members", {"anna": False})
     assert await run("watch", "counts", "roo", "-n", "1") == {"event": "count", "key": "room", "queues": 1, "online": 0}
     assert (await run("publish", "room", "hello"))["queues"] == 1
+    assert (await run("publish", "room", "psst", "--live"))["offset"] == 0
     assert (await run("describe", "anna"))["messages"] == 1
     assert (await run("pull", "anna", "--peek"))["body"] == "hello"
     for _ in range(2):

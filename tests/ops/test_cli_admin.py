@@ -173,6 +173,8 @@ async def test_numbers_and_nouns_agree(cluster: LocalCluster) -> None:
         await broker.bind("single", "duet")
     out = (await shoal("publish", "duet", "x", at=at))[1]
     assert out.endswith(", to 1 queue, 0 live now\n")
+    out = (await shoal("publish", "duet", "x", "--live", at=at))[1]
+    assert out == "live, to 1 queue, 0 of them consumed now\n"
     out = (await shoal("publish", "room c", "x", at=at))[1]
     assert out.endswith(", to 6 queues, 0 live now\n")
 

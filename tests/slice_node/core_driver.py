@@ -7,6 +7,7 @@ left to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -35,6 +36,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.node.live_changes import publish_live
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import Detail, detail_key, encode_detail
@@ -42,7 +44,7 @@ from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import finish
-from shoal_slice_node.core.verbs.changes import Checked, check_change
+from shoal_slice_node.core.verbs.changes import Checked, check_change, parse_change
 from shoal_slice_node.core.verbs.engine import Engine
 
 PARTITIONS = 4
@@ -109,6 +111,21 @@ class CoreDriver:
         assert effects.outcome is not None
         return wire.Outcome.FromString(effects.outcome)
 
+    def live(self, *steps: wire.Step) -> wire.Answer:
+        """A change of live publishes, in its place behind what was asked before."""
+        found = wire.Answer()
+        self.node.commit.submit(self.live_item(found, *steps))
+        self.commit()
+        return found
+
+    def live_item(self, answer: wire.Answer, *steps: wire.Step) -> Item:
+        data = wire.Change(steps=steps).SerializeToString()
+        checked = parse_change(data)
+        assert checked.live
+        work = partial(publish_live, self.node, checked, answer)
+        operations = checked.operations
+        return Item(0, None, lambda _: None, raises, operations=operations, work=work, work_bytes=len(data))
+
     def change_all(self, steps: Iterable[wire.Step]) -> None:
         """In as many frames as it takes: one step each has is one queue or key."""
         for some in _batches(steps, FRAME_OPERATIONS_MAX):
@@ -123,7 +140,7 @@ class CoreDriver:
         return self.node.new_session(window_bytes)
 
     def attach(self, session: Session, queue: str, handle: int = 1, messages: int = 1000, size: int = 1 << 20) -> bool:
-        return bool(self.dispatcher.attach(session, queue.encode(), handle, messages, size))
+        return self.dispatcher.attach(session, queue.encode(), handle, messages, size) > 0
 
     def pump(self) -> None:
         while self.dispatcher.turn():
@@ -240,9 +257,9 @@ def unbind(queue: str, *keys: str, discard: bool = False) -> wire.Step:
     return wire.Step(unbinds=wire.Unbinds(queues=[queue.encode()], key_counts=[len(keys)], keys=names, discard=discard))
 
 
-def publish(key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0) -> wire.Step:
+def publish(key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0, live: bool = False) -> wire.Step:
     publishes = wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory)
-    publishes.not_before_ms = not_before_ms
+    publishes.not_before_ms, publishes.live = not_before_ms, live
     return wire.Step(publishes=publishes)
 
 

@@ -26,8 +26,9 @@ Copy = tuple[bytes, dict[str, bytes]]
 
 
 class Driver(NackDriver):
-    def bounded(self, queue: str, most: int = 2, dead_letter: str = "dead", **more: int) -> None:
-        self.change(declare_with(queue, QueueOptions(max_deliveries=most, dead_letter=dead_letter.encode(), **more)))
+    def bounded(self, queue: str, most: int = 2, dead_letter: str = "dead", ack_timeout_ms: int = 0) -> None:
+        options = QueueOptions(0, ack_timeout_ms, most, dead_letter.encode())
+        self.change(declare_with(queue, options))
 
     def copies(self, queue: str = "graveyard") -> list[Copy]:
         """What a queue of dead letters has, acked."""

@@ -37,6 +37,7 @@ from shoal_slice_node.core.rows.due_row import DelayedCounts, DelayedRow, DueKey
 from shoal_slice_node.core.rows.ids import key_id, number_of_id, queue_id
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.rows.log_row import LogRow
+from shoal_slice_node.core.rows.options_row import decode_options, encode_options
 from shoal_slice_node.core.rows.producer_row import ProducerRow
 from shoal_slice_node.core.rows.queue_row import Bucket
 from shoal_slice_node.core.rows.small_rows import AcksCut, PartitionRow, Promise
@@ -112,6 +113,16 @@ ROWS = [
         key_row.encode_key,
         key_row.decode_key,
         "03000300000000000700000000000000090000000000000004000000000000004d",
+    ),
+    Golden("options, none", QueueOptions(), encode_options, decode_options, ""),
+    Golden("options, transient", QueueOptions(expires_after_s=60), encode_options, decode_options, "010000003c"),
+    Golden("options, newest", QueueOptions(exclusive="newest"), encode_options, decode_options, "0501"),
+    Golden(
+        "options, transient and oldest",
+        QueueOptions(expires_after_s=60, exclusive="oldest"),
+        encode_options,
+        decode_options,
+        "0502010000003c",
     ),
     Golden(
         "key, configured",

@@ -19,6 +19,7 @@ from shoal_slice_node.core.rows.detail_row import (
 from shoal_slice_node.core.rows.ids import key_id, partition_of_id, queue_id
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key, head_of
 from shoal_slice_node.core.rows.log_row import LogRow, chunk_of, decode_log, encode_log
+from shoal_slice_node.core.rows.options_row import decode_options
 from shoal_slice_node.core.rows.producer_row import (
     ProducerRow,
     decode_answer,
@@ -50,6 +51,12 @@ from shoal_slice_node.core.tables.memory_tables import MemoryTables
 
 KEY = key_id(3, 7)
 CUT = AcksCut(9, 2, queue_id(1) + KEY, 4)
+
+
+@pytest.mark.parametrize("data", ["05", "0500", "0503", "05010501", "050109", "05010100003c", "09"])
+def test_options_of_an_unknown_form_are_refused(data: str) -> None:
+    with pytest.raises(ValueError):
+        decode_options(bytes.fromhex(data))
 
 
 def test_rows_are_read_as_they_were_written() -> None:

@@ -24,7 +24,8 @@ from shoal_slice_node.core.node.commit import NODE, Item
 
 from .brokers import connected, running
 from .bulk_client import chunk, imports
-from .core_driver import bind, declare
+from .core_driver import bind, declare, publish
+from .raw_session import RawSession
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
@@ -237,12 +238,34 @@ async def test_unary_calls_tell_what_is_wrong(stub: SliceServiceAsyncStub) -> No
     assert isinstance(missing, NoSuchQueue) and missing.subject == "nobody"
     publish = wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"]), mandatory=True)
     assert isinstance(await error_of(stub.Publish(publish)), Unroutable)  # type: ignore[arg-type]
+    publish.live = True
+    assert isinstance(await error_of(stub.Publish(publish)), Unroutable)  # type: ignore[arg-type]
+    publish.producer = PRODUCER
+    numbered = await error_of(stub.Publish(publish))  # type: ignore[arg-type]
+    assert isinstance(numbered, Malformed) and numbered.subject == "live"
     empty = wire.PublishRequest(key=b"k")
     assert isinstance(await error_of(stub.Publish(empty)), Malformed)  # type: ignore[arg-type]
     pull = wire.PullRequest(pull=wire.Pull(queue=b"nobody"))
     assert isinstance(await error_of(stub.Pull(pull)), NoSuchQueue)  # type: ignore[arg-type]
     ack = wire.AckRequest(acks=[wire.Ack(key=b"k", low=1, to=2, handles=[1])])
     assert isinstance(await error_of(stub.Ack(ack)), Malformed)  # type: ignore[arg-type]
+
+
+async def test_live_publishes_of_sessions_and_calls_reach_a_session(stub: SliceServiceAsyncStub) -> None:
+    reader, writer = await RawSession.open(stub), await RawSession.open(stub)
+    await writer.change(declare("q"), bind("q", "k"))
+    await reader.attach([b"q"])
+    receipt = await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"a"]), live=True))
+    assert (receipt.offset, receipt.queues, receipt.live) == (0, 1, 1)
+    live = publish("k", b"b", live=True)
+    change = wire.Change(steps=[live]).SerializeToString()
+    found = await writer.ask(wire.SessionRequest(change=change))
+    assert list(found.live) == [1] and not wire.Outcome.FromString(found.outcome).steps[0].refusals
+    mixed = wire.Change(steps=[live, publish("k", b"c")]).SerializeToString()
+    with pytest.raises(Malformed, match="live publishes"):
+        await writer.ask(wire.SessionRequest(change=mixed))
+    await reader.read_until(lambda: len(reader.deliveries) == 2)
+    assert [(found.live, found.first, found.to) for found in reader.deliveries] == [(True, 0, 1)] * 2
 
 
 async def test_unary_calls_carry_a_message_from_publish_to_ack(stub: SliceServiceAsyncStub) -> None:

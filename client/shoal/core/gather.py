@@ -1,6 +1,7 @@
 """Gathers requests to one slice into Change frames, and gives each its part of the answer.
 
-Requests keep their order: requests of one kind in a row share a step, and one of another kind begins the next step. A
+Live publishes have frames of their own. Requests
+keep their order: requests of one kind in a row share a step, and one of another kind begins the next step. A
 request is written into its step when it is added, so one that cannot be written is refused there; what is sent later is
 bytes. A gathering frame is full at GATHER_BYTES_MAX or GATHER_OPERATIONS_MAX; then the next frame begins. `Room` bounds
 how much may wait.
@@ -18,7 +19,7 @@ from shoal.core.frames import Frame
 from shoal.core.publish_requests import PublishRequest, PublishSingles
 from shoal.core.requests import Columns, DropsRequest, Request, StepKind
 from shoal.limits import GATHER_BYTES_MAX, GATHER_OPERATIONS_MAX
-from shoal_contract.errors import MapOrLeaderChanged, ShoalError, from_wire
+from shoal_contract.errors import MapOrLeaderChanged, ShoalError, Unavailable, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 
 Rerouted = Callable[[PublishRequest, ShoalError], None]
@@ -55,7 +56,8 @@ class ChangeFrame(Frame):
     def fits(self, request: Request) -> bool:
         """Returns whether the frame has room for the request. An empty frame has, whatever its size."""
         return not self.steps or (
-            self.cost_bytes + request.cost_bytes <= GATHER_BYTES_MAX
+            request.live is not self.keeps_sequence
+            and self.cost_bytes + request.cost_bytes <= GATHER_BYTES_MAX
             and self.operations + request.counted <= GATHER_OPERATIONS_MAX
         )
 
@@ -150,6 +152,23 @@ class ChangeFrame(Frame):
             request.fail(error)
 
 
+class LiveFrame(ChangeFrame):
+    """Carries live publishes only. It is sent once: a repeat could be delivered a second time."""
+
+    __slots__ = ()
+    keeps_sequence = False
+
+    def stream_ended(self) -> bool:
+        self.failed(
+            Unavailable(
+                "the stream was lost before a live publish was answered; it may have been delivered or not, and is not"
+                " repeated",
+                subject="live publish",
+            )
+        )
+        return False
+
+
 def _joined(last: Request, request: PublishSingles) -> bool:
     """Joins a single message to the chunk before it, if that may take it. Returns whether it did."""
     if not isinstance(last, PublishSingles) or not last.takes(request):
@@ -175,7 +194,7 @@ class Gather:
         if frames and frames[-1].fits(request):
             frames[-1].add(request)
             return None
-        frame = ChangeFrame(self._reroute)
+        frame = LiveFrame(self._reroute) if request.live else ChangeFrame(self._reroute)
         frame.add(request)
         frames.append(frame)
         return frame

@@ -12,7 +12,7 @@ from shoal.core.waiters import Waiter, fail_waiter
 from shoal.limits import CHUNK_GATHER_BYTES_MAX
 from shoal.messages import Receipt
 from shoal_contract.arguments import check_flag, check_time
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.limits import CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
 from shoal_contract.names import Name
 from shoal_contract.wire import slice_pb2 as wire
@@ -22,32 +22,40 @@ Item = TypeVar("Item")
 
 
 class PublishTerms(NamedTuple):
-    """Says how a chunk is published. `not_before_ms`: Unix time; 0: now."""
+    """Says how a chunk is published. `not_before_ms`: Unix time; 0: now. `live`: only to who consumes now."""
 
     mandatory: bool = False
     not_before_ms: int = 0
+    live: bool = False
 
 
 AT_ONCE: Final = PublishTerms()
 MANDATORY: Final = PublishTerms(mandatory=True)
 
 
-def publish_terms(mandatory: object, not_before: object) -> PublishTerms:
-    """Returns the terms that a caller asks for. Raises TypeError, OutOfRange."""
-    if not_before is None and (mandatory is False or mandatory is True):
+def publish_terms(mandatory: object, not_before: object, live: object = False) -> PublishTerms:
+    """Returns the terms that a caller asks for. Raises TypeError, OutOfRange; Malformed for a live publish with a
+    time."""
+    if not_before is None and live is False and (mandatory is False or mandatory is True):
         return MANDATORY if mandatory else AT_ONCE
-    return PublishTerms(check_flag("mandatory", mandatory), check_time("not_before", not_before))
+    terms = PublishTerms(
+        check_flag("mandatory", mandatory), check_time("not_before", not_before), check_flag("live", live)
+    )
+    if terms.live and terms.not_before_ms:
+        raise Malformed("a live publish cannot wait for a time: not_before and live exclude each other", subject="live")
+    return terms
 
 
 class PublishRequest(Request):
     """Is the base of requests that publish one chunk to one key."""
 
-    __slots__ = ("key",)
+    __slots__ = ("key", "live")
     verb = "publish"
 
     def __init__(self, key: bytes, terms: PublishTerms, wire_bytes: int, deadline: float) -> None:
         super().__init__((PublishRequest, terms), 1, wire_bytes + len(key) + 8, deadline)
         self.key = key
+        self.live = terms.live
 
     @property
     def delayed(self) -> bool:
@@ -59,7 +67,7 @@ class PublishRequest(Request):
         """Returns the serialized chunk, which does not change after this."""
 
     def begin(self, step: wire.Step) -> Columns:
-        step.publishes.mandatory, step.publishes.not_before_ms = self.kind[1]
+        step.publishes.mandatory, step.publishes.not_before_ms, step.publishes.live = self.kind[1]
         return (step.publishes.keys,)
 
     def put(self, columns: Columns) -> None:

@@ -33,6 +33,8 @@ class Request(ABC):
 
     __slots__ = ("cost_bytes", "counted", "deadline", "kind", "operations")
     verb: ClassVar[str]
+    live: bool = False
+    """True for a live publish: it travels in frames of its own, which are never sent again."""
 
     def __init__(self, kind: StepKind, operations: int, wire_bytes: int, deadline: float) -> None:
         self.kind = kind

@@ -14,8 +14,10 @@ from shoal.core.refusals import no_such_queue
 from shoal.testing.fake_admin import FakeAdmin
 from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
-from shoal_contract.errors import ShoalError
+from shoal_contract.chunk import parse_chunk
+from shoal_contract.errors import Conflict, ShoalError
 from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
+from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.tasks import Tasks
 
@@ -188,6 +190,8 @@ class FakeSlice:
 
     def _attach(self, session: FakeSession, attach: wire.Attach, answer: wire.Attached) -> None:
         for queue, handle in zip(attach.queues, attach.handles, strict=True):
+            if not self._takes_over(session, queue, handle):
+                continue
             assert queue not in session.queues.values(), "a session may attach a queue only once"
             session.queues[handle] = queue
             session.windows[handle] = attach.window_messages or WINDOW_MESSAGES_DEFAULT
@@ -195,6 +199,26 @@ class FakeSlice:
         answer.absent.extend(handle for handle, life in zip(attach.handles, lives, strict=True) if not life)
         if self.tells_lives:
             answer.lives.extend(lives)
+
+    def _takes_over(self, session: FakeSession, queue: bytes, handle: int) -> bool:
+        """Ends the attachment that an exclusive queue has, or refuses the session. Tells the one that goes."""
+        part = self.state.queues.parts.get(queue)
+        if part is None or part.options.exclusive == "none":
+            return True
+        error = Conflict(
+            f"queue {show(queue)} is exclusive: another session consumes it", subject=show(queue)
+        ).to_wire()
+        for other in self._sessions:
+            held = next((held for held, name in other.queues.items() if name == queue), None)
+            if held is None or other is session:
+                continue
+            if part.options.exclusive == "oldest" and other.producer != session.producer:
+                ended = wire.Ended(handle=handle, error=error)
+                session.outbox.put_nowait(wire.SessionResponse(ended=[ended]))
+                return False
+            self.state.release(other, other.queues.pop(held))
+            other.outbox.put_nowait(wire.SessionResponse(ended=[wire.Ended(handle=held, error=error)]))
+        return True
 
     def _ack(self, session: FakeSession, acks: wire.Acks) -> None:
         """Records acks. As at a real slice, an ack for what this session does not have out changes nothing."""
@@ -242,7 +266,19 @@ class FakeSlice:
             if together:
                 deliveries = [_delivery(given, handles) for given, handles in together.items()]
                 session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries))
+        for key, chunk, queues in self.state.take_live():
+            self._give_live(key, chunk, queues)
         self.watches.tell()
+
+    def _give_live(self, key: bytes, chunk: bytes, queues: list[bytes]) -> None:
+        """Gives a live chunk to the first session that has each queue, behind what it was given before."""
+        for session in self._sessions:
+            handles = [handle for handle, queue in session.queues.items() if queue in queues]
+            queues = [queue for queue in queues if queue not in session.queues.values()]
+            if handles:
+                count = len(parse_chunk(chunk).bodies)
+                live = wire.Delivery(key=key, to=count, chunk=chunk, handles=handles, live=True)
+                session.outbox.put_nowait(wire.SessionResponse(deliveries=[live]))
 
 
 def _delivery(given: Any, handles: list[int]) -> wire.Delivery:

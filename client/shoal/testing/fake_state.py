@@ -62,6 +62,8 @@ class FakeState:
         self.dropped: list[bytes] = []
         """Queues whose life ended since the last look of `take_dropped`."""
         self.keys: dict[bytes, Key] = {}
+        self.live: list[tuple[bytes, bytes, list[bytes]]] = []
+        """Live chunks since the last look of `take_live`."""
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
         self.delayed: list[tuple[int, bytes, bytes]] = []
@@ -80,6 +82,10 @@ class FakeState:
         change = wire.Change.FromString(data)
         before = self._copy() if change.atomic else None
         outcome = wire.Outcome(steps=[self._step(step) for step in change.steps])
+        lives = [step.publishes.live for step in change.steps]
+        assert all(lives) or not any(lives), "live publishes have frames of their own"
+        if any(lives):
+            return outcome.SerializeToString()
         self.applied += 1
         if before is not None and any(step.refusals for step in outcome.steps):
             self._restore(*before)
@@ -138,7 +144,10 @@ class FakeState:
         elif step.HasField("publishes"):
             published = step.publishes
             for key, chunk in zip(published.keys, published.chunks, strict=True):
-                yield 1, partial(self._publish, key, chunk, published.mandatory, published.not_before_ms)
+                if published.live:
+                    yield 1, partial(self._publish_live, key, chunk, published.mandatory)
+                else:
+                    yield 1, partial(self._publish, key, chunk, published.mandatory, published.not_before_ms)
         else:
             assert step.HasField("binds") or step.HasField("unbinds"), f"no {step.WhichOneof('step')} in this fake"
             binds = step.binds if step.HasField("binds") else step.unbinds
@@ -284,6 +293,19 @@ class FakeState:
         for _, name, chunk in sorted(self.delayed):
             self._publish(name, chunk, mandatory=False)
         self.delayed.clear()
+
+    def _publish_live(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
+        self._check_owner(name)
+        bound = [queue for queue, binding in self.keys.get(name, Key()).bindings.items() if not binding.end]
+        if mandatory and not bound:
+            raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
+        self.live.append((name, chunk, bound))
+        return [0], [len(bound)]
+
+    def take_live(self) -> list[tuple[bytes, bytes, list[bytes]]]:
+        """Returns the live chunks since the last look: key, chunk, queues."""
+        found, self.live = self.live, []
+        return found
 
     def _check_owner(self, *keys: bytes) -> None:
         for key in keys:

@@ -80,6 +80,29 @@ ERROR_CODE_CORRUPT: ErrorCode.ValueType  # 17
 """Call an operator."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
+class _Exclusive:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ExclusiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Exclusive.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EXCLUSIVE_UNSPECIFIED: _Exclusive.ValueType  # 0
+    """Any number: they compete."""
+    EXCLUSIVE_NEWEST: _Exclusive.ValueType  # 1
+    """One: the attach of another session ends the attachment of the session before it."""
+    EXCLUSIVE_OLDEST: _Exclusive.ValueType  # 2
+    """One: while it stays, the attach of another session is refused."""
+
+class Exclusive(_Exclusive, metaclass=_ExclusiveEnumTypeWrapper): ...
+
+EXCLUSIVE_UNSPECIFIED: Exclusive.ValueType  # 0
+"""Any number: they compete."""
+EXCLUSIVE_NEWEST: Exclusive.ValueType  # 1
+"""One: the attach of another session ends the attachment of the session before it."""
+EXCLUSIVE_OLDEST: Exclusive.ValueType  # 2
+"""One: while it stays, the attach of another session is refused."""
+Global___Exclusive: _TypeAlias = Exclusive  # noqa: Y015
+
 @_typing.final
 class Error(_message.Message):
     """Unary calls carry it, serialized, in the trailing metadata `shoal-error-bin`; sessions carry it inline."""
@@ -139,6 +162,7 @@ class QueueOptions(_message.Message):
     ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     MAX_DELIVERIES_FIELD_NUMBER: _builtins.int
     DEAD_LETTER_FIELD_NUMBER: _builtins.int
+    EXCLUSIVE_FIELD_NUMBER: _builtins.int
     expires_after_s: _builtins.int
     """0: the queue is durable. Else it is transient: each slice drops its part once no session there has consumed it for so
     many seconds. The time begins anew with each declare, with each session that leaves, and with a slice's new leader.
@@ -156,6 +180,8 @@ class QueueOptions(_message.Message):
     """Only with max_deliveries: the key to which such messages are published, once each, with headers that say why and
     where from (docs/concepts.md, "Dead letters"). It may be a queue's direct key.
     """
+    exclusive: Global___Exclusive.ValueType
+    """How many sessions may have the queue attached at a time: any number, or one."""
     def __init__(
         self,
         *,
@@ -163,10 +189,11 @@ class QueueOptions(_message.Message):
         ack_timeout_ms: _builtins.int = ...,
         max_deliveries: _builtins.int = ...,
         dead_letter: _builtins.bytes = ...,
+        exclusive: Global___Exclusive.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeout_ms", b"ack_timeout_ms", "dead_letter", b"dead_letter", "expires_after_s", b"expires_after_s", "max_deliveries", b"max_deliveries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeout_ms", b"ack_timeout_ms", "dead_letter", b"dead_letter", "exclusive", b"exclusive", "expires_after_s", b"expires_after_s", "max_deliveries", b"max_deliveries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

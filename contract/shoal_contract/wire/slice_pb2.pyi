@@ -352,11 +352,16 @@ class Publishes(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     MANDATORY_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     mandatory: _builtins.bool
     """Refuse with Unroutable where no queue is bound."""
     not_before_ms: _builtins.int
     """Unix time in milliseconds, 0: now. The chunks are kept, and published, with an offset, once the slice's clock has come
     to this time; a past time is due at once. The outcome says offset 0 and 0 queues. `mandatory` is checked at once.
+    """
+    live: _builtins.bool
+    """Give the chunks to the sessions that consume the bound queues now, and store nothing: no offset, at most once. A
+    change with such a step has no other steps. It is not journaled, and a repeat of it is done a second time.
     """
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
@@ -371,10 +376,11 @@ class Publishes(_message.Message):
         chunks: _abc.Iterable[_builtins.bytes] | None = ...,
         mandatory: _builtins.bool = ...,
         not_before_ms: _builtins.int = ...,
+        live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -870,6 +876,7 @@ class SessionResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     DELIVERIES_FIELD_NUMBER: _builtins.int
     RESETS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
     @_builtins.property
@@ -880,20 +887,52 @@ class SessionResponse(_message.Message):
         of another life, offsets that were seen before among them.
         """
 
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ended]:
+        """Handles that are not attached any more, or were refused, while the session's others go on: queues that are exclusive."""
+
     def __init__(
         self,
         *,
         answers: _abc.Iterable[Global___Answer] | None = ...,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
         resets: _abc.Iterable[_builtins.int] | None = ...,
+        ended: _abc.Iterable[Global___Ended] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "resets", b"resets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "resets", b"resets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
+
+@_typing.final
+class Ended(_message.Message):
+    """Says of one handle that another session consumes its queue, or may."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HANDLE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    handle: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.Error:
+        """Conflict, which names the queue."""
+
+    def __init__(
+        self,
+        *,
+        handle: _builtins.int = ...,
+        error: _common_pb2.Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "handle", b"handle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ended: _TypeAlias = Ended  # noqa: Y015
 
 @_typing.final
 class Answer(_message.Message):
@@ -1042,6 +1081,7 @@ class Delivery(_message.Message):
     TIME_MS_FIELD_NUMBER: _builtins.int
     HANDLES_FIELD_NUMBER: _builtins.int
     REDELIVERED_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     first: _builtins.int
     """Offset of the chunk's first message."""
@@ -1053,6 +1093,10 @@ class Delivery(_message.Message):
     """The leader's time when it was published."""
     redelivered: _builtins.int
     """How often these messages were delivered before to any of these queues, as far as the slice knows."""
+    live: _builtins.bool
+    """A live publish: its messages have no offsets. `first` and `low` are 0, `to` is the number of messages. It is not
+    acked, and comes once or not at all.
+    """
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The queues' handles in this session (empty in answers to Pull)."""
@@ -1068,10 +1112,11 @@ class Delivery(_message.Message):
         time_ms: _builtins.int = ...,
         handles: _abc.Iterable[_builtins.int] | None = ...,
         redelivered: _builtins.int = ...,
+        live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "first", b"first", "handles", b"handles", "key", b"key", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1370,6 +1415,7 @@ class PublishRequest(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     mandatory: _builtins.bool
     producer: _builtins.bytes
@@ -1379,6 +1425,8 @@ class PublishRequest(_message.Message):
     sequence: _builtins.int
     not_before_ms: _builtins.int
     """As in Publishes."""
+    live: _builtins.bool
+    """As in Publishes. Without producer: what is not stored cannot be known again."""
     @_builtins.property
     def chunk(self) -> _common_pb2.Chunk: ...
     def __init__(
@@ -1390,10 +1438,11 @@ class PublishRequest(_message.Message):
         producer: _builtins.bytes = ...,
         sequence: _builtins.int = ...,
         not_before_ms: _builtins.int = ...,
+        live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

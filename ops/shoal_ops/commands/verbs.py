@@ -47,16 +47,24 @@ async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_jso
 
 
 async def publish(
-    at: str, key: str, body: str | None, mandatory: bool, not_before: datetime | float | None, as_json: bool
+    at: str,
+    key: str,
+    body: str | None,
+    mandatory: bool,
+    live: bool,
+    not_before: datetime | float | None,
+    as_json: bool,
 ) -> None:
     """Publishes one message. `body` None: all of standard input."""
     data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
     async with connect(at) as broker:
-        receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before)
+        receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before, live=live)
     if as_json:
         output.say_json(receipt._asdict())
     elif receipt.delayed:
         output.say("kept until its time has come: it has no offset yet")
+    elif live and receipt.queues:
+        output.say(f"live, to {output.count(receipt.queues, 'queue')}, {receipt.live} of them consumed now")
     elif receipt.offset:
         output.say(f"offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}, {receipt.live} live now")
     else:
@@ -104,6 +112,7 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     told = {
         "queue": output.shown(queue),
         "expires after": f"{options.expires_after_s} s" if options.expires_after_s else "never",
+        "exclusive": options.exclusive,
     }
     if options.ack_timeout_ms:
         told["ack timeout"] = f"{options.ack_timeout_ms} ms"
@@ -142,8 +151,13 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
 
 def _tell_message(message: shoal.Message, as_json: bool) -> None:
     if not as_json:
-        head = f"{output.shown(message.queue_bytes)} {output.shown(message.key_bytes)} {message.offset}"
+        head = f"{output.shown(message.queue_bytes)} {output.shown(message.key_bytes)} {_place(message)}"
         output.say_exactly(f"{head} {output.body_text(message.body)}")
         return
     found = {"queue": message.queue, "key": message.key, "offset": message.offset, "time_ms": message.time_ms}
-    output.say_json(found | {"redelivered": message.redelivered} | output.body_json(message.body))
+    found |= {"redelivered": message.redelivered} | ({"live": True} if message.live else {})
+    output.say_json(found | output.body_json(message.body))
+
+
+def _place(message: shoal.Message) -> str:
+    return "live" if message.live else str(message.offset)

@@ -1,6 +1,7 @@
 """Server-sent events: one stream of a queue, written as fast as its reader takes it and no faster.
 
-Every event is `id: key+offset`, `event: message`, `data:` one line of JSON. The queue itself remembers its position:
+Every event is `id: key+offset` (a live message has none), `event: message`, `data:` one line of JSON.
+The queue itself remembers its position:
 messages that were not acked are sent again to the next stream, so Last-Event-ID is not needed.
 """
 
@@ -100,7 +101,8 @@ class EventResponse(Response):
 
 def event(message: shoal.Message) -> bytes:
     shown = messages.shown(message)
-    return f"id: {shown['id']}\nevent: message\ndata: {json.dumps(shown)}\n\n".encode()
+    named = f"id: {shown['id']}\n" if "id" in shown else ""
+    return f"{named}event: message\ndata: {json.dumps(shown)}\n\n".encode()
 
 
 async def until_gone(receive: Receive) -> None:

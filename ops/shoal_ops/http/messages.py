@@ -14,10 +14,15 @@ from shoal_ops.http import names
 
 
 def shown(message: shoal.Message) -> dict[str, Any]:
-    """Returns a message as pulls, peeks and events show it."""
-    found: dict[str, Any] = {"id": names.message_id(message.key_bytes, message.offset)}
+    """Returns a message as pulls, peeks and events show it; a live one has no id and no offset."""
+    found: dict[str, Any] = {}
+    if not message.live:
+        found["id"] = names.message_id(message.key_bytes, message.offset)
     found |= names.fields("key", message.key_bytes)
-    found |= {"offset": message.offset, "time_ms": message.time_ms, "redelivered": message.redelivered}
+    if message.live:
+        found |= {"live": True, "time_ms": message.time_ms}
+    else:
+        found |= {"offset": message.offset, "time_ms": message.time_ms, "redelivered": message.redelivered}
     try:
         found["body"] = message.body.decode()
     except UnicodeDecodeError:

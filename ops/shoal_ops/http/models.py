@@ -70,6 +70,10 @@ class QueueOptions(BaseModel):
         str, Field(max_length=DEAD_LETTER_BYTES_MAX, description="a key, only with max_deliveries; empty: none")
     ] = ""
     dead_letter_encoded: NameEncoded | None = None
+    exclusive: Annotated[
+        Literal["none", "newest", "oldest"],
+        Field(description="one session at a time consumes it: a newer one takes over, or the oldest stays"),
+    ] = "none"
 
     @classmethod
     def of(cls, options: contract_options.QueueOptions) -> Self:
@@ -82,7 +86,7 @@ class QueueOptions(BaseModel):
         if self.dead_letter_encoded is not None:
             dead_letter = names.given("dead_letter", self.dead_letter or None, self.dead_letter_encoded)
         return contract_options.QueueOptions(
-            self.expires_after_s, self.ack_timeout_ms, self.max_deliveries, dead_letter
+            self.expires_after_s, self.ack_timeout_ms, self.max_deliveries, dead_letter, self.exclusive
         )
 
 
@@ -183,12 +187,19 @@ NotBefore = Annotated[
         description="Unix time in milliseconds; kept at once, published when this time has come; 0: now",
     ),
 ]
+_LIVE = "only to those that consume now: nothing is stored, and it comes at most once"
 
 
 class Publish(MessageBody):
     model_config = example(body="hello", headers={"from": "anna"})
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
     not_before_ms: NotBefore = 0
+    live: Annotated[bool, Field(description=_LIVE)] = False
+
+
+class Sent(MessageBody):
+    model_config = example(body="hello")
+    live: Annotated[bool, Field(description=_LIVE)] = False
 
 
 class MessageOfBatch(MessageBody):
@@ -200,6 +211,7 @@ class PublishBatch(BaseModel):
     messages: Annotated[list[MessageOfBatch], Field(min_length=1, max_length=limits.MESSAGES_PER_CALL_MAX)]
     mandatory: bool = False
     not_before_ms: NotBefore = 0
+    live: Annotated[bool, Field(description=_LIVE)] = False
 
 
 class KeyedMessage(Publish):
@@ -214,7 +226,7 @@ class PublishMany(BaseModel):
 
 
 class Receipt(BaseModel):
-    """Answers a publish: the messages are durable once this receipt arrives."""
+    """Answers a publish: the messages are durable once this receipt arrives, unless it was a live one."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -223,7 +235,7 @@ class Receipt(BaseModel):
     )
     key: str
     key_encoded: str | None = None
-    offset: Annotated[int, Field(description="of the first message; 0: no queue was bound and nothing is kept")]
+    offset: Annotated[int, Field(description="of the first message; 0: nothing is kept, or it was live")]
     queues: Annotated[int, Field(description="how many it was routed to")]
     live: Annotated[int, Field(description="of these, how many are consumed now")]
     messages: int
@@ -337,7 +349,13 @@ class Queue(BaseModel):
             "examples": [
                 {
                     "queue": "inbox-anna",
-                    "options": {"expires_after_s": 0, "ack_timeout_ms": 0, "max_deliveries": 0, "dead_letter": ""},
+                    "options": {
+                        "expires_after_s": 0,
+                        "ack_timeout_ms": 0,
+                        "max_deliveries": 0,
+                        "dead_letter": "",
+                        "exclusive": "none",
+                    },
                     "bindings": 9,
                     "messages": 2,
                     "body_bytes": 10,

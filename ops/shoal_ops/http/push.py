@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 
 import shoal
-from shoal_contract.errors import ShoalError, exhausted
+from shoal_contract.errors import Conflict, ShoalError, exhausted
 from shoal_contract.names import show
 from shoal_ops.http import limits
 from shoal_runtime.tasks import Tasks
@@ -41,6 +41,9 @@ class Stream:
         self._over = asyncio.Event()
 
     def put(self, message: shoal.Message) -> None:
+        """Adds a message. No window bounds live ones: a reader that is behind loses them."""
+        if message.live and self.held_bytes >= limits.WINDOW_BYTES:
+            return
         self._held.append(message)
         self._count(size_of(message))
         self._changed.set()
@@ -205,12 +208,8 @@ class Push:
 
     async def _hand_out(self, lane: _Lane) -> None:
         try:
-            async for delivery in lane.inbox.deliveries():
-                for message in delivery.messages():
-                    stream = lane.streams.get(message.queue_bytes)
-                    if stream is not None and not stream.ended:
-                        stream.put(message)
-                self._end_largest()
+            while await self._hand_out_until_taken_over(lane):
+                pass
         except ShoalError as error:
             _log.error(
                 "a slice sends no more messages to event streams: %s. Those streams end; their readers may connect"
@@ -223,6 +222,23 @@ class Push:
                 if stream is not None:
                     stream.end("refused")
             await lane.inbox.close()
+
+    async def _hand_out_until_taken_over(self, lane: _Lane) -> bool:
+        """Hands out messages until the lane loses a queue, which is exclusive, to another session: its stream ends, and
+        True is returned. False: the inbox is closed."""
+        try:
+            async for delivery in lane.inbox.deliveries():
+                for message in delivery.messages():
+                    stream = lane.streams.get(message.queue_bytes)
+                    if stream is not None and not stream.ended:
+                        stream.put(message)
+                self._end_largest()
+        except Conflict as error:
+            for queue, stream in lane.streams.items():
+                if stream is not None and show(queue) == error.subject:
+                    stream.end("taken over")
+            return True
+        return False
 
 
 def size_of(message: shoal.Message) -> int:

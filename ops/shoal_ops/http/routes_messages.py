@@ -23,13 +23,14 @@ router = APIRouter(tags=["messages"])
 
 @router.post("/v1/keys/{key}/messages", response_model=models.Receipt, response_model_exclude_none=True)
 async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) -> models.Receipt:
-    """Publishes one message to a key; durable when this answers."""
+    """Publishes one message to a key; durable when this answers, unless it is live."""
     receipt = await gateway.broker.publish(
         key,
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         mandatory=message.mandatory,
         not_before=_time(message.not_before_ms),
+        live=message.live,
     )
     return receipt_of(gateway, receipt)
 
@@ -43,7 +44,12 @@ async def publish_batch(
     headers = [messages.headers_of(one.headers, one.headers_base64) for one in batch.messages]
     await let_go(request, batch.messages)
     receipt = await gateway.broker.publish_many(
-        key, bodies, headers=headers, mandatory=batch.mandatory, not_before=_time(batch.not_before_ms)
+        key,
+        bodies,
+        headers=headers,
+        mandatory=batch.mandatory,
+        not_before=_time(batch.not_before_ms),
+        live=batch.live,
     )
     return receipt_of(gateway, receipt)
 
@@ -58,15 +64,16 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
             messages.headers_of(one.headers, one.headers_base64),
             one.mandatory,
             _time(one.not_before_ms),
+            one.live,
         )
         for one in many.messages
     ]
     await let_go(request, many.messages)
     receipts: list[asyncio.Future[shoal.Receipt] | ShoalError] = []
-    for key, body, headers, mandatory, not_before in checked:
+    for key, body, headers, mandatory, not_before, live in checked:
         try:
             receipt = await gateway.broker.publish_soon(
-                key, body, headers=headers, mandatory=mandatory, not_before=not_before
+                key, body, headers=headers, mandatory=mandatory, not_before=not_before, live=live
             )
             receipts.append(receipt)
         except ShoalError as error:
@@ -76,13 +83,14 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
 
 
 @router.post("/v1/queues/{queue}/messages", response_model=models.Receipt, response_model_exclude_none=True)
-async def send(gateway: TheGateway, queue: QueueName, message: models.MessageOfBatch) -> models.Receipt:
+async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> models.Receipt:
     """Sends one message to this queue alone, by its direct key `@queue`. Answers Unroutable where there is no such
     queue."""
     receipt = await gateway.broker.send(
         queue,
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
+        live=message.live,
     )
     return receipt_of(gateway, receipt._replace(key=b"@" + queue))
 
@@ -127,7 +135,7 @@ async def nack(gateway: TheGateway, queue: QueueName, nacks: models.Nacks) -> No
     response_class=Response,
     responses={
         200: {
-            "description": "One event a message, as it comes; a comment every 15 s where there is none.",
+            "description": "One event a message, as it comes, a live one without id and offset; a comment every 15 s.",
             "content": {
                 events.MEDIA_TYPE: {
                     "schema": {"type": "string"},

@@ -179,12 +179,18 @@ class Broker:
             raise self.watchman.memory_short
 
     def open_session(
-        self, window_bytes: int, connection: str, wake: Callable[[], None], end: Callable[[], None]
+        self,
+        window_bytes: int,
+        connection: str,
+        wake: Callable[[], None],
+        end: Callable[[], None],
+        owner: bytes = b"",
     ) -> Session:
         """Opens a session with a window of `window_bytes` (0: the default; at most SESSION_BYTES_MAX). `wake`, `end`,
-        `connection`: see Writers. Raises ResourceExhausted while the process holds much more than its budget."""
+        `connection`: see Writers. `owner`: see Session. Raises ResourceExhausted while the process holds much more than
+        its budget."""
         self.check_takes_sessions()
-        session = self.node.new_session(min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX))
+        session = self.node.new_session(min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX), owner)
         self.writers.open(session, connection, wake, end)
         return session
 

@@ -25,6 +25,12 @@ RESPONSE_BYTES_MAX: Final = FRAME_BYTES_MAX - (256 << 10)
 RESETS_PER_RESPONSE_MAX: Final = 40_000
 """The number of reset handles in one response: 5 bytes each, which fit into the rest of a frame."""
 
+ENDED_PER_RESPONSE_MAX: Final = 20
+"""The number of ended handles in one response; they fit into the rest of a frame, too."""
+
+ENDED_BYTES_MAX: Final = 2_400
+"""The largest of them, in bytes: its error names a queue twice, escaped."""
+
 PULL_LEASE_MS_DEFAULT: Final = 30_000
 """A message that was taken by a unary pull and not acked is delivered again after this time."""
 
@@ -363,5 +369,5 @@ assert IMPORT_STALL_CROWDED_S < IMPORT_STALL_S
 assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
 assert UNARY_READ_CROWDED_S < UNARY_READ_S
 assert OPERATORS_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX <= OPEN_FILES_RESERVE // 2
-assert RESPONSE_BYTES_MAX + 5 * RESETS_PER_RESPONSE_MAX < FRAME_BYTES_MAX
+assert RESPONSE_BYTES_MAX + 5 * RESETS_PER_RESPONSE_MAX + ENDED_BYTES_MAX * ENDED_PER_RESPONSE_MAX < FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + CHUNK_BYTES_MAX + PARCEL_BYTES_MAX < RESPONSE_BYTES_MAX

@@ -12,6 +12,7 @@ from shoal_slice_node.adapters.limits import DESCRIBED_BYTES_MAX, LARGE_ANSWER_B
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
 from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.node.live_changes import publish_live
 from shoal_slice_node.core.node.requests import as_shoal_error
 from shoal_slice_node.core.turns import Source, Work
 from shoal_slice_node.core.verbs.changes import Checked
@@ -33,6 +34,9 @@ def submit_change(
 
     Raises ResourceExhausted while the slice takes no changes.
     """
+    if checked.live:
+        _submit_live(broker, source, head.sequence, len(data), checked, answer, large_bytes)
+        return
     broker.check_takes_changes()
     sequence = head.sequence
 
@@ -53,6 +57,30 @@ def submit_change(
         answer(broker.refusal(sequence, error))
 
     item = Item(Kind.CHANGE, encode_change(head, data), applied, failed, checked, checked.operations, large_bytes)
+    broker.commit_loop.submit(item, source.connection)
+
+
+def _submit_live(
+    broker: Broker,
+    source: Source,
+    sequence: int,
+    size_bytes: int,
+    checked: Checked,
+    answer: Answered,
+    large_bytes: int,
+) -> None:
+    """Does live publishes in their place among the changes of their source. They need no room in the journal."""
+    found = wire.Answer(sequence=sequence)
+    item = Item(
+        0,
+        None,
+        lambda _: answer(found),
+        lambda error: answer(broker.refusal(sequence, error)),
+        operations=checked.operations,
+        large_bytes=large_bytes,
+        work=lambda: publish_live(broker.node, checked, found),
+        work_bytes=size_bytes,
+    )
     broker.commit_loop.submit(item, source.connection)
 
 

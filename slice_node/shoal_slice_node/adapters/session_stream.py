@@ -24,6 +24,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import (
     BYTES_PER_WEIGHT,
     DELIVERIES_PER_WRITE_BYTES,
+    ENDED_PER_RESPONSE_MAX,
     LARGE_ANSWER_WEIGHT,
     OPERATIONS_PER_WEIGHT,
     RESETS_PER_RESPONSE_MAX,
@@ -51,7 +52,9 @@ class SessionStream:
         self._answers = Answers(broker.answers, self._wake.set)
         self._ended = asyncio.Event()
         """Is set when the slice ends the session, whatever its writer waits for."""
-        self._session = broker.open_session(opened.window_bytes, context.peer(), self._wake.set, self._ended.set)
+        self._session = broker.open_session(
+            opened.window_bytes, context.peer(), self._wake.set, self._ended.set, opened.producer
+        )
         self._source = Source(context.peer(), self._session.number)
 
     async def serve(self) -> None:
@@ -226,7 +229,8 @@ class SessionStream:
         response, session = wire.SessionResponse(), self._session
         room = self._answers.take(response, RESPONSE_BYTES_MAX)
         response.resets.extend(session.take_resets(RESETS_PER_RESPONSE_MAX))
-        if session.resets or not session.waiting or room < RESPONSE_BYTES_MAX // 2:
+        response.ended.extend(session.take_ended(ENDED_PER_RESPONSE_MAX))
+        if session.resets or session.ended_handles or not session.waiting or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
         deliveries, cost_bytes = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
         response.deliveries.extend(deliveries)

@@ -104,7 +104,13 @@ class SliceService:
             chunks=[request.chunk.SerializeToString()],
             mandatory=request.mandatory,
             not_before_ms=request.not_before_ms,
+            live=request.live,
         )
+        if request.live and (request.producer or request.sequence):
+            raise Malformed(
+                "a live publish has no producer and no sequence: it is not stored, so a repeat cannot be known",
+                subject="live",
+            )
         head = ChangeHead(request.producer or NO_PRODUCER, request.sequence, max(0, request.sequence - 1))
         if len(head.producer) != PRODUCER_BYTES:
             raise Malformed(f"producer is {len(head.producer)} bytes; it needs {PRODUCER_BYTES}", subject="producer")

@@ -290,8 +290,22 @@ LOAD_DETAILS_PER_STEP: Final = 256
 GIVEN_AT_ONCE_MAX: Final = 2_000
 """Streams that the chunks of one record reach at once: about 2 ms. Beyond, keys take turns."""
 
+OWNERS_REMEMBERED_MAX: Final = 16
+"""Clients of one exclusive queue that lost their connection, and are remembered until they come back: 16 bytes each.
+Beyond, the one that came first is forgotten, and is new when it comes."""
+
+EXCLUSIVES_REMEMBERED_MAX: Final = 10_000
+"""Exclusive queues whose last consumers are remembered: at most 1 KiB each. Of others, whoever comes is the newest."""
+
+ENDED_UNREAD_MAX: Final = 1_000
+"""Handles of a session that were ended and not yet told: about 1 KiB each. Beyond, attaches are refused until the
+client has read."""
+
+LIVE_LOOKS_MAX: Final = 16
+"""Sessions of one queue that are asked for room for a live chunk. If none of them has any, the queue loses it."""
+
 GROWTHS_WAITING_BYTES_MAX: Final = 16 << 20
-"""Bytes of the chunks that wait for such turns. Beyond, streams that are behind read the log."""
+"""Bytes of the chunks that wait for such turns. Beyond, streams that are behind read the log; live chunks are lost."""
 
 LONG_WORK_STEPS: Final = (4, 32, 256)
 """Steps after which a piece of work stands in the second line of turns, the third, and the last. A step takes about a

@@ -35,7 +35,8 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             event_id = line.removeprefix("id: ")
         if line.startswith("data: "):
             found = json.loads(line.removeprefix("data: "))
-            assert found["id"] == event_id
+            assert found.get("id", "") == event_id
+            event_id = ""
             yield found
 
 
@@ -65,6 +66,46 @@ def test_messages_are_pushed_and_nothing_is_lost_over_a_reconnect(http: httpx.Cl
         again = [next(events) for _ in range(3)]
     assert [one["body"] for one in again] == ["before", "three", "four"], "all but what was acked"
     assert [one["redelivered"] for one in again] == [1, 1, 0]
+
+
+def test_live_messages_are_pushed_without_an_id_and_leave_nothing(http: httpx.Client) -> None:
+    declare(http, "push-live", "push-live-1")
+    receipt = {"key": "push-live-1", "offset": 0, "queues": 1, "live": 0, "messages": 1}
+    assert ok(http.post("/v1/keys/push-live-1/messages", json={"body": "nobody", "live": True})) == receipt
+    with streaming(http, "push-live", "auto") as events:
+        ok(http.post("/v1/keys/push-live-1/messages", json={"body": "one", "live": True}))
+        batch = {"messages": [{"body": "two"}, {"body": "three"}], "live": True}
+        assert ok(http.post("/v1/keys/push-live-1/messages/batch", json=batch))["offset"] == 0
+        many = {"messages": [{"key": "push-live-1", "body": "four", "live": True}]}
+        assert ok(http.post("/v1/messages", json=many))["published"] == 1
+        assert ok(http.post("/v1/queues/push-live/messages", json={"body": "five", "live": True}))["live"] == 1
+        found = [next(events) for _ in range(5)]
+    assert [one["body"] for one in found] == ["one", "two", "three", "four", "five"]
+    assert all(one["live"] and "id" not in one and "offset" not in one for one in found)
+    assert ok(http.get("/v1/queues/push-live"))["messages"] == 0
+
+
+def test_a_stream_of_an_exclusive_queue_ends_when_another_one_takes_over(http: httpx.Client) -> None:
+    options = {"exclusive": "newest"}
+    ok(http.put("/v1/queues/push-one", json=options))
+    ok(http.put("/v1/queues/push-one/bindings/push-one-1"))
+    assert ok(http.get("/v1/queues/push-one"))["options"]["exclusive"] == "newest"
+    with streaming(http, "push-one") as first:
+        publish(http, "push-one-1", "a")
+        assert next(first)["body"] == "a"
+        with streaming(http, "push-one") as second:
+            assert next(second)["body"] == "a"
+            assert next(first, None) is None, "it has ended"
+            assert http.post("/v1/queues/push-one/pull", json={}).status_code == 409
+            publish(http, "push-one-1", "b")
+            assert next(second)["body"] == "b"
+
+
+def test_a_second_stream_of_a_queue_that_its_oldest_consumer_keeps_is_refused(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/push-oldest", json={"exclusive": "oldest"}))
+    with streaming(http, "push-oldest"):
+        refused = http.get("/v1/queues/push-oldest/events")
+        assert (refused.status_code, refused.json()["subject"]) == (409, "push-oldest")
 
 
 def test_auto_ack_takes_what_was_written_to_a_stream_that_stands(http: httpx.Client) -> None:

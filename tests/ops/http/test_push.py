@@ -36,6 +36,25 @@ async def until_ended(stream: Stream) -> None:
         await stream._changed.wait()
 
 
+async def test_a_reader_that_is_behind_loses_live_messages(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WINDOW_BYTES", 3 * len(BODY))
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        await broker.declare("live-behind")
+        stream = await push.open(b"live-behind")
+        for _ in range(30):
+            await broker.send("live-behind", BODY, live=True)
+        await broker.send("live-behind", b"last")
+        async with asyncio.timeout(WAIT_S):
+            while not any(message.body == b"last" for message in stream._held):
+                stream._changed.clear()
+                await stream._changed.wait()
+        assert len(stream._held) == 4, "three live ones filled it; a stored one is never lost"
+        await push.close(stream)
+        assert push.held_bytes == 0
+        await push.stop()
+
+
 async def test_the_stream_that_holds_most_is_ended_when_memory_is_short(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

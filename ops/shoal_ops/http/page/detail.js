@@ -80,7 +80,8 @@ function queueFacts(found) {
     ["Oldest", found.oldest_ms ? `${duration(Math.max(0, (Date.now() - found.oldest_ms) / 1000))} old` : "none"],
     ["Bindings", exact(found.bindings)],
     ["Consumed by", found.attached_sessions ? `${count(found.attached_sessions)} ${found.attached_sessions === 1 ? "session" : "sessions"}` : "no session now"],
-    ["Lives", found.expires_after_s ? `${duration(found.expires_after_s)} without a consumer (not acted on yet)` : "until dropped"],
+    ["Lives", found.expires_after_s ? `${duration(found.expires_after_s)} without a consumer` : "until dropped"],
+    ["Consumers", found.exclusive === "none" ? "any number" : `one, the ${found.exclusive}`],
     ["Home", found.home],
   ]);
 }

@@ -44,6 +44,11 @@ class Counters:
     def refuse(self, code: ErrorCode.ValueType) -> None:
         self.refused[code] = self.refused.get(code, 0) + 1
 
+    def count_live(self, messages: int) -> None:
+        """Counts a live publish of one chunk."""
+        self.publishes += messages
+        self.chunks += 1
+
     def add(self, other: Counters) -> None:
         """Adds what one record did."""
         self.declares += other.declares

@@ -11,6 +11,7 @@ from shoal_slice_node.core.limits import (
     ATTACHED_PER_SESSION_MAX,
     ATTACHMENT_BYTES,
     CONSUMERS_PER_QUEUE_MAX,
+    ENDED_UNREAD_MAX,
     FEED_BYTES,
     INLINE_STREAMS_MAX,
     STREAM_BYTES,
@@ -40,6 +41,8 @@ class AttachRoom:
             raise Conflict(
                 f"this session has queue {show(name)} attached already, as handle {other}", subject=show(name)
             )
+        if len(session.ended_handles) >= ENDED_UNREAD_MAX:
+            raise exhausted("ended handles that the session has not read", ENDED_UNREAD_MAX, len(session.ended_handles))
         self._leave(handle)
         self._queues += 1
         if self._queues > ATTACHED_PER_SESSION_MAX:

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 
 from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.dispatch.attach_room import AttachRoom
+from shoal_slice_node.core.dispatch.exclusive import Exclusive, consumed_elsewhere, taken_over
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -36,8 +37,9 @@ class Attaching:
 
     def attach(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> int:
         """Begins to consume a queue. Returns the number of the queue's part here, which tells one life of the queue
-        from another; 0: it has no part here yet, and is attached as soon as it has one. A handle in use is replaced. A
-        session that has ended attaches nothing.
+        from another; 0: it has no part here yet, and is attached as soon as it has one. The number is negative if
+        the session is refused and told so: another one keeps the queue, which is exclusive. A handle in use is
+        replaced. A session that has ended attaches nothing.
 
         Raises Conflict if the session has the queue under another handle, ResourceExhausted; nothing has changed then.
         """
@@ -45,14 +47,45 @@ class Attaching:
             return 0
         self.room(session).check(name, handle)
         self.detach(session, handle)
+        session.keep_handle(handle)
         queue_id = self._registry.part_here(name)
         if queue_id is None:
             self._registry.await_part(session, name, handle, window_messages, window_bytes)
             session.await_part(name, handle)
         else:
-            self._add(session, self.feed(queue_id), handle, window_messages, window_bytes)
+            feed = self.feed(queue_id)
+            if feed.exclusive is not None and self._refused(session, feed, feed.exclusive, handle):
+                return -int.from_bytes(queue_id, "big")
+            self._add(session, feed, handle, window_messages, window_bytes)
+            if feed.exclusive is not None:
+                self._take_over(session, feed, feed.exclusive)
         self._registry.shares.attached.hold(ATTACHMENT_BYTES)
         return 0 if queue_id is None else int.from_bytes(queue_id, "big")
+
+    def _refused(self, session: Session, feed: Feed, exclusive: Exclusive, handle: int) -> bool:
+        """Returns whether another session keeps an exclusive queue; this one is told so."""
+        for attachment in feed.attachments.values():
+            holder = attachment.session
+            if not _gives_way(holder, session) and not exclusive.newer(session.owner, holder.owner):
+                exclusive.forget(session.owner)
+                session.end_handle(handle, consumed_elsewhere(feed.name, exclusive))
+                self._registry.dirty[session.number] = session
+                return True
+        return False
+
+    def _take_over(self, session: Session, feed: Feed, exclusive: Exclusive) -> None:
+        """Ends the attachments of others. Must be called once the session has its own: else the feed might be forgotten
+        in between."""
+        exclusive.took(session.owner)
+        for attachment in [other for other in feed.attachments.values() if other.session is not session]:
+            holder, handle = attachment.session, attachment.handle
+            assert handle is not None
+            self.detach(holder, handle)
+            if holder.owner == session.owner:  # Detaching it, the slice forgot the client.
+                exclusive.took(session.owner)
+            if not _gives_way(holder, session):
+                holder.end_handle(handle, taken_over(feed.name))
+                self._registry.dirty[holder.number] = holder
 
     def room(self, session: Session) -> AttachRoom:
         """Returns a check of the room for several queues, to be made before the first is attached."""
@@ -108,6 +141,8 @@ class Attaching:
         if attachment is not None:
             feed = attachment.feed
             self._registry.shares.attached.let_go(ATTACHMENT_BYTES)
+            if feed.exclusive is not None and not session.closed:
+                feed.exclusive.forget(session.owner)
             if not feed.gone:
                 self._registry.remove_attachment(attachment)
                 self._registry.left(feed)
@@ -236,3 +271,9 @@ class Attaching:
         """Ends a session, because it lost something that it is not told of in another way."""
         session.end_with(error)
         self._registry.dirty[session.number] = session
+
+
+def _gives_way(holder: Session, session: Session) -> bool:
+    """Returns whether the holder of a queue goes without a word: it has ended, or it is an earlier session of the same
+    client, whose connection was lost."""
+    return holder.closed or bool(holder.owner and holder.owner == session.owner)

@@ -19,6 +19,7 @@ from shoal_slice_node.core.dispatch.applying import Applying
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.growing import Growing
+from shoal_slice_node.core.dispatch.live import LiveChunk, give_live_directly
 from shoal_slice_node.core.dispatch.pump import Pump
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -123,6 +124,22 @@ class Dispatcher:
         self.shares.divide_owed(sessions)
         for session in sessions:
             self.registry.has_room_again(session)
+
+    def begin_live(self) -> None:
+        """Begins a change of live publishes: its chunks may reach GIVEN_AT_ONCE_MAX streams at once."""
+        self.growing.begin_record()
+
+    def live(self, live: LiveChunk) -> None:
+        """See Growing.live."""
+        self.growing.live(live)
+
+    def live_directly(self, live: LiveChunk, queue_id: bytes) -> bool:
+        """Gives a live chunk to a queue whose direct key keeps nothing. Returns whether the queue is consumed now."""
+        feed = self.registry.feeds.get(queue_id)
+        if feed is None or not feed.attachments:
+            return False
+        give_live_directly(self.registry, live, feed)
+        return True
 
     def applied(self, effects: Effects) -> None:
         """See Applying.applied."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import LIVE_LOOKS_MAX
 
 if TYPE_CHECKING:
     from shoal_contract.options import QueueOptions
@@ -113,7 +115,8 @@ class Feed:
     exactly one, and no ack timeout: `Growing` gives it new chunks without a look at the line. `lagging`: streams with
     something to read or give again; a stream is in it exactly while `stream.lagging`. `unflushed`: streams with acks
     that no flush has taken. `loading`: some bindings may have no stream yet; the loader makes them. `expires_after_s`,
-    `ack_timeout_ms`, `max_deliveries`, `dead_letter`: as the queue's options say. `gone`: the feed is not registered
+    `ack_timeout_ms`, `max_deliveries`, `dead_letter`: as the queue's options say. `exclusive`: which one
+    session may consume it; None: any number may. `gone`: the feed is not registered
     any more; it has no streams then. `passed_over`: the number of streams, at the end of `lagging`, that were looked at
     and got nothing, as they wait for acks. If all wait, the feed waits too. Every event that may change this sets it to
     0.
@@ -127,6 +130,7 @@ class Feed:
         "ack_timeout_ms",
         "attachments",
         "dead_letter",
+        "exclusive",
         "expires_after_s",
         "gone",
         "lagging",
@@ -141,10 +145,11 @@ class Feed:
         "unflushed",
     )
 
-    def __init__(self, queue_id: bytes, name: bytes, options: QueueOptions) -> None:
+    def __init__(self, queue_id: bytes, name: bytes, options: QueueOptions, exclusive: Exclusive | None = None) -> None:
         self.queue_id = queue_id
         self.name = name
         self.expires_after_s = options.expires_after_s
+        self.exclusive = exclusive
         self.ack_timeout_ms = options.ack_timeout_ms
         self.max_deliveries = options.max_deliveries
         self.dead_letter = options.dead_letter
@@ -301,6 +306,19 @@ class Feed:
         if attachment is not None and len(self._line) > 1:
             self._line.rotate(-1)
         return attachment
+
+    def next_for_live(self) -> Attachment | None:
+        """Returns the next attachment, in turns, whose session has room for a live chunk: its window does not matter.
+        Looks at a few, as the chunk may be lost."""
+        if self.sole is not None:
+            return self.sole if self.sole.session.has_room_for_live else None
+        attachments = self.attachments
+        for _ in range(min(LIVE_LOOKS_MAX, len(attachments))):
+            number = next(iter(attachments))
+            attachments[number] = attachment = attachments.pop(number)
+            if attachment.session.has_room_for_live:
+                return attachment
+        return None
 
     def find_room(self) -> bool:
         """Returns whether `pick` would find an attachment. Those without room leave the line, and sessions without room

@@ -2,7 +2,7 @@
 
 A stream that was not reached yet is behind its key. That is safe at every moment: when its turn comes, it is level with
 the chunk, or it was made to lag meanwhile and reads the log. If too much waits for turns, chunks are let go and the key
-is swept: streams that are behind are made to lag.
+is swept: streams that are behind are made to lag. Live chunks wait in the same line; those let go are lost.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import islice
 
 from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.live import LiveChunk, give_live
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -32,8 +33,8 @@ class _Spread:
     __slots__ = ("chunks", "grown", "remaining", "sweep")
 
     def __init__(self) -> None:
-        self.chunks: deque[Grown] = deque()
-        self.grown: Grown | None = None
+        self.chunks: deque[Grown | LiveChunk] = deque()
+        self.grown: Grown | LiveChunk | None = None
         self.remaining: Iterator[Stream] | None = None
         self.sweep = False
 
@@ -60,6 +61,21 @@ class Growing:
             self._left -= len(streams)
             self._give(grown, streams.values())
             return
+        self._spread(spread, grown)
+
+    def live(self, live: LiveChunk) -> None:
+        """Gives a live chunk, behind what the key's streams still have to get."""
+        streams = self._registry.by_key.get(live.key_id)
+        if not streams:
+            return
+        spread = self.spreads.get(live.key_id)
+        if spread is None and len(streams) <= self._left:
+            self._left -= len(streams)
+            give_live(self._registry, live, streams.values())
+            return
+        self._spread(spread, live)
+
+    def _spread(self, spread: _Spread | None, grown: Grown | LiveChunk) -> None:
         if spread is None:
             spread = self.spreads[grown.key_id] = _Spread()
         spread.chunks.append(grown)
@@ -83,10 +99,12 @@ class Growing:
             spread.remaining = None
         watchers = self._registry.by_key.get(key_id, {})  # Some may have left since they were listed.
         some = [stream for stream in next_ones if watchers.get(stream.feed.queue_id) is stream]
-        if spread.grown is not None:
-            self._give(spread.grown, some)
-        else:
+        if spread.grown is None:
             self._sweep(key_id, some)
+        elif isinstance(spread.grown, LiveChunk):
+            give_live(self._registry, spread.grown, some)
+        else:
+            self._give(spread.grown, some)
         self.spreads[key_id] = spread
 
     def _begin(self, key_id: bytes, spread: _Spread) -> bool:

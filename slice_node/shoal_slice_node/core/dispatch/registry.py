@@ -10,8 +10,9 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.exclusive import NEWEST, Exclusive
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
@@ -22,6 +23,7 @@ from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import (
     DELIVERED_MARKS_MAX,
+    EXCLUSIVES_REMEMBERED_MAX,
     FEED_BYTES,
     HANDLE_BYTES,
     PARCEL_OVERHEAD_BYTES,
@@ -74,6 +76,8 @@ class Registry:
         self.transients = Transients(state, self.is_consumed)
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
+        self._exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
+        """Queue id -> who consumed it; of exclusive queues, those whose feed was made last."""
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""
@@ -124,9 +128,18 @@ class Registry:
 
     def add_feed(self, queue_id: bytes, name: bytes, options: QueueOptions) -> Feed:
         """Registers a new feed, which has no streams yet."""
-        feed = self.feeds[queue_id] = Feed(queue_id, name, options)
+        exclusive = None if options.exclusive == DURABLE.exclusive else self._exclusive(queue_id, options.exclusive)
+        feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive)
         self.shares.attached.hold(FEED_BYTES)
         return feed
+
+    def _exclusive(self, queue_id: bytes, word: str) -> Exclusive:
+        """Returns who consumed an exclusive queue, as far as it is remembered: also while nothing consumes it."""
+        exclusive = self._exclusives.pop(queue_id, None) or Exclusive(word == NEWEST)
+        self._exclusives[queue_id] = exclusive
+        if len(self._exclusives) > EXCLUSIVES_REMEMBERED_MAX:
+            self._exclusives.popitem(last=False)
+        return exclusive
 
     def watch(self, stream: Stream) -> None:
         """Registers a new stream."""
@@ -253,6 +266,22 @@ class Registry:
         assert attachment.handle is not None
         parcel.add_handle(attachment.handle)
         self.shares.hold(session, HANDLE_BYTES)
+
+    def add_handle(self, session: Session, parcel: Parcel, handle: int) -> None:
+        """Lets another of the session's queues get a parcel that waits for it."""
+        parcel.add_handle(handle)
+        self.shares.hold(session, HANDLE_BYTES)
+
+    def live_parcel(
+        self, session: Session, key_id: bytes, key: bytes, messages: int, chunk: bytes, time_ms: int
+    ) -> Parcel:
+        """Returns a new parcel for the session, behind all that wait: a live chunk, whose messages have no offsets."""
+        self._parcels += 1
+        parcel = Parcel(key, 0, 0, messages, chunk, time_ms, 0, self._parcels)
+        session.add_parcel((key_id, 0, messages, 0, self._parcels), parcel)
+        self.shares.hold(session, len(chunk) + len(key) + PARCEL_OVERHEAD_BYTES)
+        self.dirty[session.number] = session
+        return parcel
 
     def give_run(self, stream: Stream, attachment: Attachment, parts: Sequence[ChunkPart]) -> int:
         """Puts whole chunks, given for the first time, on their way as `give` does, until the session has no room.

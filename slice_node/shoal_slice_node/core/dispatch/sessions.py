@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from shoal_contract.errors import ShoalError
@@ -24,7 +25,8 @@ the last parcel, because that parcel leaves before one that the stream is in alr
 
 
 class Parcel:
-    """Carries one chunk, or a part of one, to a session: once, for all of the session's queues.
+    """Carries one chunk, or a part of one, to a session: once, for all of the session's queues. `first` 0: it is a live
+    chunk, without offsets.
 
     `number` grows in the order in which parcels leave; 0: it does not wait for a session.
     """
@@ -73,6 +75,7 @@ class Parcel:
             handles=self.handles,
             redelivered=self.times,
             low=self.low,
+            live=not self.first,
         )
 
 
@@ -96,9 +99,11 @@ class Session:
         "by_queue",
         "closed",
         "ended_by",
+        "ended_handles",
         "number",
         "owed",
         "owed_max",
+        "owner",
         "pullers",
         "resets",
         "room_bytes",
@@ -108,8 +113,10 @@ class Session:
         "window_bytes",
     )
 
-    def __init__(self, number: int, window_bytes: int) -> None:
+    def __init__(self, number: int, window_bytes: int, owner: bytes = b"") -> None:
         self.number = number
+        self.owner = owner
+        """The client's producer id, the same over reconnects; b"": the session is nobody's but its own."""
         self.window_bytes = self.room_bytes = window_bytes
         self.under_way_bytes = 0
         self.owed = 0
@@ -133,13 +140,21 @@ class Session:
         self.resets: list[int] = []
         """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
 
+        self.ended_handles: dict[int, ShoalError] = {}
+        """Handles that another session's attach ended, or that were refused because of one: the client is told."""
+
     @property
     def has_room(self) -> bool:
         return self.under_way_bytes < self.room_bytes and self.owed < self.owed_max
 
     @property
+    def has_room_for_live(self) -> bool:
+        """Returns whether a live chunk may be added: it is under way like others, and nothing of it is owed."""
+        return self.under_way_bytes < self.room_bytes
+
+    @property
     def to_send(self) -> bool:
-        return bool(self.waiting or self.resets)
+        return bool(self.waiting or self.resets or self.ended_handles)
 
     def queue_of(self, handle: int) -> bytes | None:
         """Returns the name that the handle stands for, attached or awaited; None: the handle is not in use."""
@@ -192,6 +207,19 @@ class Session:
         resets = self.resets[:count_max]
         del self.resets[:count_max]
         return resets
+
+    def end_handle(self, handle: int, error: ShoalError) -> None:
+        """Notes that the handle is not attached because of another session: the client is to be told."""
+        self.ended_handles[handle] = error
+
+    def keep_handle(self, handle: int) -> None:
+        """Notes that the client uses the handle anew: what ended before needs no word any more."""
+        self.ended_handles.pop(handle, None)
+
+    def take_ended(self, count_max: int) -> list[wire.Ended]:
+        """Returns up to `count_max` of the ended handles that the client is to be told of."""
+        handles = list(islice(self.ended_handles, count_max))
+        return [wire.Ended(handle=handle, error=self.ended_handles.pop(handle).to_wire()) for handle in handles]
 
     def end_with(self, error: ShoalError) -> None:
         """Notes that the slice ends the session, and why."""

@@ -1,7 +1,7 @@
 """Commits in groups: requests gather into batches of journal records; a batch that is durable is applied, in order.
 
 Sources (connections, and the node itself) are served in turn. Items without a payload (attach,
-pull, describe) take their place among the others, so that a session sees its own changes.
+pull, describe, live publishes) take their place among the others, so that a session sees its own changes.
 
 One batch is written at a time: `gather` returns it, `written` or `refused` says what became of it, and `step` applies
 what is durable while the next batch is written. Not here: writing (the driver), what records mean (engine).
@@ -52,6 +52,10 @@ class Item:
     large_bytes: int = 0
     make: Callable[[], bytes | None] | None = None
     """Makes the payload as late as possible: when the record is written. Returns None if nothing is left to write."""
+    work: Callable[[], Work[Effects]] | None = None
+    """What an item without a payload does in its place, in steps, before `applied` is called."""
+    work_bytes: int = 0
+    """The bytes that `work` holds until it is done."""
 
 
 Entry = tuple[Item, Record | None]
@@ -98,7 +102,7 @@ class Commit:
         self._entries: deque[Entry] = deque()
         """Entries that may be applied; the first may be applied in part already."""
         self._work: Work[Effects] | None = None
-        """The rest of the record that is applied in part."""
+        """The rest of the record that is applied in part, or of an item's own work."""
         self._failure: ShoalError | None = None
         """Why no item is taken any more."""
 
@@ -107,6 +111,11 @@ class Commit:
     def __bool__(self) -> bool:
         """Returns whether something waits to be gathered."""
         return bool(self._pending)
+
+    @property
+    def time_ms(self) -> int:
+        """Returns the time of the batch that was gathered last."""
+        return self._time_ms
 
     @property
     def pending_bytes(self) -> int:
@@ -125,7 +134,7 @@ class Commit:
             self._fail((item,), self._failure)
             return
         self._price(item)
-        size_bytes = len(item.payload or b"")
+        size_bytes = len(item.payload or b"") + item.work_bytes
         self._pending.put(source, item, max(item.operations, size_bytes // FAIR_BYTES_PER_OPERATION), size_bytes)
 
     def _price(self, item: Item) -> None:
@@ -166,6 +175,9 @@ class Commit:
                 if item.checked.leader_decides:
                     self._decide(item)
             if item.payload is None:
+                if item.work is not None:
+                    size += item.work_bytes
+                    operations += item.operations
                 continue
             record = Record(item.kind, 0, self._next_lsn, self._epoch, time_ms, item.payload)
             self._next_lsn += 1
@@ -207,7 +219,8 @@ class Commit:
 
     @property
     def whole(self) -> bool:
-        """Returns whether no record is applied in part. Else no other code may look at the tables, or at dispatch."""
+        """Returns whether no record, and no item's work, is done in part. Else no other code may look at the tables, or
+        at dispatch."""
         return self._work is None
 
     def step(self) -> None:
@@ -216,11 +229,11 @@ class Commit:
         Raises Corrupt for a record that cannot be applied. The tables are then of no use: `whole` is False for good.
         """
         item, record = self._entries[0]
-        if record is None:
+        if record is None and item.work is None:
             self._answer(item, _NOTHING)
             return
         if self._work is None:
-            self._work = self._engine.in_steps(record, item.checked)
+            self._work = self._work_of(item, record)
         try:
             if item.operations < APPLIED_WHOLE_MAX:
                 effects = finish(self._work)
@@ -233,15 +246,22 @@ class Commit:
         self._applied(item, record, effects)
         self._answer(item, effects)
 
+    def _work_of(self, item: Item, record: Record | None) -> Work[Effects]:
+        if record is not None:
+            return self._engine.in_steps(record, item.checked)
+        assert item.work is not None
+        return item.work()
+
     def finish_record(self) -> None:
         """Finishes a record that is applied in part, without an answer to its item: for code that stops the node."""
         if self._work is not None:
             work, self._work = self._work, None
             item, record = self._entries[0]
-            assert record is not None
             self._applied(item, record, finish(work))
 
-    def _applied(self, item: Item, record: Record, effects: Effects) -> None:
+    def _applied(self, item: Item, record: Record | None, effects: Effects) -> None:
+        if record is None:
+            return
         self.applied_lsn = record.lsn
         self._engine.state.tail.applied(item.operations, len(record.payload))
         self._on_effects(effects)

@@ -83,9 +83,10 @@ class Node:
     def now_ms(self, now_ms: int) -> None:
         self.maintenance.now_ms = now_ms
 
-    def new_session(self, window_bytes: int) -> Session:
+    def new_session(self, window_bytes: int, owner: bytes = b"") -> Session:
+        """Returns a new session. `owner`: see Session.owner."""
         self._sessions += 1
-        return Session(self._sessions, window_bytes)
+        return Session(self._sessions, window_bytes, owner)
 
     def close_session(self, session: Session, source: Source) -> None:
         """Ends a session. Must not be called while a record is applied in part."""

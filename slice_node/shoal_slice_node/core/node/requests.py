@@ -21,7 +21,8 @@ from shoal_slice_node.core.checking.session_frames import (
     check_detach,
     count_acks,
 )
-from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
+from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.limits import (
@@ -90,7 +91,7 @@ def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], W
                 dispatcher.attaching.end(session, error)
             raise
         absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
-        return wire.Answer(attached=wire.Attached(absent=absent, lives=lives))
+        return wire.Answer(attached=wire.Attached(absent=absent, lives=map(abs, lives)))
 
     return work
 
@@ -237,6 +238,9 @@ def pull(
         if queue_id is None or queue_id in node.dispatcher.registry.transients.ending:
             name = show(request.queue)
             raise NoSuchQueue(f"queue {name} does not exist; declare it first", subject=name)
+        feed = node.dispatcher.feeds.get(queue_id)
+        if feed is not None and feed.exclusive is not None and not request.peek:
+            check_not_held(feed, session)
         if request.peek:
             deliveries: Iterable[wire.Delivery] = yield from peek(node.state, queue_id, messages, body_bytes)
         else:
@@ -251,6 +255,13 @@ def pull(
         return answer
 
     return work
+
+
+def check_not_held(feed: Feed, session: Session) -> None:
+    """Raises Conflict if another session has the exclusive queue attached."""
+    assert feed.exclusive is not None
+    if any(one.session is not session and not one.session.closed for one in feed.attachments.values()):
+        raise consumed_elsewhere(feed.name, feed.exclusive)
 
 
 def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answer]]:

@@ -3,14 +3,17 @@
 options   b"", where all are left out
           form u8: 1 | expires_after_s u32, where the others are left out
           form u8: 2 | expires_after_s u32 | ack_timeout_ms u32 | max_deliveries u32 | dead_letter, up to the end
+          form u8: 5 | exclusive u8 | the other options, encoded as if this one were left out
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from struct import Struct
 from typing import Final
 
+from shoal_contract.arguments import EXCLUSIVE
 from shoal_contract.limits import DEAD_LETTER_BYTES_MAX
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.limits import OPTIONS_KEPT_MAX
@@ -18,15 +21,19 @@ from shoal_slice_node.core.rows.forms import check_form
 
 FORM: Final = 1
 FORM_DELIVERIES: Final = 2
+FORM_EXCLUSIVE: Final = 5
 _OPTIONS = Struct(">BI")
 _DELIVERIES = Struct(">BIII")
 
-assert _DELIVERIES.size + DEAD_LETTER_BYTES_MAX <= 255
+assert _DELIVERIES.size + DEAD_LETTER_BYTES_MAX + 2 <= 255
 
 
 @lru_cache(OPTIONS_KEPT_MAX)
 def encode_options(options: QueueOptions) -> bytes:
     """Returns the options' bytes, up to 255."""
+    if options.exclusive != DURABLE.exclusive:
+        others = encode_options(replace(options, exclusive=DURABLE.exclusive))
+        return bytes((FORM_EXCLUSIVE, EXCLUSIVE.words.index(options.exclusive))) + others
     if options == DURABLE:
         return b""
     expires_after_s, dead_letter = options.expires_after_s, options.dead_letter
@@ -42,10 +49,12 @@ def decode_options(data: bytes) -> QueueOptions:
     """Returns the options. Raises ValueError for a form that this version does not know."""
     if not data:
         return DURABLE
+    if data[0] == FORM_EXCLUSIVE and len(data) > 1 and 0 < data[1] < len(EXCLUSIVE.words) and data[2:3] != data[:1]:
+        return replace(decode_options(data[2:]), exclusive=EXCLUSIVE.words[data[1]])
     if data[0] == FORM_DELIVERIES:
         check_form("queue", data, FORM_DELIVERIES, _DELIVERIES.size)
         _, expires_after_s, ack_timeout_ms, max_deliveries = _DELIVERIES.unpack_from(data)
         return QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, data[_DELIVERIES.size :])
     check_form("queue", data, FORM, _OPTIONS.size)
     _, expires_after_s = _OPTIONS.unpack(data)
-    return QueueOptions(expires_after_s)
+    return QueueOptions(expires_after_s=expires_after_s)

@@ -36,7 +36,8 @@ class Checked(NamedTuple):
     `measures`: (messages, body bytes) of each chunk it publishes, in order. `ends`: some of what it takes is not in
     `operations` (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
     chunks. `times`: how often it is applied: 2 for an atomic change, which is tried first; `operations` has that.
-    `leader_decides`: the leader must add what it decides before the change is journaled."""
+    `leader_decides`: the leader must add what it decides before the change is journaled. `live`: all of its
+    steps are live publishes, which are not journaled."""
 
     change: wire.Change
     operations: int
@@ -46,11 +47,12 @@ class Checked(NamedTuple):
     in_run: bool = False
     times: int = 1
     leader_decides: bool = False
+    live: bool = False
 
 
 def parse_change(data: bytes) -> Checked:
     """Parses and checks a change that a session or unary call may ask for. Raises Malformed, TooLarge, InvalidName."""
-    checked = check_change(data)
+    checked = _check(data)
     if checked.in_run:
         raise Malformed(
             "a session may not send imports: BulkService takes them, in runs of numbered chunks", subject="step"
@@ -68,6 +70,13 @@ def parse_import(data: bytes) -> Checked:
 
 def check_change(data: bytes) -> Checked:
     """Parses and checks any change that may stand in a journal. Raises Malformed, TooLarge, InvalidName."""
+    checked = _check(data)
+    if checked.live:
+        raise Malformed("a live publish is never journaled", subject="live")
+    return checked
+
+
+def _check(data: bytes) -> Checked:
     if len(data) > PARSED_AT_ONCE_BYTES_MAX and (fields := count_fields(data, _SHAPE, _FIELDS_MAX)) > _FIELDS_MAX:
         raise too_many(fields // _FIELDS_PER_OPERATION)
     try:
@@ -76,7 +85,7 @@ def check_change(data: bytes) -> Checked:
         raise Malformed(f"change of {len(data)} bytes cannot be read", subject="change") from None
     if len(change.steps) > FRAME_OPERATIONS_MAX:
         raise too_many(len(change.steps))
-    operations = 0
+    operations = live = 0
     measures: Measures = []
     ends = grows = in_run = leader_decides = False
     for number, step in enumerate(change.steps):
@@ -90,8 +99,15 @@ def check_change(data: bytes) -> Checked:
         operations += max(1, verb.check(number, found, measures))
         if verb.leader_decides is not None and verb.leader_decides(found):
             leader_decides = True
+        live += field == "publishes" and found.live
         ends, grows, in_run = ends or verb.price is not None, grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
             raise too_many(operations)
+    if live and (change.atomic or live < len(change.steps)):
+        raise Malformed(
+            f"{live} of the change's {len(change.steps)} steps are live publishes; a change with live publishes has"
+            " nothing else and is not atomic, as they are not stored",
+            subject="live",
+        )
     times = 2 if change.atomic else 1
-    return Checked(change, times * operations, measures, ends, grows, in_run, times, leader_decides)
+    return Checked(change, times * operations, measures, ends, grows, in_run, times, leader_decides, live > 0)

@@ -1,0 +1,63 @@
+"""Decides which one session consumes an exclusive queue: the newest, or the oldest that is still there.
+
+Of a client that lost its connection, the slice remembers since when it consumed the queue. So its return is no newer
+attach: if another session came meanwhile, that one stays. All of this is in memory: after a restart whoever comes last
+is the newest. Not here: ending attachments (attaching).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shoal_contract.errors import Conflict
+from shoal_contract.names import show
+from shoal_slice_node.core.limits import OWNERS_REMEMBERED_MAX
+
+NEWEST: Final = "newest"
+"""The word of the queue's option."""
+
+
+class Exclusive:
+    """Remembers who consumed one exclusive queue, oldest first. `newest`: a newer session takes it over; else the older
+    one stays."""
+
+    __slots__ = ("_owners", "newest")
+
+    def __init__(self, newest: bool) -> None:
+        self.newest = newest
+        self._owners: dict[bytes, None] = {}
+        """Clients that consume it, or lost their connection while they did, by their first attach. At most
+        OWNERS_REMEMBERED_MAX."""
+
+    def newer(self, owner: bytes, holder: bytes) -> bool:
+        """Returns whether the client may take the queue over from its holder. A client that is not remembered is the
+        newest."""
+        if not self.newest:
+            return False
+        owners = list(self._owners)
+        return owner not in self._owners or holder not in self._owners or owners.index(owner) > owners.index(holder)
+
+    def took(self, owner: bytes) -> None:
+        """Notes that the client consumes the queue."""
+        if owner:
+            self._owners.setdefault(owner)
+            if len(self._owners) > OWNERS_REMEMBERED_MAX:
+                del self._owners[next(iter(self._owners))]
+
+    def forget(self, owner: bytes) -> None:
+        """Forgets a client that left by itself, or was told that another one consumes the queue: when it comes back,
+        it is new."""
+        self._owners.pop(owner, None)
+
+
+def taken_over(queue: bytes) -> Conflict:
+    """Returns the error for the session that lost the queue."""
+    name = show(queue)
+    return Conflict(f"queue {name} is exclusive: another session, newer than this one, consumes it now", subject=name)
+
+
+def consumed_elsewhere(queue: bytes, exclusive: Exclusive) -> Conflict:
+    """Returns the error for the session that does not get the queue."""
+    name = show(queue)
+    stays = "came before" if not exclusive.newest else "is newer than this one"
+    return Conflict(f"queue {name} is exclusive: another session, which {stays}, consumes it", subject=name)

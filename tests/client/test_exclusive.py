@@ -1,0 +1,132 @@
+"""Exclusive queues, on any cluster and on the fake: one inbox has all of a queue, and the other one is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+import shoal
+from shoal import QueueOptions
+from tests.client.fake_cluster import FakeCluster
+from tests.client.test_broker import fresh, take
+from tests.client.test_faults import until
+
+Connect = Callable[[], shoal.Broker]
+
+
+@pytest.fixture
+async def other(connect: Connect) -> AsyncIterator[shoal.Broker]:
+    """A second client."""
+    async with connect() as broker:
+        yield broker
+
+
+async def spread(broker: shoal.Broker, exclusive: str) -> tuple[str, list[str]]:
+    """An exclusive queue with keys on every slice."""
+    queue, keys = fresh("queue"), [fresh("key") for _ in range(12)]
+    await broker.declare(queue, QueueOptions(exclusive=exclusive))
+    await broker.bind(queue, keys)
+    return queue, keys
+
+
+async def all_of(inbox: shoal.Inbox, keys: list[str]) -> None:
+    """Messages of every key come here."""
+    left = set(keys)
+    async with asyncio.timeout(20):
+        while left:
+            message = await anext(inbox)
+            left.discard(message.key)
+            await message.ack()
+
+
+async def test_the_newest_inbox_takes_over_all_slices(broker: shoal.Broker, other: shoal.Broker) -> None:
+    queue, keys = await spread(broker, "newest")
+    mine = fresh("mine")
+    await broker.declare(mine)
+    async with broker.consume([queue, mine]) as old, other.consume(queue) as new:
+        with pytest.raises(shoal.Conflict, match="is exclusive") as caught:
+            await old.get(20)
+        assert caught.value.subject == queue
+        for key in keys:
+            await broker.publish(key, b"x")
+        await all_of(new, keys)
+        await broker.send(mine, b"goes on")
+        assert (await old.get(20)).body == b"goes on"
+        await old.attach(queue)
+        with pytest.raises(shoal.Conflict):
+            await new.get(20)
+        with pytest.raises(shoal.Conflict):
+            await new.get(20)
+        for key in keys:
+            await broker.publish(key, b"y")
+        await all_of(old, keys)
+
+
+async def test_the_oldest_inbox_stays(broker: shoal.Broker, other: shoal.Broker) -> None:
+    queue, keys = await spread(broker, "oldest")
+    mine = fresh("mine")
+    await broker.declare(mine)
+    async with broker.consume(queue) as old:
+        with pytest.raises(shoal.Conflict, match="is exclusive"):
+            async with other.consume(queue):
+                pass
+        async with other.consume(mine) as new:
+            with pytest.raises(shoal.Conflict, match="is exclusive"):
+                await new.attach(queue)
+            for key in keys:
+                await broker.publish(key, b"x")
+            await all_of(old, keys)
+            await old.detach(queue)
+            await new.attach(queue)
+            for key in keys:
+                await broker.publish(key, b"y")
+            await all_of(new, keys)
+
+
+async def test_what_was_not_taken_yet_goes_to_the_newer_inbox(broker: shoal.Broker, other: shoal.Broker) -> None:
+    queue, keys = await spread(broker, "newest")
+    for key in keys:
+        await broker.publish(key, b"x")
+    async with broker.consume(queue) as old:
+        (first,) = await take(old, 1)
+        async with other.consume(queue) as new:
+            with pytest.raises(shoal.Conflict):
+                async for message in old:
+                    assert message.key == first.key
+            await all_of(new, keys)
+        await first.ack()
+        await old.flush()
+
+
+async def test_options_are_told_and_conflict(broker: shoal.Broker) -> None:
+    queue, _ = await spread(broker, "newest")
+    assert (await broker.describe(queue)).options == QueueOptions(exclusive="newest")
+    with pytest.raises(shoal.Conflict, match="exists with"):
+        await broker.declare(queue)
+    with pytest.raises(TypeError, match="exclusive must be one of 'none', 'newest', 'oldest', not 'all'"):
+        await broker.declare(queue, QueueOptions(exclusive="all"))
+
+
+async def test_a_slice_that_is_not_the_home_does_not_decide(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
+    await fake_broker.declare(queue, QueueOptions(exclusive="newest"))
+    await fake_broker.bind(queue, key)
+    async with shoal.connect(cluster.redirectors[0].address) as other, fake_broker.consume(queue) as old:
+        homes, others = cluster.slices["s01"], cluster.slices["s02"]
+        homes.ignored.add("attach")
+        opening = asyncio.create_task(take_part(other, queue))
+        (before,) = [session for session in others._sessions if queue.encode() in session.queues.values()]
+        await until(lambda: queue.encode() not in before.queues.values())
+        await until(lambda: queue.encode() in before.queues.values())
+        opening.cancel()
+        await asyncio.wait([opening])
+        await fake_broker.publish(key, b"x")
+        assert (await old.get(10)).body == b"x"
+
+
+async def take_part(broker: shoal.Broker, queue: str) -> None:
+    """An inbox that waits for a home that says nothing."""
+    async with broker.consume(queue):
+        raise AssertionError("its home did not answer")

@@ -1,0 +1,198 @@
+"""Exclusive queues: one session consumes them, the newest or the oldest; the other is told, its other queues go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.errors import Conflict, Malformed, ResourceExhausted
+from shoal_contract.options import QueueOptions
+from shoal_contract.wire import common_pb2
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch import attach_room, registry
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.turns import finish
+from shoal_slice_node.core.verbs.changes import parse_change
+
+from .core_driver import CoreDriver, bind, declare, drop, publish
+
+
+def exclusive(word: str, *queues: str) -> wire.Step:
+    options = QueueOptions(exclusive=word).to_wire()
+    return wire.Step(declares=wire.Declares(queues=[queue.encode() for queue in queues], options=options))
+
+
+def made(word: str) -> CoreDriver:
+    core = CoreDriver()
+    core.change(exclusive(word, "q"), declare("other"), bind("q", "k"), bind("other", "k"))
+    return core
+
+
+def session_of(core: CoreDriver, owner: str) -> Session:
+    return core.node.new_session(1 << 20, owner.encode().rjust(16))
+
+
+def told(session: Session) -> dict[int, str]:
+    return {ended.handle: ended.error.message for ended in session.take_ended(1000)}
+
+
+def test_the_newest_takes_over_and_the_older_is_told() -> None:
+    core = made("newest")
+    old, new = session_of(core, "old"), session_of(core, "new")
+    core.attach(old, "q", handle=7)
+    core.attach(old, "other", handle=8)
+    core.change(publish("k", b"1"))
+    assert [list(found.handles) for found in core.deliveries(old)] == [[7, 8]]
+    assert core.attach(new, "q")
+    assert old.number in core.dispatcher.dirty and old.to_send
+    (words,) = told(old).items()
+    assert words[0] == 7 and "queue q is exclusive" in words[1] and "newer" in words[1]
+    assert not told(new)
+    assert core.take(new) == [("k", 1, b"1")], "what was unacked is given again"
+    core.change(publish("k", b"2"))
+    assert [(list(found.handles), found.low) for found in core.deliveries(old)] == [([8], 2)], "its other queues go on"
+    assert [found.low for found in core.deliveries(new)] == [2]
+
+
+def test_the_oldest_stays_and_the_newer_is_refused() -> None:
+    core = made("oldest")
+    old, new = session_of(core, "old"), session_of(core, "new")
+    core.attach(old, "q")
+    attach = wire.Attach(queues=[b"other", b"q"], handles=[1, 2])
+    answer = finish(requests.attach(core.node, new, attach)()).attached
+    assert all(answer.lives) and not answer.absent
+    (words,) = told(new).items()
+    assert words[0] == 2 and "came before" in words[1]
+    core.change(publish("k", b"1"))
+    assert core.take(old) == [("k", 1, b"1")]
+    assert [list(found.handles) for found in core.deliveries(new)] == [[1]]
+    core.dispatcher.detach(old, 1)
+    assert core.attach(new, "q", handle=2)
+    assert core.take(new) == [("k", 1, b"1")]
+    core.check_served()
+
+
+@pytest.mark.parametrize("word", ["newest", "oldest"])
+def test_a_client_whose_connection_was_lost_takes_the_place_of_its_earlier_session(word: str) -> None:
+    core = made(word)
+    before, after = session_of(core, "same"), session_of(core, "same")
+    core.attach(before, "q")
+    assert core.attach(after, "q"), "the slice may not have noticed yet that the first connection is gone"
+    assert not told(before) and not told(after)
+    assert core.dispatcher.feeds
+    (feed,) = core.dispatcher.feeds.values()
+    assert [one.session for one in feed.attachments.values()] == [after]
+
+
+@pytest.mark.parametrize("word", ["newest", "oldest"])
+def test_a_session_that_ended_holds_nothing(word: str) -> None:
+    core = made(word)
+    old, new = session_of(core, "old"), session_of(core, "new")
+    core.attach(old, "q")
+    core.dispatcher.close(old)
+    assert core.attach(new, "q")
+    assert not told(new)
+
+
+def test_a_client_that_comes_back_is_no_newer_than_the_one_that_came_meanwhile() -> None:
+    core = made("newest")
+    phone, tablet = session_of(core, "phone"), session_of(core, "tablet")
+    core.attach(phone, "q")
+    core.dispatcher.close(phone)
+    core.attach(tablet, "q")
+    again = session_of(core, "phone")
+    assert not core.attach(again, "q")
+    assert told(again) and not told(tablet)
+    assert core.attach(again, "q"), "it was told, and asks anew"
+    assert told(tablet)
+
+
+def test_who_consumed_a_queue_is_remembered_for_a_bounded_number_of_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "EXCLUSIVES_REMEMBERED_MAX", 1)
+    core = made("newest")
+    core.change(exclusive("newest", "another"))
+    phone, tablet = session_of(core, "phone"), session_of(core, "tablet")
+    core.attach(phone, "q")
+    core.dispatcher.close(phone)
+    core.attach(session_of(core, "x"), "another")
+    core.attach(tablet, "q")
+    assert core.attach(session_of(core, "phone"), "q") and told(tablet)
+
+
+def test_a_client_that_left_by_itself_is_new_when_it_comes() -> None:
+    core = made("newest")
+    phone, tablet = session_of(core, "phone"), session_of(core, "tablet")
+    core.attach(phone, "q")
+    core.dispatcher.detach(phone, 1)
+    core.attach(tablet, "q")
+    assert core.attach(phone, "q")
+    assert told(tablet)
+
+
+def test_sessions_that_wait_for_the_queue_get_it_in_their_order() -> None:
+    for word, winner in (("newest", 1), ("oldest", 0)):
+        core = CoreDriver()
+        sessions = [session_of(core, "a"), session_of(core, "b")]
+        for session in sessions:
+            core.attach(session, "q")
+        core.change(exclusive(word, "q"), bind("q", "k"), publish("k", b"1"))
+        core.pump()
+        assert [bool(told(session)) for session in sessions] == [winner == 1, winner == 0]
+        assert core.take(sessions[winner]) == [("k", 1, b"1")]
+
+
+def test_pulls_are_refused_while_a_session_has_it_attached() -> None:
+    core = made("newest")
+    old, puller = session_of(core, "old"), session_of(core, "puller")
+    core.attach(old, "q")
+    core.change(publish("k", b"1"))
+    pull = wire.Pull(queue=b"q", messages_max=1)
+    with pytest.raises(Conflict, match="queue q is exclusive"):
+        finish(requests.pull(core.node, puller, pull, 0, 1000)())
+    peek = wire.Pull(queue=b"q", messages_max=1, peek=True)
+    assert finish(requests.pull(core.node, puller, peek, 0, 1000)()).pulled.deliveries
+    core.dispatcher.close(old)
+    core.pump()
+    assert finish(requests.pull(core.node, puller, pull, 0, 1000)()).pulled.deliveries
+
+
+def test_what_was_ended_is_not_told_of_a_handle_that_is_used_anew() -> None:
+    core = made("oldest")
+    old, new = session_of(core, "old"), session_of(core, "new")
+    core.attach(old, "q")
+    core.attach(new, "q")
+    core.attach(new, "other")
+    assert not told(new)
+
+
+def test_a_session_that_reads_nothing_is_refused_at_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = made("oldest")
+    old, new = session_of(core, "old"), session_of(core, "new")
+    core.attach(old, "q")
+    monkeypatch.setattr(attach_room, "ENDED_UNREAD_MAX", 3)
+    for handle in range(3):
+        core.attach(new, "q", handle=handle)
+    with pytest.raises(ResourceExhausted, match="has not read"):
+        core.attach(new, "q", handle=9)
+    assert len(told(new)) == 3
+    core.attach(new, "q", handle=9)
+
+
+def test_after_a_drop_the_next_life_has_its_own_options() -> None:
+    core = made("oldest")
+    old, new = session_of(core, "old"), session_of(core, "new")
+    core.attach(old, "q")
+    core.change(drop("q"), declare("q"))
+    core.pump()
+    assert core.attach(new, "q") and not told(new)
+
+
+def test_options_are_checked_and_kept() -> None:
+    core = made("newest")
+    (refusal,) = core.change(declare("q")).steps[0].refusals
+    assert "exclusive=newest, not none" in refusal.error.message
+    unknown = common_pb2.QueueOptions(exclusive=7)  # type: ignore[arg-type]
+    step = wire.Step(declares=wire.Declares(queues=[b"x"], options=unknown))
+    with pytest.raises(Malformed, match="exclusive is 7"):
+        parse_change(wire.Change(steps=[step]).SerializeToString())
+    core.check()
