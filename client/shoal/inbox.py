@@ -1,6 +1,7 @@
 """Consumes one or thousands of queues through one bounded buffer, over all slices: the inbox.
 
 Belongs here: which queues and slices, the buffer, handing out messages. Not here: one slice's part (inbox_slice.py).
+Long because all that applications may ask of an inbox is one class.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from shoal.limits import (
 from shoal.messages import Delivery, Message, check_acked
 from shoal.routing import Routing
 from shoal.window_look import WindowLook
-from shoal_contract.arguments import DEADLINE_S, TIMEOUT
+from shoal_contract.arguments import DEADLINE_S, TIMEOUT, check_delay_ms
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
 from shoal_contract.names import Name, direct_key, encode_name
@@ -185,6 +186,13 @@ class Inbox:
         check_acked(messages)
         for message in messages:
             message.ack_nowait()
+
+    def nack(self, *messages: Message | Delivery, delay_s: float = 0) -> None:
+        """Nacks each message or delivery, as its own `nack` does."""
+        check_acked(messages, "nack")
+        check_delay_ms(delay_s)
+        for message in messages:
+            message.nack_nowait(delay_s)
 
     async def flush(self, *, deadline_s: float | None = None) -> None:
         """Waits until the slices have every ack: messages acked before never come again.

@@ -14,13 +14,15 @@ from shoal.ack_doubts import AckDoubts
 from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
-from shoal.core.acks import Acked
+from shoal.core.acks import Acked, not_acked
 from shoal.core.frames import Frame
+from shoal.core.offset_ranges import Ranges
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
 from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
 from shoal.messages import Delivery
+from shoal.nack_sender import NackSender
 from shoal.routing import Routing
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable
@@ -47,6 +49,12 @@ class Era:
         """Acks offsets first <= offset < end of the delivery for these handles. Raises Unavailable once the inbox is
         closed."""
         self._part.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
+
+    def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
+        """Gives back offsets first <= offset < end of the delivery for these handles. Raises Unavailable once the inbox
+        is closed."""
+        handles: Sequence[int] = consumers  # type: ignore[assignment]  # handles
+        self._part.nack(self, delivery.key_bytes, first, end, handles, delay_ms)
 
     def give_back(
         self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
@@ -101,6 +109,7 @@ class InboxSlice(Consumer):
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
         self.attachments = Attachments(slice_name, queues, window, self.session.send, self.refused, self._lives_ended)
         self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
+        self.nacks = NackSender(self.session, self._acks_refused)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None
         self.doubts: AckDoubts | None = None
         if self.repeats is not None:
@@ -121,6 +130,7 @@ class InboxSlice(Consumer):
         """Detaches after the acks given so far. Returns at once if no stream is open: nothing is attached then."""
         try:
             async with asyncio.timeout_at(deadline):
+                self.nacks.send()
                 try:
                     await self.acks.sent()
                 finally:
@@ -141,6 +151,7 @@ class InboxSlice(Consumer):
         """Ends the era: what was unacked comes again on the next stream."""
         self._era = Era(self, self._era.number + 1, 0)
         self._held.clear()
+        self.nacks.stream_ended()
         lost = self.acks.stream_ended()
         if self.repeats is not None:
             self.repeats.stream_ended(lost)
@@ -240,12 +251,30 @@ class InboxSlice(Consumer):
         """
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
-        if self._any_detached:
-            handles = [handle for handle in handles if handle in self._queues]
+        handles = self._attached(handles)
         if era is not self._era:
             self._ack_of_before(era, key, first, end, handles)
         elif handles:
             self.acks.add(key, first, end, handles)
+
+    def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None:
+        """Gives messages back, except those that were acked before, those of handles detached since, and those of a
+        life that ended. Raises Unavailable once the inbox is closed."""
+        if self.closed:
+            raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
+        now = era.stream == self._era.stream != 0
+        for handle in self._attached(handles):
+            if self._ended_in.get(handle, 0) > era.number:
+                continue
+            for low, high in not_acked(self.acks.pending(), key, first, end, handle):
+                nacked: Ranges = ((low, high),) if now else ()
+                if self.repeats is not None:
+                    nacked = self.repeats.nack(key, low, high, handle, now)
+                for one, other in nacked:
+                    self.nacks.add(key, one, other, (handle,), delay_ms)
+
+    def _attached(self, handles: Sequence[int]) -> Sequence[int]:
+        return [handle for handle in handles if handle in self._queues] if self._any_detached else handles
 
     def _ack_of_before(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         handles = [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
@@ -265,6 +294,7 @@ class InboxSlice(Consumer):
         Raises, once, the error with which the slice refused acks; the error with which it refuses to tell; Unavailable
         if acks were forgotten at a bound.
         """
+        await self.nacks.flush()
         await self.acks.flush()
         if self.doubts is not None:
             await self.doubts.settle()

@@ -1,4 +1,4 @@
-"""Pulls and acks without a session, for programs that keep no connection: HTTP gateways, short scripts, many processes.
+"""Pulls, acks and nacks without a session, for programs that keep no connection: HTTP gateways, short scripts.
 
 A pulled message belongs to its lease and not to a connection. Any process acks it by queue, key and offsets. If it is
 not acked when the lease ends, it is given again. Not here: pulling for a connection (pulling.py), push (inbox.py).
@@ -7,7 +7,7 @@ not acked when the lease ends, it is given again. Not here: pulling for a connec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from shoal.broker import Broker
@@ -15,9 +15,10 @@ from shoal.core.merging import living_parts
 from shoal.core.refusals import no_such_queue
 from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
 from shoal.messages import Delivery, Done, Message
-from shoal.transport.methods import ACK, PULL
+from shoal.transport.base import Method, Request, Response
+from shoal.transport.methods import ACK, NACK, PULL
 from shoal.waiting import remaining_s
-from shoal_contract.arguments import LEASE_MS, OFFSET, PULL_BYTES, PULL_MESSAGES, check_names
+from shoal_contract.arguments import LEASE_MS, OFFSET, PULL_BYTES, PULL_MESSAGES, check_delay_ms, check_names
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import (
     MapOrLeaderChanged,
@@ -97,9 +98,9 @@ class Leases:
     ) -> list[Message]:
         """Takes up to `messages` messages now, about `bytes_max` bytes of bodies, for `lease_ms` milliseconds (> 0).
 
-        Ack them with `Leases.ack`, not with their own `ack`. If a slice fails, the messages of the others are returned;
-        if they have none, this raises Unavailable. Raises NoSuchQueue, OutOfRange. A call that fails may have taken
-        messages: they come again when their lease ends.
+        Ack them with `Leases.ack`, or give them back with `Leases.nack`; their own `ack` and `nack` do not work. If a
+        slice fails, the messages of the others are returned; if they have none, this raises Unavailable. Raises
+        NoSuchQueue, OutOfRange. A call that fails may have taken messages: they come again when their lease ends.
         """
         messages = PULL_MESSAGES.check(messages)
         lease_ms = LEASE_MS.within(1, LEASE_MS.high).check(lease_ms)
@@ -138,13 +139,43 @@ class Leases:
         Raises InvalidName, OutOfRange, DeadlineExceeded.
         """
         name = encode_name(queue, "queue")
-        deadline = self._connection.deadline(deadline_s)
         left = [_ack(name, one) for one in done]
+        await self._settle(left, ACK, lambda acks: wire.AckRequest(acks=acks), deadline_s)
+
+    async def nack(
+        self, queue: Name, back: Iterable[Done], *, delay_s: float = 0, deadline_s: float | None = None
+    ) -> None:
+        """Gives these offsets back for the queue, whichever consumer has them: they are delivered again, no earlier
+        than after `delay_s` seconds (up to a day).
+
+        Offsets that no consumer has (never given, given back since, or acked already) are left as they are.
+        Raises InvalidName, OutOfRange, DeadlineExceeded; ResourceExhausted if a slice has no room for more delays.
+        """
+        name = encode_name(queue, "queue")
+        delay_ms = check_delay_ms(delay_s)
+        left = [_ack(name, one) for one in back]
+
+        def request(nacks: Sequence[wire.Ack]) -> wire.NackRequest:
+            return wire.NackRequest(nacks=wire.Nacks(messages=nacks, delay_ms=delay_ms))
+
+        await self._settle(left, NACK, request, deadline_s)
+
+    async def _settle(
+        self,
+        left: Sequence[wire.Ack],
+        method: Method[Request, Response],
+        request: Callable[[Sequence[wire.Ack]], Request],
+        deadline_s: float | None,
+    ) -> None:
+        """Sends acks, or nacks, to the slices of their keys."""
+        deadline = self._connection.deadline(deadline_s)
         while left:
             groups: dict[str, list[wire.Ack]] = {}
             for ack in left:
                 groups.setdefault(self._routing.map.current.owner_of(ack.key), []).append(ack)
-            results = await asyncio.gather(*(self._ack_at(acks, deadline) for acks in groups.values()))
+            results = await asyncio.gather(
+                *(self._settle_at(acks, method, request(acks), deadline) for acks in groups.values())
+            )
             left = [ack for again in results for ack in again]
 
     async def _look(
@@ -156,20 +187,22 @@ class Leases:
         except (OutcomeUnknown, MapOrLeaderChanged):
             return None
 
-    async def _ack_at(self, acks: Sequence[wire.Ack], deadline: float) -> Sequence[wire.Ack]:
-        """Sends the acks of one slice. Returns those to group anew: a move may have given their partitions to different
-        slices."""
+    async def _settle_at(
+        self, acks: Sequence[wire.Ack], method: Method[Request, Response], request: Request, deadline: float
+    ) -> Sequence[wire.Ack]:
+        """Sends the acks, or nacks, of one slice. Returns those to group anew: a move may have given their partitions
+        to different slices."""
         loop = asyncio.get_running_loop()
         part_deadline = min(deadline, loop.time() + LEASE_REGROUP_S)
         try:
             await self._calls.ask_slice(
                 lambda: self._routing.map.current.owner_of(acks[0].key),
-                ACK,
-                wire.AckRequest(acks=acks),
+                method,
+                request,
                 part_deadline,
             )
         except (MapOrLeaderChanged, OutcomeUnknown):
-            remaining_s(deadline, "ack")
+            remaining_s(deadline, "ack or nack")
             return acks
         return ()
 
@@ -204,6 +237,9 @@ class _Leased:
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         raise RuntimeError("leased messages are acked with Leases.ack")
+
+    def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
+        raise RuntimeError("leased messages are nacked with Leases.nack")
 
     def give_back(
         self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException

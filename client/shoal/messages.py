@@ -1,7 +1,7 @@
 """Defines what applications get back: receipts, messages, deliveries, descriptions; and where a bind may start.
 
 Names that the caller gave come back as given; names from the wire are `str` (`*_bytes` for names that are not UTF-8).
-Not here: how these travel.
+Not here: how these travel. Long because messages and deliveries have the same calls, each with its docstring.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
-from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE
+from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE, check_delay_ms
 from shoal_contract.names import Name, text
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -67,11 +67,11 @@ def check_start(start: object) -> Start:
 _STARTS: Final = tuple(wire.Start.values())
 
 
-def check_acked(messages: Sequence[object]) -> None:
-    """Raises TypeError unless all are messages or deliveries. Checks all of them before any is acked."""
+def check_acked(messages: Sequence[object], what: str = "ack") -> None:
+    """Raises TypeError unless all are messages or deliveries. Checks all of them before any is acked, or nacked."""
     for message in messages:
         if not isinstance(message, Message | Delivery):
-            raise TypeError(f"ack takes messages and deliveries, not {type(message).__name__}")
+            raise TypeError(f"{what} takes messages and deliveries, not {type(message).__name__}")
 
 
 class Done(NamedTuple):
@@ -108,6 +108,9 @@ class Acker(Protocol):
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         """Takes the ack of offsets first <= offset < end of a delivery, for some of its consumers."""
+
+    def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
+        """Takes the nack of offsets first <= offset < end of a delivery, for some of its consumers."""
 
     def give_back(
         self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
@@ -216,6 +219,10 @@ class Delivery:
         """Acks the message at `offset` for one of this delivery's consumers, for `Message`."""
         self._acker.ack(self, offset, offset + 1, (consumer,))
 
+    def nack_one(self, consumer: int | bytes, offset: int, delay_ms: int) -> None:
+        """Nacks the message at `offset` for one of this delivery's consumers, for `Message`."""
+        self._acker.nack(self, offset, offset + 1, (consumer,), delay_ms)
+
     def give_back_one(self, consumer: int | bytes, offset: int, error: BaseException) -> None:
         """Gives the message at `offset` back for one of this delivery's consumers, for `Message`. Does what
         `Message.process` says of a message whose work failed."""
@@ -243,6 +250,14 @@ class Delivery:
     def ack_nowait(self) -> None:
         """Does the same as `ack`, which never waits anyway."""
         self._acker.ack(self, self.first, self.end, self._consumers)
+
+    async def nack(self, delay_s: float = 0) -> None:
+        """Nacks all messages for all queues of the delivery, as `Message.nack` does with one."""
+        self.nack_nowait(delay_s)
+
+    def nack_nowait(self, delay_s: float = 0) -> None:
+        """Does the same as `nack`, which never waits anyway."""
+        self._acker.nack(self, self.first, self.end, self._consumers, check_delay_ms(delay_s))
 
     def process(self) -> Processing:
         """Returns a block that acks the whole delivery at its end: `async with delivery.process():`. An exception
@@ -316,6 +331,19 @@ class Message:
     def ack_nowait(self) -> None:
         """Does the same as `ack`, which never waits anyway."""
         self._delivery.ack_one(self._consumer, self.offset)
+
+    async def nack(self, delay_s: float = 0) -> None:
+        """Gives the message back: it is delivered again, here or to another consumer, no earlier than after `delay_s`
+        seconds (up to a day). A message that was acked stays acked.
+
+        The delay is kept in the leader's memory: with a new leader, or if this connection is lost before the slice has
+        the nack, the message comes at once. Raises OutOfRange, TypeError; Unavailable as `ack` does.
+        """
+        self.nack_nowait(delay_s)
+
+    def nack_nowait(self, delay_s: float = 0) -> None:
+        """Does the same as `nack`, which never waits anyway."""
+        self._delivery.nack_one(self._consumer, self.offset, check_delay_ms(delay_s))
 
     def process(self) -> Processing:
         """Returns a block that acks the message at its end: `async with message.process():`.

@@ -17,12 +17,14 @@ from random import random
 from typing import NamedTuple
 
 from shoal.ack_sender import AckSender
+from shoal.core.acks import not_acked
 from shoal.core.frames import PullFrame
 from shoal.core.refusals import no_such_queue
 from shoal.homes import Homes
 from shoal.late_messages import LateMessages, Taken
 from shoal.limits import PULL_BYTES_MAX, PULL_PATIENCE_S
 from shoal.messages import Delivery, Message
+from shoal.nack_sender import NackSender
 from shoal.routing import Routing
 from shoal.slice_session import SliceSession
 from shoal_contract.chunk import parse_chunk
@@ -42,12 +44,21 @@ class PullAcker:
         self._on_error = on_error
         self._error: ShoalError | None = None
         self._acks = AckSender(session, self._failed)
+        self._nacks = NackSender(session, self._failed)
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         """Raises Unavailable once the connection is closed."""
         if self.closed:
             raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
         self._acks.add(delivery.key_bytes, first, end, consumers)
+
+    def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
+        """Gives back what was not acked before. Raises Unavailable once the connection is closed."""
+        if self.closed:
+            raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
+        for consumer in consumers:
+            for low, high in not_acked(self._acks.pending(), delivery.key_bytes, first, end, consumer):
+                self._nacks.add(delivery.key_bytes, low, high, (consumer,), delay_ms)
 
     def give_back(
         self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
@@ -66,6 +77,7 @@ class PullAcker:
 
     async def flush(self) -> None:
         """Waits until the slice has every ack. Raises the error with which it refused one, once."""
+        await self._nacks.flush()
         await self._acks.flush()
         error, self._error = self._error, None
         if error is not None:

@@ -70,6 +70,17 @@ PULL_LEASE_MS_MAX: Final = 3_600_000
 """The time that a pull may keep its messages from others, in milliseconds: an hour. For longer work, ack first, or
 attach instead. A lease ends only when its time is over, so a dead consumer holds its messages for all of that time."""
 
+NACK_DELAY_MS_MAX: Final = 86_400_000
+"""The time for which a nack may keep a message from being given again, in milliseconds: a day. Until then the slice
+keeps it in memory."""
+
+MAX_DELIVERIES_MAX: Final = 1_000_000
+"""The highest bound for deliveries of a message that a queue may have: a message that is given again at every tick of
+the slice reaches it in a few hours."""
+
+DEAD_LETTER_BYTES_MAX: Final = 200
+"""The bytes of a dead-letter key: a queue's options take at most 255 bytes in its row."""
+
 DEADLINE_S_MAX: Final = 604_800
 """The time that a call may wait, in seconds: a week. No outage should last that long, and every timer can hold it."""
 

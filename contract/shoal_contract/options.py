@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from shoal_contract import arguments
-from shoal_contract.errors import OutOfRange
+from shoal_contract.errors import InvalidName, OutOfRange
+from shoal_contract.limits import DEAD_LETTER_BYTES_MAX
+from shoal_contract.names import Name, check_key, show
 from shoal_contract.wire import common_pb2
 
 
@@ -18,27 +20,79 @@ class QueueOptions:
 
     `expires_after_s`: 0: the queue is durable. Else it is transient: each slice drops its part of the queue once no
     session there has consumed it for so many seconds.
+
+    `ack_timeout_ms`: 0: a session keeps what it was given until it acks it, or ends. Else what it has not acked for so
+    long is given again, to whichever session has room.
+
+    `max_deliveries`: 0: no bound. Else a message that was delivered so often and comes back (nack, ack timeout, end of
+    a lease or a session) is not delivered again: it is published to the key `dead_letter`, once, or dropped if there is
+    none.
     """
 
     expires_after_s: int = 0
+    ack_timeout_ms: int = 0
+    max_deliveries: int = 0
+    dead_letter: Name = b""
 
     def check(self) -> QueueOptions:
-        """Returns these options. Raises TypeError, OutOfRange; the message names the option."""
-        return QueueOptions(arguments.EXPIRES_AFTER_S.check(self.expires_after_s))
+        """Returns these options, with names as bytes. Raises TypeError, OutOfRange, InvalidName; the message names the
+        option."""
+        expires_after_s = arguments.EXPIRES_AFTER_S.check(self.expires_after_s)
+        ack_timeout_ms = arguments.ACK_TIMEOUT_MS.check(self.ack_timeout_ms)
+        max_deliveries = arguments.MAX_DELIVERIES.check(self.max_deliveries)
+        return QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, self._dead_letter())
+
+    def _dead_letter(self) -> bytes:
+        """Returns the dead-letter key as bytes; b"": there is none."""
+        if not isinstance(self.dead_letter, str | bytes):
+            raise TypeError(f"dead_letter must be str or bytes, not {type(self.dead_letter).__name__}")
+        if not self.dead_letter:
+            return b""
+        key = self.dead_letter
+        key = key if isinstance(key, bytes) else arguments.check_text("dead_letter", key).encode()
+        if len(key) > DEAD_LETTER_BYTES_MAX:
+            raise InvalidName(
+                f"dead_letter is {len(key)} bytes; the limit is {DEAD_LETTER_BYTES_MAX}",
+                subject="dead_letter",
+                limit=DEAD_LETTER_BYTES_MAX,
+                value=len(key),
+            )
+        check_key(key)
+        if not self.max_deliveries:
+            raise OutOfRange(
+                f"dead_letter is {show(key)} and max_deliveries is 0: no message would ever go there; give both",
+                subject="max_deliveries",
+                limit=1,
+            )
+        return key
 
     @staticmethod
     def of_wire(options: common_pb2.QueueOptions) -> QueueOptions:
         """Returns the options that a frame holds."""
-        return QueueOptions(options.expires_after_s)
+        return QueueOptions(
+            options.expires_after_s, options.ack_timeout_ms, options.max_deliveries, options.dead_letter
+        )
 
     def to_wire(self) -> common_pb2.QueueOptions:
         """Returns the options as a frame holds them."""
-        return common_pb2.QueueOptions(expires_after_s=self.expires_after_s)
+        dead_letter = self.dead_letter
+        return common_pb2.QueueOptions(
+            expires_after_s=self.expires_after_s,
+            ack_timeout_ms=self.ack_timeout_ms,
+            max_deliveries=self.max_deliveries,
+            dead_letter=dead_letter if isinstance(dead_letter, bytes) else dead_letter.encode(),
+        )
 
     def difference(self, asked: QueueOptions) -> str:
         """Returns in words how the options `asked` for differ from these, option by option."""
         ours, theirs = asdict(self), asdict(asked)
-        return ", ".join(f"{name}={ours[name]}, not {theirs[name]}" for name in ours if ours[name] != theirs[name])
+        return ", ".join(
+            f"{name}={_shown(ours[name])}, not {_shown(theirs[name])}" for name in ours if ours[name] != theirs[name]
+        )
+
+
+def _shown(value: int | Name) -> str:
+    return show(value) or '""' if isinstance(value, bytes) else str(value)
 
 
 DURABLE = QueueOptions()

@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from shoal_contract.arguments import (
+    ACK_TIMEOUT_MS,
     CAPACITY_BYTES,
     CAPACITY_MESSAGES,
     EXPIRES_AFTER_S,
     HISTORY_AGE_S,
     HISTORY_MESSAGES,
+    MAX_DELIVERIES,
 )
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_ops import exits
@@ -51,13 +53,35 @@ def declare(
             help="0: durable. Else they are dropped when no session has consumed them for so many seconds.",
         ),
     ] = 0,
+    ack_timeout_ms: Annotated[
+        int,
+        typer.Option(
+            "--ack-timeout-ms",
+            min=ACK_TIMEOUT_MS.low,
+            max=ACK_TIMEOUT_MS.high,
+            help="0: none. Else what a session has not acked for so long is given again.",
+        ),
+    ] = 0,
+    max_deliveries: Annotated[
+        int,
+        typer.Option(
+            "--max-deliveries",
+            min=MAX_DELIVERIES.low,
+            max=MAX_DELIVERIES.high,
+            help="0: no bound. Else a message that was delivered so often and comes back goes to --dead-letter.",
+        ),
+    ] = 0,
+    dead_letter: Annotated[
+        str, typer.Option("--dead-letter", metavar="KEY", help="Where such messages go; without it they are dropped.")
+    ] = "",
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Make queues exist."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.declare(at, queues, QueueOptions(expires_after_s), as_json))
+    options = QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, dead_letter)
+    exits.run(verbs.declare(at, queues, options, as_json))
 
 
 @commands.command()

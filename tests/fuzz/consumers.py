@@ -138,6 +138,30 @@ def ack(world: World, random: Random) -> None:
     send_acks(world, client, frame)
 
 
+def nack(world: World, random: Random) -> None:
+    """Lets a session give messages back that it holds, and sometimes others."""
+    client = pick_client(world, random)
+    held = held_by(world, client) if client is not None else []
+    if client is None or not held:
+        return
+    name, handle, key, offsets = random.choice(held)
+    first, last = sorted(random.choices(offsets, k=2))
+    request = wire.Ack(key=key, low=random.choice((0, first)), to=last + 1 + random.choice((0, 0, 3)))
+    if handle is None:
+        request.queues.append(name)
+    else:
+        request.handles.append(handle)
+    nacks = wire.Nacks(messages=[request], delay_ms=random.choice((0, 0, 100, 2000)))
+    world.say("nack", client.session.number, nacks)
+    owned = world.node.owed.owns(key)
+
+    def taken(error: ShoalError | None) -> None:
+        if error is not None and owned and world.node.owed.owns(key):
+            world.failed.append(error)
+
+    requests.take_nacks(world.node.node, source_of(client.session), client.session, nacks, taken, everyone=False)
+
+
 def held_by(world: World, client: Client) -> list[tuple[bytes, int | None, bytes, list[int]]]:
     """Returns (queue, handle, key, offsets) of the messages that a session holds."""
     found = []

@@ -93,6 +93,12 @@ class Given:
             del held[offset]
             life.acked.setdefault(key, set()).add(offset)
 
+    def nack(self, life: Life, consumer: Consumer, key: bytes, first: int, to: int) -> None:
+        """Notes that a consumer gave back the offsets that it holds in first <= o < to."""
+        held = self.holds(life, key)
+        for offset in [o for o, holder in held.items() if first <= o < to and holder.consumer is consumer]:
+            del held[offset]
+
     def ack_left(self, life: Life, key: bytes, stretches: list[tuple[int, int]]) -> None:
         """Notes that a unary ack named offsets that a consumer had when it left, and nobody else has yet."""
         held = self.holds(life, key)

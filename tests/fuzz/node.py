@@ -1,7 +1,8 @@
 """Drives the pure node of a slice without its loop. Each call takes one step: a batch is written, or refused by a full
 disk; a record is applied; dispatch or a read has a turn.
 
-It stands in for Broker and CommitLoop towards `requests`. Both models hear of all that happens.
+It stands in for Broker and CommitLoop towards `requests`. Both models hear of all that happens. Long because it is all
+that a broker does, in one class.
 """
 
 from __future__ import annotations
@@ -173,7 +174,13 @@ class Node:
     def _listen(self) -> None:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
-        ack, take_back, detach = dispatcher.ack, attaching.take_back, attaching.detach
+        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.detach
+
+        def nacking(attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+            stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
+            if stream is not None and life is not None and not attachment.feed.gone:
+                self.given.nack(life, attachment, stream.key, first, to)
+            return nack(attachment, key_id, first, to, delay_ms)
 
         def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
             stream = attachment.feed.streams.get(key_id)
@@ -195,6 +202,7 @@ class Node:
                 self.given.left.add(session.attachments[handle])
             detach(session, handle)
 
+        dispatcher.nack = nacking  # type: ignore[method-assign]
         dispatcher.ack, attaching.take_back, attaching.detach = acking, taking_back, detaching  # type: ignore[method-assign]
 
     @property
@@ -337,6 +345,10 @@ class Node:
         while self.node.puller.expire(self.now_ms):
             pass
         self.given.leases_over(over)
+
+    def end_delays(self) -> None:
+        """Begins delays of nacks, and ends those that are over."""
+        self.dispatcher.registry.returns.tick(self.now_ms)
 
     def end_idle_queues(self) -> None:
         """Lets the node decide which transient queues end. None of them is consumed, or was a moment ago."""

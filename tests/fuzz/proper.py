@@ -99,6 +99,15 @@ def _acks(random: Random) -> wire.SessionRequest:
     return wire.SessionRequest(acks=wire.Acks(acks=acks, tell_unacked=random.random() < 0.5))
 
 
+def _nacks(random: Random) -> wire.SessionRequest:
+    return wire.SessionRequest(nacks=nacks(random))
+
+
+def nacks(random: Random) -> wire.Nacks:
+    delay_ms = random.choice((0, 0, 20, 86_400_000))
+    return wire.Nacks(messages=[ack(random) for _ in range(random.choice((1, 3)))], delay_ms=delay_ms)
+
+
 def pull(random: Random) -> wire.Pull:
     return wire.Pull(
         queue=one_of(random, QUEUES),
@@ -118,6 +127,7 @@ _FRAMES: dict[Callable[[Random], wire.SessionRequest], int] = {
     _attach: 3,
     _detach: 1,
     _acks: 4,
+    _nacks: 2,
     lambda random: wire.SessionRequest(pull=pull(random)): 2,
     lambda random: wire.SessionRequest(describe=describe(random)): 1,
 }
@@ -126,7 +136,12 @@ _FRAMES: dict[Callable[[Random], wire.SessionRequest], int] = {
 def _declares(random: Random) -> wire.Step:
     incarnations = [random.choice((0, 1 << 48 | 7))] if random.random() < 0.3 else []
     queues = some(random, QUEUES)
-    return wire.Step(declares=wire.Declares(queues=queues, incarnations=incarnations * len(queues)))
+    options = QueueOptions()
+    if random.random() < 0.3:
+        options.ack_timeout_ms, options.max_deliveries = random.choice((0, 50)), random.choice((1, 2))
+        options.dead_letter = random.choice((b"", to_publish(random)))
+    declares = wire.Declares(queues=queues, incarnations=incarnations * len(queues), options=options)
+    return wire.Step(declares=declares)
 
 
 def _memberships(random: Random) -> tuple[list[bytes], list[int], list[bytes]]:
@@ -194,6 +209,9 @@ def _publish(random: Random) -> Message:
 
 def _declare(random: Random) -> Message:
     options = QueueOptions(expires_after_s=random.choice((0, 0, 60)))
+    if random.random() < 0.3:
+        options.ack_timeout_ms, options.max_deliveries = random.choice((0, 50)), random.choice((1, 2))
+        options.dead_letter = random.choice((b"", to_publish(random)))
     return wire.DeclareRequest(queue=one_of(random, QUEUES), options=options)
 
 
@@ -201,6 +219,13 @@ def _ack(random: Random) -> Message:
     found = ack(random)
     del found.handles[:]
     return wire.AckRequest(acks=[found])
+
+
+def _nack(random: Random) -> Message:
+    found = nacks(random)
+    for one in found.messages:
+        del one.handles[:]
+    return wire.NackRequest(nacks=found)
 
 
 def _page(request: type[Message]) -> Callable[[Random], Message]:
@@ -228,6 +253,7 @@ UNARY: dict[str, Callable[[Random], Message]] = {
     f"{_SLICE}Publish": _publish,
     f"{_SLICE}Pull": lambda random: wire.PullRequest(pull=pull(random)),
     f"{_SLICE}Ack": _ack,
+    f"{_SLICE}Nack": _nack,
     f"{_SLICE}Drop": lambda random: wire.DropRequest(
         queue=one_of(random, QUEUES), if_unused=random.random() < 0.3, if_empty=random.random() < 0.3
     ),

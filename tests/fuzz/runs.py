@@ -136,6 +136,7 @@ def _round(world: World, random: Random) -> None:
         _read_and_ack(world, client, random)
     node.now_ms += 600
     node.expire()
+    node.end_delays()
     steps.divide(world, random)
     node.node.acks.flush()
     steps.trim(world, random)

@@ -23,7 +23,7 @@ from tests.fuzz.changes import (
     transaction,
     unbind,
 )
-from tests.fuzz.consumers import ack, ack_by_name, attach, close_session, detach, open_session, pull, take
+from tests.fuzz.consumers import ack, ack_by_name, attach, close_session, detach, nack, open_session, pull, take
 from tests.fuzz.world import DAY_MS, PARTITIONS, World
 
 
@@ -81,6 +81,10 @@ def end_idle_queues(world: World, random: Random) -> None:
         world.node.end_idle_queues()
 
 
+def delays(world: World, random: Random) -> None:
+    world.node.end_delays()
+
+
 def time(world: World, random: Random) -> None:
     world.node.now_ms += random.choice((1, 100, 600, 2500, 700_000, DAY_MS if random.random() < 0.1 else 1))
 
@@ -130,8 +134,8 @@ Step = Callable[[World, Random], None]
 WEIGHTS: dict[Step, int] = {
     setting: 6, away: 2, declare: 3, bind: 5, unbind: 4, publish: 10, configure: 1, drop: 1, purge: 2, several: 4,
     again: 2, bulk: 2, transaction: 8, ack_in_change: 3,
-    open_session: 2, close_session: 1, attach: 6, detach: 2, pull: 3, take: 14, ack: 10, ack_by_name: 1,
+    open_session: 2, close_session: 1, attach: 6, detach: 2, pull: 3, take: 14, ack: 10, ack_by_name: 1, nack: 3,
     write: 5, refuse: 2, apply: 5, turn: 9, work: 3, flush: 5, trim: 3, reclaim: 2, producers: 1, due: 3, expire: 2,
-    time: 3, end_idle_queues: 2,
+    time: 3, delays: 2, end_idle_queues: 2,
     divide: 1, freeze: 2, checkpoint: 2, crash: 1, own: 1, rest: 3, look: 1,
 }  # fmt: skip

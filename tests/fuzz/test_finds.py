@@ -50,14 +50,13 @@ def nothing(_: Any) -> Any:
     return lambda *_: None
 
 
-def last_returned_first(give_back: Any) -> Any:
-    def given_back(stream: Stream, *which: Any) -> bool:
-        found: bool = give_back(stream, *which)
+def last_returned_first(give_again: Any) -> Any:
+    def given_again(stream: Stream, back: Any) -> None:
+        give_again(stream, back)
         if stream.returned:
             stream.returned.reverse()
-        return found
 
-    return given_back
+    return given_again
 
 
 def counted_and_left(_: Any) -> Any:
@@ -89,7 +88,7 @@ DEFECTS = {
     "an ack goes one too far": Defect(acks, "move_cursor", one_too_far, 20),
     "a delivery is lost on its way": Defect(Session, "take", one_delivery_lost, 20),
     "a session that has room again is not asked": Defect(Registry, "has_room_again", nothing, 20),
-    "what is given again comes in another order": Defect(Stream, "give_back", last_returned_first, 150),
+    "what is given again comes in another order": Defect(Stream, "give_again", last_returned_first, 150),
     "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 20),
     "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
     "a repeated frame is done again": Defect(engine, "repeated_answer", nothing, 20),

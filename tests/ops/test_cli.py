@@ -113,10 +113,6 @@ async def test_ctrl_c_before_the_command_runs_is_no_traceback() -> None:
     assert (process.returncode, error) == (exits.INTERRUPTED, b"")
 
 
-async def test_an_option_that_is_not_acted_on_yet_says_so(tmp_path: Path) -> None:
-    assert "has no effect yet" in " ".join((await shoal("declare", "--help"))[1].split())
-
-
 async def test_up_refuses_a_folder_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     code, _, error = await shoal("up", "--fresh", "--data", str(tmp_path))

@@ -154,6 +154,18 @@ async def test_transient_queues_go_when_nothing_consumes_them(cluster: LocalClus
     assert await shoal_json("members", "some room", at=at) == {"members": [], "next": ""}
 
 
+async def test_options_of_deliveries_are_declared_and_told(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    options = ("--ack-timeout-ms", "30000", "--max-deliveries", "5", "--dead-letter", "failed")
+    assert await shoal("declare", "jobs", *options, at=at) == (0, "", "")
+    told = re.sub(" +", " ", (await shoal("describe", "jobs", at=at))[1])
+    assert "ack timeout 30000 ms" in told and "deliveries at most 5" in told and "dead-letter key failed" in told
+    expected = {"expires_after_s": 0, "ack_timeout_ms": 30_000, "max_deliveries": 5, "dead_letter": "failed"}
+    assert (await shoal_json("describe", "jobs", at=at))["options"] == expected
+    code, _, error = await shoal("declare", "other", "--dead-letter", "failed", at=at)
+    assert code == exits.BAD_CALL and "max_deliveries is 0: no message would ever go there" in error
+
+
 async def test_numbers_and_nouns_agree(cluster: LocalCluster) -> None:
     at = cluster.redirector
     async with client.connect(at) as broker:

@@ -13,12 +13,14 @@ from shoal_contract.wire import slice_pb2 as wire
 
 @dataclass
 class Binding:
-    """`end` 0: live. `given`: offset -> session number that has it out."""
+    """`end` 0: live. `given`: offset -> session number that has it out. `resting`: offset -> when it may be given
+    again; None: its delay begins with the next tick."""
 
     start: int
     left: set[int]
     end: int = 0
     given: dict[int, int] = field(default_factory=dict)
+    resting: dict[int, int | None] = field(default_factory=dict)
 
     @property
     def gone(self) -> bool:
@@ -88,7 +90,7 @@ class ReferenceModel:
         if old is None:
             bindings[name] = Binding(answer, seen)
         else:  # besides what it still had to get below; what is out stays out
-            bindings[name] = Binding(answer, old.left | seen, given=old.given)
+            bindings[name] = Binding(answer, old.left | seen, given=old.given, resting=old.resting)
 
     def _unneeded(self, key: Key, start: wire.Start.ValueType, answer: int) -> None:
         """Nobody needed the key: it may have vanished and begin anew, above all it ever had."""
@@ -110,6 +112,7 @@ class ReferenceModel:
         if binding is not None:
             if discard:
                 binding.left.clear()
+                binding.resting.clear()
             self._tidy(queue, name)
 
     def configure(self, name: str, history: int, head: int) -> None:
@@ -126,6 +129,7 @@ class ReferenceModel:
         for name, binding in list(self.queues[queue].items()):
             binding.left.clear()
             binding.given.clear()
+            binding.resting.clear()
             self._tidy(queue, name)
 
     def publish(self, name: str, bodies: list[bytes], offset: int, routed: int) -> None:
@@ -166,6 +170,7 @@ class ReferenceModel:
         binding = self.queues[queue].get(name)
         assert binding is not None and offset in binding.left, "acked, discarded, or published while not bound"
         assert offset not in binding.given, "one session at a time has it"
+        assert offset not in binding.resting, "it was nacked with a delay, which is not over"
         binding.given[offset] = session
 
     def ack(self, queue: str, name: str, low: int, to: int, session: int) -> None:
@@ -176,6 +181,21 @@ class ReferenceModel:
             del binding.given[offset]
             binding.left.discard(offset)
         self._tidy(queue, name)
+
+    def nack(self, queue: str, name: str, low: int, to: int, session: int, delayed: bool) -> None:
+        binding = self.queues.get(queue, {}).get(name)
+        if binding is None:
+            return
+        for offset in [o for o, holder in binding.given.items() if low <= o < to and holder == session]:
+            del binding.given[offset]
+            if delayed:
+                binding.resting[offset] = None
+
+    def tick(self, now_ms: int, delay_ms: int) -> None:
+        """Delays begin, and some are over."""
+        for binding in [binding for bindings in self.queues.values() for binding in bindings.values()]:
+            due = {o: now_ms + delay_ms if at is None else at for o, at in binding.resting.items()}
+            binding.resting = {offset: at for offset, at in due.items() if at > now_ms}
 
     def has_left(self, queue: str, name: str, low: int, to: int) -> bool:
         """Whether the queue has all of these messages still to get."""
@@ -188,6 +208,7 @@ class ReferenceModel:
         if binding is not None:
             binding.left -= set(range(low, to))
             binding.given = {offset: holder for offset, holder in binding.given.items() if not low <= offset < to}
+            binding.resting = {offset: at for offset, at in binding.resting.items() if not low <= offset < to}
             self._tidy(queue, name)
 
     def back(self, queue: str, session: int) -> None:

@@ -90,6 +90,7 @@ UNAPPLIABLE = {
     "expiry of a cut name": (Kind.EXPIRE, b"12345678" + b"12345678" + b"\x05abc"),
     "due rows cut in a key": (Kind.DUE, b"\x09k"),
     "due rows without a name": (Kind.DUE, b"\x01k"),
+    "retries cut off": (Kind.RETRY, bytes(8) + bytes(37)),
     "ownership of no partition": (Kind.OWNERSHIP, bytes(12)),
     "ownership cut off": (Kind.OWNERSHIP, b"1234"),
 }

@@ -16,7 +16,9 @@ from shoal_contract.journal_record import decode_record
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_slice_node.core.apply import records
 from shoal_slice_node.core.apply.queues import Queue
-from shoal_slice_node.core.apply.records import Acked, ChangeHead, Due, Expired, Kind, Trim
+from shoal_slice_node.core.apply.records import Acked, ChangeHead, Due, Expired, Fate, Kind, Retry, Trim
+from shoal_slice_node.core.delivery_counts import Counted, DeliveryCounts
+from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows import (
     detail_row,
@@ -24,6 +26,7 @@ from shoal_slice_node.core.rows import (
     history_row,
     key_row,
     log_row,
+    options_row,
     producer_row,
     queue_row,
     small_rows,
@@ -163,6 +166,30 @@ ROWS = [
         ("0100000000000000020000000000000003000000000000000900000000000000050000000000000006"),
     ),
     Golden(
+        "detail, counts",
+        Detail(2, 3, 9, Ranges([(5, 6)]), DeliveryCounts([Counted(3, 5, 1), Counted(6, 7, 4)])),
+        detail_row.encode_detail,
+        detail_row.decode_detail,
+        (
+            "020000000000000002000000000000000300000000000000090000000100000000000000050000000000000006000000"
+            "00000000030000000000000005000000010000000000000006000000000000000700000004"
+        ),
+    ),
+    Golden(
+        "options, transient",
+        QueueOptions(60),
+        options_row.encode_options,
+        options_row.decode_options,
+        "010000003c",
+    ),
+    Golden(
+        "options, deliveries",
+        QueueOptions(60, 30_000, 5, b"dead"),
+        options_row.encode_options,
+        options_row.decode_options,
+        "020000003c000075300000000564656164",
+    ),
+    Golden(
         "log",
         (LogRow(2, 5, 6, 7), b"chunk"),
         encode_log_of,
@@ -267,6 +294,13 @@ RECORDS = [
         records.decode_due,
         "11000000000000000570000000000000000604616e6e610000",
     ),
+    Golden(
+        "RETRY",
+        (4, [Retry(QUEUE, KEY, 2, 3, 5, Fate.DEAD, Reason.TIMEOUT)]),
+        lambda value: records.encode_retries(value[1], value[0]),
+        records.decode_retries,
+        "00000000000000040000000000000102000300000000000700000000000000020000000000000003000000050102",
+    ),
 ]
 
 ROWS += [
@@ -336,7 +370,9 @@ def test_a_value_is_written_as_these_bytes_and_read_from_them(golden: Golden) ->
 def test_kinds_letters_and_names_stay_what_they_are() -> None:
     """They are the forms of what they name."""
     kinds = {kind.name: kind.value for kind in Kind}
-    assert kinds == {"CHANGE": 1, "ACKS": 2, "TRIM": 3, "RECLAIM": 4, "OWNERSHIP": 5, "EXPIRE": 6, "DUE": 8}
+    assert kinds == {"CHANGE": 1, "ACKS": 2, "TRIM": 3, "RECLAIM": 4, "OWNERSHIP": 5, "EXPIRE": 6, "RETRY": 7, "DUE": 8}
+    assert {fate.name: fate.value for fate in Fate} == {"AGAIN": 0, "DEAD": 1, "SENT": 2}
+    assert {why.name: why.value for why in Reason} == {"NACK": 1, "TIMEOUT": 2, "LEFT": 3}
     letters = (small_rows.RECLAIM_KEY, small_rows.RECLAIM_QUEUE, small_rows.ACKS_CUT, small_rows.TRIMS_HELD)
     assert (*letters, small_rows.RECLAIM_PRODUCER) == (b"k", b"q", b"a", b"b", b"p")
     names = (small_rows.NEXT_QUEUE, small_rows.OWNED, small_rows.EPOCH, small_rows.ACKS_CUT_FORGOTTEN)

@@ -35,6 +35,7 @@ KEYS = ("a", "b", "c")
 PRODUCER = b"one-producer-id!"
 LEASED = 0
 """In the model, who holds what was pulled under a lease: pulls of session 0."""
+DELAY_MS = 300
 
 queues, keys = st.sampled_from(QUEUES), st.sampled_from(KEYS)
 starts = st.sampled_from([wire.START_UNSPECIFIED] * 3 + [wire.START_EARLIEST, wire.START_LAST, wire.START_OFFSET])
@@ -286,6 +287,20 @@ class SliceMachine(RuleBasedStateMachine):
         self.core.ack(session, name, low, to, QUEUES.index(queue))
         self.model.ack(queue, name, low, to, session.number)
 
+    @precondition(lambda self: self.sessions)
+    @rule(data=st.data(), queue=queues, name=keys, delay_ms=st.sampled_from([0, DELAY_MS]))
+    def nacks(self, data: st.DataObject, queue: str, name: str, delay_ms: int) -> None:
+        session = data.draw(st.sampled_from(self.sessions))
+        self.take(session)
+        given = self.given(queue, name, session.number)
+        low = data.draw(st.sampled_from([0, *given]))
+        to = data.draw(st.sampled_from(given or [1])) + data.draw(st.integers(0, 2))
+        attachment = session.attachments.get(QUEUES.index(queue))
+        row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
+        if attachment is not None and row is not None:
+            self.core.dispatcher.nack(attachment, row[ID], low, to, delay_ms)
+            self.model.nack(queue, name, low, to, session.number, bool(delay_ms))
+
     @precondition(lambda self: self.model.queues)
     @rule(data=st.data(), messages=st.integers(1, 4), lease_ms=st.sampled_from([0, 100]))
     def pulls(self, data: st.DataObject, messages: int, lease_ms: int) -> None:
@@ -298,13 +313,26 @@ class SliceMachine(RuleBasedStateMachine):
 
     @rule(queue=queues, name=keys, low=st.integers(0, 8), count=st.integers(0, 9))
     def acks_pulled(self, queue: str, name: str, low: int, count: int) -> None:
+        self.settles_pulled(queue, name, low, count, nacks=False)
+
+    @rule(queue=queues, name=keys, low=st.integers(0, 8), count=st.integers(0, 9))
+    def nacks_pulled(self, queue: str, name: str, low: int, count: int) -> None:
+        self.settles_pulled(queue, name, low, count, nacks=True)
+
+    def settles_pulled(self, queue: str, name: str, low: int, count: int, nacks: bool) -> None:
         row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
         attachment = self.puller_session.pullers.get(self.core.tables.queue_by_name.get(queue.encode()) or b"")
         if attachment is None or row is None:
             return
-        self.core.dispatcher.ack(attachment, row[ID], low, low + count)
-        self.model.ack(queue, name, low, low + count, LEASED)
-        self.model.ack(queue, name, low, low + count, self.puller_session.number)
+        if nacks:
+            self.core.dispatcher.nack(attachment, row[ID], low, low + count, DELAY_MS)
+        else:
+            self.core.dispatcher.ack(attachment, row[ID], low, low + count)
+        for session in (LEASED, self.puller_session.number):
+            if nacks:
+                self.model.nack(queue, name, low, low + count, session, delayed=True)
+            else:
+                self.model.ack(queue, name, low, low + count, session)
 
     @rule()
     def leases_end(self) -> None:
@@ -329,6 +357,7 @@ class SliceMachine(RuleBasedStateMachine):
         self.core.now_ms += later_ms
         self.core.maintain()
         self.publishes_due()
+        self.model.tick(self.core.now_ms, DELAY_MS)
         if later_ms:
             self.core.end_leases()
             for queue in QUEUES:
@@ -390,10 +419,8 @@ class SliceMachine(RuleBasedStateMachine):
             self.core.dispatcher.close(session)
             for queue in QUEUES:
                 self.model.back(queue, session.number)
-        self.core.now_ms += 200
-        self.core.end_leases()
-        for queue in QUEUES:
-            self.model.back(queue, LEASED)
+        for _ in range(2):
+            self.maintains(600)
         self.flush_acks()
         session = self.core.session()
         for queue in self.model.queues:

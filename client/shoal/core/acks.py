@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from shoal.core.offset_ranges import Ranges, without_range
 from shoal.limits import ACK_BYTES_MAX, ACK_HANDLES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -125,6 +126,15 @@ def to_wire(block: Acked) -> wire.Ack:
     else:
         ack.queues.extend(block.consumers)  # type: ignore[arg-type]
     return ack
+
+
+def not_acked(pending: Iterable[Acked], key: bytes, first: int, end: int, consumer: AckConsumer) -> Ranges:
+    """Returns the ranges of first <= offset < end of a key that the consumer has not acked by `pending` acks."""
+    left: Ranges = ((first, end),)
+    for block in pending:
+        if block.key == key and block.first < end and first < block.end and consumer in block.consumers:
+            left = without_range(left, block.first, block.end)
+    return left
 
 
 def without_consumers(blocks: Iterable[Acked], gone: set[AckConsumer]) -> list[Acked]:

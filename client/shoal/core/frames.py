@@ -1,5 +1,5 @@
-"""Defines frames of a session: what every frame has, and those that are not changes: detach, acks, doubts, pull,
-describe, probe.
+"""Defines frames of a session: what every frame has, and those that are not changes: detach, acks, nacks, doubts,
+pull, describe, probe.
 
 A frame gets its number when it is sent, and is removed when it is answered. After a lost stream, a change is sent again
 with its number, which the slice knows. Every other frame belongs to the lost session: it gets a new number, or ends.
@@ -179,6 +179,34 @@ class AcksFrame(Frame):
 
     def stream_ended(self) -> bool:
         return not self._of_stream
+
+
+class NacksFrame(Frame):
+    """Carries nacks. `done` is called once, when the slice has them or refuses them. They mean nothing on the next
+    stream."""
+
+    __slots__ = ("_delay_ms", "_done", "_nacks", "cost_bytes")
+
+    def __init__(self, nacks: list[wire.Ack], delay_ms: int, done: Callable[[ShoalError | None], None]) -> None:
+        super().__init__()
+        self.cost_bytes = 0
+        self._nacks = nacks
+        self._delay_ms = delay_ms
+        self._done = done
+
+    def fill(self, request: wire.SessionRequest) -> bool:
+        request.nacks.messages.extend(self._nacks)
+        request.nacks.delay_ms = self._delay_ms
+        return True
+
+    def answered(self, answer: wire.Answer) -> None:
+        self._done(None)
+
+    def failed(self, error: ShoalError) -> None:
+        self._done(error)
+
+    def stream_ended(self) -> bool:
+        return False
 
 
 class DoubtsFrame(Frame):

@@ -151,6 +151,18 @@ class Repeats:
             for handle in handles:
                 _take(self._again, (key, handle), ((first, end),))
 
+    def nack(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
+        """Records a nack of messages that were not acked: they are new when they come again. `now`: they came on this
+        stream. Returns those that are to be nacked on it; those of an earlier stream come again anyway, unless they
+        have come already."""
+        pair = (key, handle)
+        acked = self._acked.get(pair, ())
+        nacked: Ranges = ()
+        for low, high in _outside(acked, first, end):
+            nacked += ((low, high),) if now else within(self._again.get(pair, ()), low, high)
+            self.answered(key, low, high, (handle,))
+        return nacked
+
     def stream_ended(self, unanswered: Iterable[Acked]) -> None:
         """Records a lost stream. `unanswered`: acks given for its messages; the slice may have them or not."""
         self._again = {}

@@ -173,6 +173,8 @@ class FakeSlice:
             if request.acks.tell_unacked and self.tells_unacked:
                 answer.unacked.places.extend(self._unacked(session, request.acks))
                 answer.unacked.SetInParent()
+        elif kind == "nacks":
+            self._nack(session, request.nacks)
         elif kind == "pull":
             pull = request.pull
             if pull.queue not in self.state.queues:
@@ -200,6 +202,22 @@ class FakeSlice:
             attached = [session.queues[handle] for handle in ack.handles if handle in session.queues]
             for queue in (*ack.queues, *attached):
                 self.state.ack(queue, ack, session)
+
+    def _nack(self, session: FakeSession, nacks: wire.Nacks) -> None:
+        delayed = object()
+        for nack in nacks.messages:
+            attached = [session.queues[handle] for handle in nack.handles if handle in session.queues]
+            for queue in (*nack.queues, *attached):
+                self.state.nack(queue, nack, session, delayed)
+
+        def over() -> None:
+            self.state.release(delayed)
+            self.pump()
+
+        if nacks.delay_ms:
+            asyncio.get_running_loop().call_later(nacks.delay_ms / 1000, over)
+        else:
+            self.state.release(delayed)
 
     def _unacked(self, session: FakeSession, acks: wire.Acks) -> list[int]:
         """Returns the places of what is still unacked; a handle that is not attached counts so."""

@@ -320,6 +320,14 @@ class FakeState:
                 binding.done.add(offset)
                 del binding.given[offset]
 
+    def nack(self, queue: bytes, ack: wire.Ack, session: object, holder: object) -> None:
+        """Gives what the session has of a queue to `holder`, until `release` takes it back: so a delay is kept."""
+        binding = self.keys.get(ack.key, Key()).bindings.get(queue)
+        if binding is not None:
+            low: int = ack.low
+            for offset in [at for at, had in binding.given.items() if low <= at < ack.to and had is session]:
+                binding.given[offset] = holder
+
     def is_unacked(self, queue: bytes, ack: wire.Ack) -> bool:
         """Returns whether the queue still has to get or to ack some of these messages."""
         key = self.keys.get(ack.key, Key())

@@ -13,6 +13,7 @@ LOCATE: Final = Method("/shoal.v1.RedirectorService/Locate", redirector.LocateRe
 
 PULL: Final = Method("/shoal.v1.SliceService/Pull", slice_.PullRequest, slice_.PullResponse)
 ACK: Final = Method("/shoal.v1.SliceService/Ack", slice_.AckRequest, slice_.AckResponse)
+NACK: Final = Method("/shoal.v1.SliceService/Nack", slice_.NackRequest, slice_.NackResponse)
 
 FIGURES: Final = Method("/shoal.v1.AdminService/Figures", admin.FiguresRequest, admin.FiguresResponse)
 LIST_QUEUES: Final = Method("/shoal.v1.AdminService/ListQueues", admin.ListQueuesRequest, admin.ListQueuesResponse)

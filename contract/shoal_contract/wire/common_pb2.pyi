@@ -136,18 +136,37 @@ class QueueOptions(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EXPIRES_AFTER_S_FIELD_NUMBER: _builtins.int
+    ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    MAX_DELIVERIES_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_FIELD_NUMBER: _builtins.int
     expires_after_s: _builtins.int
     """0: the queue is durable. Else it is transient: each slice drops its part once no session there has consumed it for so
     many seconds. The time begins anew with each declare, with each session that leaves, and with a slice's new leader.
+    """
+    ack_timeout_ms: _builtins.int
+    """0: a session keeps what it was given until it acks, or ends. Else what it has not acked for so long is given again,
+    to whichever session has room. A lease of a pull takes its place.
+    """
+    max_deliveries: _builtins.int
+    """0: no bound. Else a message that was delivered so often and comes back (nack, ack timeout, end of a lease or a
+    session) is not delivered again: it goes to `dead_letter`, or is dropped if there is none. How often a message came
+    back is durable then.
+    """
+    dead_letter: _builtins.bytes
+    """Only with max_deliveries: the key to which such messages are published, once each, with headers that say why and
+    where from (docs/concepts.md, "Dead letters"). It may be a queue's direct key.
     """
     def __init__(
         self,
         *,
         expires_after_s: _builtins.int = ...,
+        ack_timeout_ms: _builtins.int = ...,
+        max_deliveries: _builtins.int = ...,
+        dead_letter: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_after_s", b"expires_after_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeout_ms", b"ack_timeout_ms", "dead_letter", b"dead_letter", "expires_after_s", b"expires_after_s", "max_deliveries", b"max_deliveries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -86,6 +86,7 @@ class SessionRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     PULL_FIELD_NUMBER: _builtins.int
     DESCRIBE_FIELD_NUMBER: _builtins.int
+    NACKS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The client numbers its frames 1, 2, 3 ... for as long as it uses one producer id, over reconnects."""
     settled: _builtins.int
@@ -106,6 +107,8 @@ class SessionRequest(_message.Message):
     def pull(self) -> Global___Pull: ...
     @_builtins.property
     def describe(self) -> Global___Describe: ...
+    @_builtins.property
+    def nacks(self) -> Global___Nacks: ...
     def __init__(
         self,
         *,
@@ -118,12 +121,13 @@ class SessionRequest(_message.Message):
         acks: Global___Acks | None = ...,
         pull: Global___Pull | None = ...,
         describe: Global___Describe | None = ...,
+        nacks: Global___Nacks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "attach", b"attach", "change", b"change", "describe", b"describe", "detach", b"detach", "frame", b"frame", "open", b"open", "pull", b"pull"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "attach", b"attach", "change", b"change", "describe", b"describe", "detach", b"detach", "frame", b"frame", "nacks", b"nacks", "open", b"open", "pull", b"pull"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "attach", b"attach", "change", b"change", "describe", b"describe", "detach", b"detach", "frame", b"frame", "open", b"open", "pull", b"pull", "sequence", b"sequence", "settled", b"settled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "attach", b"attach", "change", b"change", "describe", b"describe", "detach", b"detach", "frame", b"frame", "nacks", b"nacks", "open", b"open", "pull", b"pull", "sequence", b"sequence", "settled", b"settled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["open", "change", "attach", "detach", "acks", "pull", "describe"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["open", "change", "attach", "detach", "acks", "pull", "describe", "nacks"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -765,6 +769,36 @@ class Ack(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ack: _TypeAlias = Ack  # noqa: Y015
+
+@_typing.final
+class Nacks(_message.Message):
+    """Gives messages back: they are not done, and are given again, to whichever session has room. Answered once they are
+    back. What the session does not have out stays as it is.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    DELAY_MS_FIELD_NUMBER: _builtins.int
+    delay_ms: _builtins.int
+    """They are given again no earlier than after so long; in the leader's memory only, so a new leader gives them at once."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ack]:
+        """Which messages, named as in an ack."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___Ack] | None = ...,
+        delay_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Nacks: _TypeAlias = Nacks  # noqa: Y015
 
 @_typing.final
 class Pull(_message.Message):
@@ -1464,6 +1498,41 @@ class AckResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AckResponse: _TypeAlias = AckResponse  # noqa: Y015
+
+@_typing.final
+class NackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NACKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def nacks(self) -> Global___Nacks: ...
+    def __init__(
+        self,
+        *,
+        nacks: Global___Nacks | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["nacks", b"nacks"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nacks", b"nacks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NackRequest: _TypeAlias = NackRequest  # noqa: Y015
+
+@_typing.final
+class NackResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NackResponse: _TypeAlias = NackResponse  # noqa: Y015
 
 @_typing.final
 class DropRequest(_message.Message):

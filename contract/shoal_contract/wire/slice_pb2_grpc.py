@@ -70,6 +70,11 @@ class SliceServiceStub:
                 request_serializer=shoal_dot_v1_dot_slice__pb2.AckRequest.SerializeToString,
                 response_deserializer=shoal_dot_v1_dot_slice__pb2.AckResponse.FromString,
                 _registered_method=True)
+        self.Nack = channel.unary_unary(
+                '/shoal.v1.SliceService/Nack',
+                request_serializer=shoal_dot_v1_dot_slice__pb2.NackRequest.SerializeToString,
+                response_deserializer=shoal_dot_v1_dot_slice__pb2.NackResponse.FromString,
+                _registered_method=True)
         self.Drop = channel.unary_unary(
                 '/shoal.v1.SliceService/Drop',
                 request_serializer=shoal_dot_v1_dot_slice__pb2.DropRequest.SerializeToString,
@@ -145,6 +150,12 @@ class SliceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Nack(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Drop(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -215,6 +226,11 @@ def add_SliceServiceServicer_to_server(servicer, server):
                     servicer.Ack,
                     request_deserializer=shoal_dot_v1_dot_slice__pb2.AckRequest.FromString,
                     response_serializer=shoal_dot_v1_dot_slice__pb2.AckResponse.SerializeToString,
+            ),
+            'Nack': grpc.unary_unary_rpc_method_handler(
+                    servicer.Nack,
+                    request_deserializer=shoal_dot_v1_dot_slice__pb2.NackRequest.FromString,
+                    response_serializer=shoal_dot_v1_dot_slice__pb2.NackResponse.SerializeToString,
             ),
             'Drop': grpc.unary_unary_rpc_method_handler(
                     servicer.Drop,
@@ -431,6 +447,33 @@ class SliceService:
             '/shoal.v1.SliceService/Ack',
             shoal_dot_v1_dot_slice__pb2.AckRequest.SerializeToString,
             shoal_dot_v1_dot_slice__pb2.AckResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Nack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shoal.v1.SliceService/Nack',
+            shoal_dot_v1_dot_slice__pb2.NackRequest.SerializeToString,
+            shoal_dot_v1_dot_slice__pb2.NackResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,7 @@ class SliceServiceStub:
     Publish: _grpc.UnaryUnaryMultiCallable[_slice_pb2.PublishRequest, _slice_pb2.PublishResponse]
     Pull: _grpc.UnaryUnaryMultiCallable[_slice_pb2.PullRequest, _slice_pb2.PullResponse]
     Ack: _grpc.UnaryUnaryMultiCallable[_slice_pb2.AckRequest, _slice_pb2.AckResponse]
+    Nack: _grpc.UnaryUnaryMultiCallable[_slice_pb2.NackRequest, _slice_pb2.NackResponse]
     Drop: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DropRequest, _slice_pb2.DropResponse]
     Describe: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]
     Purge: _grpc.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]
@@ -69,6 +70,7 @@ class SliceServiceAsyncStub(SliceServiceStub):
     Publish: _aio.UnaryUnaryMultiCallable[_slice_pb2.PublishRequest, _slice_pb2.PublishResponse]  # type: ignore[assignment]
     Pull: _aio.UnaryUnaryMultiCallable[_slice_pb2.PullRequest, _slice_pb2.PullResponse]  # type: ignore[assignment]
     Ack: _aio.UnaryUnaryMultiCallable[_slice_pb2.AckRequest, _slice_pb2.AckResponse]  # type: ignore[assignment]
+    Nack: _aio.UnaryUnaryMultiCallable[_slice_pb2.NackRequest, _slice_pb2.NackResponse]  # type: ignore[assignment]
     Drop: _aio.UnaryUnaryMultiCallable[_slice_pb2.DropRequest, _slice_pb2.DropResponse]  # type: ignore[assignment]
     Describe: _aio.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]  # type: ignore[assignment]
     Purge: _aio.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]  # type: ignore[assignment]
@@ -132,6 +134,13 @@ class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _slice_pb2.AckRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_slice_pb2.AckResponse, _abc.Awaitable[_slice_pb2.AckResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Nack(
+        self,
+        request: _slice_pb2.NackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_slice_pb2.NackResponse, _abc.Awaitable[_slice_pb2.NackResponse]]: ...
 
     @_abc_1.abstractmethod
     def Drop(

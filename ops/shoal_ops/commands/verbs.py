@@ -97,12 +97,19 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
         text = f"queue {shown} does not exist; declare it first (--key describes a key)"
         raise shoal.NoSuchQueue(text, subject=shown)
     if as_json:
-        output.say_json(asdict(found))
+        as_text = {"dead_letter": output.plain(found.options.dead_letter)}
+        output.say_json(asdict(found) | {"options": asdict(found.options) | as_text})
         return
+    options = found.options
     told = {
         "queue": output.shown(queue),
-        "expires after": f"{found.options.expires_after_s} s" if found.options.expires_after_s else "never",
+        "expires after": f"{options.expires_after_s} s" if options.expires_after_s else "never",
     }
+    if options.ack_timeout_ms:
+        told["ack timeout"] = f"{options.ack_timeout_ms} ms"
+    if options.max_deliveries:
+        told["deliveries at most"] = str(options.max_deliveries)
+        told["dead-letter key"] = output.shown(options.dead_letter) or "none: then they are dropped"
     output.facts(
         told
         | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}

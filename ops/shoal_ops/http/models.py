@@ -1,6 +1,7 @@
 """The forms of requests and answers about queues, keys and messages, as OpenAPI shows them.
 
 Belongs here: forms, their bounds and examples. Not here: administration (models_admin.py), and what is done with them.
+Long because each form has its bounds and its example.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shoal_contract import options as contract_options
 from shoal_contract.arguments import (
+    ACK_TIMEOUT_MS,
     CAPACITY_BYTES,
     CAPACITY_MESSAGES,
     EXPIRES_AFTER_S,
     HISTORY_AGE_S,
     HISTORY_MESSAGES,
     LEASE_MS,
+    MAX_DELIVERIES,
+    NACK_DELAY_MS,
     OFFSET,
     PULL_MESSAGES,
 )
-from shoal_contract.limits import BODY_BYTES_MAX, NAME_BYTES_MAX, TIME_S_MAX
-from shoal_ops.http import limits
+from shoal_contract.limits import BODY_BYTES_MAX, DEAD_LETTER_BYTES_MAX, NAME_BYTES_MAX, TIME_S_MAX
+from shoal_ops.http import limits, names
 from shoal_ops.http.messages import BODY_BASE64_MAX
 
 NameText = Annotated[str, Field(min_length=1, max_length=NAME_BYTES_MAX)]
@@ -36,7 +40,7 @@ def example(**fields: Any) -> ConfigDict:
 
 
 class QueueOptions(BaseModel):
-    model_config = example(expires_after_s=0)
+    model_config = example(expires_after_s=0, ack_timeout_ms=30_000, max_deliveries=5, dead_letter="failed-jobs")
     expires_after_s: Annotated[
         int,
         Field(
@@ -45,13 +49,40 @@ class QueueOptions(BaseModel):
             description="0: durable; else a slice drops the queue when no session has consumed it for so many seconds",
         ),
     ] = 0
+    ack_timeout_ms: Annotated[
+        int,
+        Field(
+            ge=ACK_TIMEOUT_MS.low,
+            le=ACK_TIMEOUT_MS.high,
+            description="0: none; else what a session has not acked for so long is given again",
+        ),
+    ] = 0
+    max_deliveries: Annotated[
+        int,
+        Field(
+            ge=MAX_DELIVERIES.low,
+            le=MAX_DELIVERIES.high,
+            description="0: no bound; else a message delivered so often that comes back goes to dead_letter",
+        ),
+    ] = 0
+    dead_letter: Annotated[
+        str, Field(max_length=DEAD_LETTER_BYTES_MAX, description="a key, only with max_deliveries; empty: none")
+    ] = ""
+    dead_letter_encoded: NameEncoded | None = None
 
     @classmethod
     def of(cls, options: contract_options.QueueOptions) -> Self:
-        return cls(**asdict(options))
+        dead_letter = options.dead_letter
+        shown = names.fields("dead_letter", dead_letter if isinstance(dead_letter, bytes) else dead_letter.encode())
+        return cls(**asdict(options) | shown)
 
     def values(self) -> contract_options.QueueOptions:
-        return contract_options.QueueOptions(self.expires_after_s)
+        dead_letter: bytes | str = self.dead_letter
+        if self.dead_letter_encoded is not None:
+            dead_letter = names.given("dead_letter", self.dead_letter or None, self.dead_letter_encoded)
+        return contract_options.QueueOptions(
+            self.expires_after_s, self.ack_timeout_ms, self.max_deliveries, dead_letter
+        )
 
 
 class KeyOptions(BaseModel):
@@ -279,6 +310,13 @@ class Acks(BaseModel):
     ranges: Annotated[list[AckRange], Field(max_length=limits.ACKS_PER_CALL_MAX)] = []
 
 
+class Nacks(Acks):
+    model_config = example(ids=["group-7+42"], delay_ms=5000)
+    delay_ms: Annotated[
+        int, Field(ge=NACK_DELAY_MS.low, le=NACK_DELAY_MS.high, description="given again no earlier than after this")
+    ] = 0
+
+
 class Binding(BaseModel):
     """Describes a binding: the queue gets start <= offset < end, and everything below the cursor is done."""
 
@@ -298,7 +336,7 @@ class Queue(BaseModel):
             "examples": [
                 {
                     "queue": "inbox-anna",
-                    "options": {"expires_after_s": 0},
+                    "options": {"expires_after_s": 0, "ack_timeout_ms": 0, "max_deliveries": 0, "dead_letter": ""},
                     "bindings": 9,
                     "messages": 2,
                     "body_bytes": 10,

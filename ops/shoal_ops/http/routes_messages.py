@@ -1,4 +1,4 @@
-"""Messages: publish, pull, peek, ack, and events."""
+"""Messages: publish, pull, peek, ack, nack, and events."""
 
 from __future__ import annotations
 
@@ -115,6 +115,13 @@ async def ack(gateway: TheGateway, queue: QueueName, acks: models.Acks) -> None:
     await gateway.leases.ack(queue, done_of(acks))
 
 
+@router.post("/v1/queues/{queue}/nacks", status_code=204, response_class=Response)
+async def nack(gateway: TheGateway, queue: QueueName, nacks: models.Nacks) -> None:
+    """Gives messages of the queue back, whether a pull or a stream got them, here or through another gateway: they are
+    delivered again, at once or after a delay. A message that is not given out now stays as it is."""
+    await gateway.leases.nack(queue, done_of(nacks), delay_s=nacks.delay_ms / 1000)
+
+
 @router.get(
     "/v1/queues/{queue}/events",
     response_class=Response,
@@ -151,6 +158,20 @@ async def stream(
     gateway.check_running()
     opened = await gateway.push.open(queue)
     return events.EventResponse(gateway.push, opened, gateway.metrics, ack == "auto")
+
+
+def _named(acks: models.Acks) -> list[shoal.Done]:
+    """Returns the offsets that acks, or nacks, name. Raises OutOfRange, InvalidName."""
+    done = []
+    for text in acks.ids:
+        key, offset = names.from_message_id(text)
+        done.append(shoal.Done(key, offset, offset + 1))
+    for one in acks.ranges:
+        if one.end <= one.first:
+            problem = f"range {one.first} to {one.end} is empty: end is the first offset that is not meant"
+            raise OutOfRange(problem, subject="end", limit=one.first, value=one.end)
+        done.append(shoal.Done(names.given("key", one.key, one.key_encoded), one.first, one.end))
+    return done
 
 
 async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models.Pull) -> JSONResponse:

@@ -23,6 +23,7 @@ from shoal_slice_node.core.apply.records import (
     decode_due,
     decode_expire,
     decode_ownership,
+    decode_retries,
     decode_trims,
 )
 from shoal_slice_node.core.rows.ids import partition_of_id
@@ -40,6 +41,7 @@ _BY_RECORD: dict[int, str] = {
     Kind.OWNERSHIP: "own",
     Kind.EXPIRE: "expire",
     Kind.DUE: "due",
+    Kind.RETRY: "retry",
 }
 
 
@@ -197,6 +199,19 @@ class Rows:
         run = _plain(record, "due", len(keys))
         self._append(run, keys=keys, partitions=self._partitions_of(keys))
 
+    def _retries(self, record: Record) -> None:
+        _, retries = decode_retries(record.payload)
+        for number, retry in enumerate(retries):  # `step` tells the fate, and a run has one.
+            run = _plain(record, "retry", 1)._replace(step=retry.fate)
+            self._append(
+                run,
+                requests=[number],
+                partitions=[partition_of_id(retry.key_id)],
+                offsets=[retry.first],
+                messages=[retry.to - retry.first],
+                sizes=[retry.times],
+            )
+
     def _reclaim(self, record: Record) -> None:
         self._append(_plain(record, "reclaim", 1))
 
@@ -211,6 +226,7 @@ _RECORDS: dict[str, Callable[[Rows, Record], None]] = {
     "own": Rows._ownership,
     "expire": Rows._expire,
     "due": Rows._due,
+    "retry": Rows._retries,
     "other": Rows._other,
 }
 

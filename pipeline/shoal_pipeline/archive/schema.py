@@ -13,6 +13,7 @@
 | reclaim | record | | | | | |
 | due | delayed publish | x | | | | |
 | own | owned partition | | | | partitions of the cluster | |
+| retry | range that came back | | | first | in it | times delivered |
 | damaged | damage that was skipped | | | byte in the segment | records lost | bytes |
 | other | record of a later version | | | | | |
 
@@ -23,6 +24,8 @@ stays, if the clock had gone back or the key is another slice's. `step` and `req
 record (a request is all or nothing). `producer` and `sequence` are those of its frame, null where the frame has none.
 If `sequence` is not above the producer's last one, the frame is a repeat and changed nothing. For kind own, `sequence`
 is the map's version. Acks and trims name ids, and the partition is part of an id; acks of transactions have names.
+Retries name ids, too: their `step` is 0 for messages that are given again, 1 for those that are done and copied to the
+queue's dead-letter key, 2 where the copies are on another slice. A copy gives no row of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from pyspark.sql.types import (
 
 KINDS: Final = (
     *("declare", "bind", "unbind", "publish", "drop", "purge", "import", "configure"),
-    *("ack", "trim", "reclaim", "own", "expire", "due", "damaged", "other"),
+    *("ack", "trim", "reclaim", "own", "expire", "due", "retry", "damaged", "other"),
 )
 
 SCHEMA: Final = StructType(

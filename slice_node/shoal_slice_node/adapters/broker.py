@@ -25,6 +25,7 @@ from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.checkpoints import forget_emptied
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks
+from shoal_slice_node.adapters.courier import Courier
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.journal_room import JournalRoom
 from shoal_slice_node.adapters.lead import Lead
@@ -105,6 +106,8 @@ class Broker:
             options.own_bytes,
             unread or Unread(),
         )
+        letters = self.dispatcher.registry.returns.letters
+        self.courier = Courier(letters, self.commit_loop.between_records, self.check_may_answer)
         self._pump_wake = asyncio.Event()
         self._tasks = Tasks("broker", on_failure)
 
@@ -118,6 +121,7 @@ class Broker:
         self._tasks.start("ticks", self._tick())
         self._tasks.start("journal room", self.journal_room.run())
         self._tasks.start("watch", self.watchman.run())
+        self._tasks.start("dead letters", self.courier.run())
 
     async def stop(self, settle_s: float = 0) -> None:
         """Stops the leading role; returns when nothing of it runs, and no write to the journal is under way.
@@ -270,6 +274,7 @@ class Broker:
             await self.commit_loop.between_records.wait()
             now_ms = steady_ms()
             self.node.tick(now_ms, clock.now_ms())
+            self.courier.look()
             if self.node.commit.operations != operations_seen:
                 operations_seen, active_ms = self.node.commit.operations, now_ms
             self.checkpoints.rest((now_ms - active_ms) / 1000)

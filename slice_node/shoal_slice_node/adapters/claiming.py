@@ -108,6 +108,7 @@ async def keep_partitions(
     """
     async with aclosing(watch_cluster(client, cluster)) as views:
         async for view in views:
+            broker.courier.follow(view)
             _check_epoch(view.slices.get(slice_name, SliceRecord(slice_name)), broker.lead.epoch)
             if view.map.version > broker.state.map_version:
                 await broker.set_owned(view.map.version, owned_bytes(view.map, slice_name))

@@ -295,6 +295,15 @@ ARCHIVE_EVERY_S_DEFAULT: Final = 0
 TICK_MS: Final = 20
 """How often maintenance checks for work: acks to journal, keys to trim, rows to reclaim, leases to end."""
 
+COURIER_LETTERS: Final = 16
+"""Dead letters on their way to other slices at a time, each of up to a chunk."""
+
+COURIER_CALL_S: Final = 10.0
+"""How long another slice may take to answer for a dead letter, in seconds. It is sent again then."""
+
+COURIER_AGAIN_S: Final = 1.0
+"""How long dead letters wait after one could not be brought, in seconds: a slice that starts again takes longer."""
+
 SESSIONS_MAX: Final = 50_000
 """Open sessions and unary calls at a time. Each costs a file descriptor and about 50 KB."""
 

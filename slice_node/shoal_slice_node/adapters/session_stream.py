@@ -133,6 +133,8 @@ class SessionStream:
             return 0
         if kind == "acks":
             self._acks(sequence, request.acks, answer)
+        elif kind == "nacks":
+            self._nacks(sequence, request.nacks, answer)
         elif kind == "attach":
             work = node_requests.attach(broker.node, session, request.attach)
             requests.submit_work(broker, source, sequence, work, answer)
@@ -183,6 +185,15 @@ class SessionStream:
                 flushed(error)
 
         node_requests.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked)
+        broker.start_due_work()
+
+    def _nacks(self, sequence: int, nacks: wire.Nacks, answer: Callable[[wire.Answer], None]) -> None:
+        broker = self._broker
+
+        def taken(error: ShoalError | None) -> None:
+            answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
+
+        node_requests.take_nacks(broker.node, self._source, self._session, nacks, taken, everyone=False)
         broker.start_due_work()
 
     async def _write(self) -> None:

@@ -141,22 +141,32 @@ class SliceService:
         return wire.PullResponse(deliveries=answer.pulled.deliveries)
 
     async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:
-        if any(ack.handles for ack in request.acks):
-            raise Malformed("handles belong to sessions; a unary ack names its queues", subject="handles")
-        taken: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
-
-        def done(error: ShoalError | None) -> None:
-            if not taken.done():
-                taken.set_result(error)
-
-        source = Source(call.peer, "unary acks")
-        node_requests.take_acks(self._broker.node, source, self._session, list(request.acks), done, everyone=True)
-        self._broker.start_due_work()
-        failure = await taken or await self._broker.settled_acks()
+        acks = _of_queues(request.acks)
+        source, node = Source(call.peer, "unary acks"), self._broker.node
+        await self._taken(lambda done: node_requests.take_acks(node, source, self._session, acks, done, everyone=True))
+        failure = await self._broker.settled_acks()
         if failure is not None:
             raise failure
         self._broker.check_may_answer()
         return wire.AckResponse()
+
+    async def nack(self, request: wire.NackRequest, call: Call) -> wire.NackResponse:
+        _of_queues(request.nacks.messages)
+        source, node, nacks = Source(call.peer, "unary acks"), self._broker.node, request.nacks
+        await self._taken(
+            lambda done: node_requests.take_nacks(node, source, self._session, nacks, done, everyone=True)
+        )
+        self._broker.check_may_answer()
+        return wire.NackResponse()
+
+    async def _taken(self, take: Callable[[Callable[[ShoalError | None], None]], None]) -> None:
+        """Has acks or nacks taken; returns when they are. Raises the error with which they are refused."""
+        taken: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
+        take(lambda error: None if taken.done() else taken.set_result(error))
+        self._broker.start_due_work()
+        failure = await taken
+        if failure is not None:
+            raise failure
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
         work = node_requests.describe(self._broker.node, request.describe)
@@ -205,6 +215,13 @@ class SliceService:
         return answer
 
 
+def _of_queues(acks: Sequence[wire.Ack]) -> list[wire.Ack]:
+    """Returns the acks of a unary call. Raises Malformed if one names handles."""
+    if any(ack.handles for ack in acks):
+        raise Malformed("handles belong to sessions; a unary ack or nack names its queues", subject="handles")
+    return list(acks)
+
+
 def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:
     """Returns the handlers of SliceService, to be added to a server. They get requests as bytes, so that the cost of
     parsing is known before."""
@@ -216,6 +233,7 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Publish": Unary(wire.PublishRequest, service.publish, {2: {2: {1: {}}}}),
         "Pull": Unary(wire.PullRequest, service.pull, {1: {}}),
         "Ack": Unary(wire.AckRequest, service.ack, {1: {4: None}}),
+        "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}}}),
         "Drop": Unary(wire.DropRequest, service.drop),
         "Purge": Unary(wire.PurgeRequest, service.purge),
         "Configure": Unary(wire.ConfigureRequest, service.configure),

@@ -1,6 +1,7 @@
-"""Keeps the core's bounds, each with its unit and its reason. Long because all of them stand here.
+"""Keeps the core's bounds, each with its unit and its reason. The contract's bounds are in shoal_contract.limits.
 
-The contract's bounds are in shoal_contract.limits."""
+Long because all bounds of the core are in one place.
+"""
 
 from typing import Final
 
@@ -38,6 +39,14 @@ messages."""
 
 AWAY_RANGES_MAX: Final = DONE_RANGES_MAX // 2
 """If its backlog of a key has as many done ranges, a queue cannot bind the key again: the rest is left for acks."""
+
+COUNTED_RANGES_MAX: Final = 4 * DONE_RANGES_MAX
+"""Stretches of a binding's messages with a count of deliveries, 20 bytes each in its detail row. Only what was given
+and is not done has a count, and DONE_RANGES_MAX bounds that; beyond, the highest counts are forgotten."""
+
+DEAD_LETTER_HOPS_MAX: Final = 8
+"""Dead-letter keys that one message may come to, one after the other: queues that send each other their dead letters do
+not do so for ever."""
 
 BIND_BACKS_NOTED_MAX: Final = 16_384
 """Binds below their key's head that are noted for acks under way, 350 bytes each. They fill many batches, while acks
@@ -314,6 +323,27 @@ OWED_BY_PULLS_MAX: Final = 500_000
 
 LEASES_ENDED_KEPT: Final = 1_000
 """Leases with all their messages acked that are kept until the next rebuild of the clock."""
+
+RETRIES_PER_RECORD_MAX: Final = 200
+"""Stretches of messages that one RETRY record takes: about 4 ms, in steps."""
+
+DEAD_PER_RECORD_MAX: Final = 50
+DEAD_BYTES_PER_RECORD_MAX: Final = 1 << 20
+"""Messages that one RETRY record copies to dead-letter keys, and bytes of the chunks that they are in: as much as a
+group commit. One message may exceed it."""
+
+DEAD_COST: Final = 4
+"""What copying a message costs, in operations."""
+
+DELAYED_MAX: Final = 200_000
+"""Stretches of messages that wait for the delay of a nack, on one slice, about 350 bytes each. More delayed nacks are
+refused."""
+
+DELAYED_OVER_KEPT: Final = 1_000
+"""Stretches with an end before their delay was over (a purge, an unbind) that are kept until the next rebuild."""
+
+DELAYED_PER_TURN: Final = 500
+"""Delays ended in one tick: about 1 ms."""
 
 PULL_ROWS_PER_STEP: Final = 200
 """Parts of chunks taken in one step of a pull: about 1 ms."""

@@ -69,6 +69,17 @@ class Ranges:
         begin, end = bisect_right(self._to, first), bisect_left(self._from, to)
         return [(max(first, self._from[i]), min(to, self._to[i])) for i in range(begin, end)]
 
+    def gaps(self, first: int, to: int) -> list[tuple[int, int]]:
+        """Returns the parts of first <= offset < to that are in no range."""
+        found: list[tuple[int, int]] = []
+        for low, high in self.within(first, to):
+            if first < low:
+                found.append((first, low))
+            first = high
+        if first < to:
+            found.append((first, to))
+        return found
+
     def next_from(self, offset: int) -> int | None:
         """Returns where the first range that begins at or above `offset` begins; None: there is none."""
         index = bisect_left(self._from, offset)

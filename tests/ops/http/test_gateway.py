@@ -26,6 +26,39 @@ def pull(http: httpx.Client, queue: str, **wanted: Any) -> list[dict[str, Any]]:
     return found
 
 
+def test_nacked_messages_come_again_and_poison_goes_to_the_dead_letter_key(http: httpx.Client) -> None:
+    options = {"ack_timeout_ms": 60_000, "max_deliveries": 3, "dead_letter": "jobs-failed"}
+    ok(http.put("/v1/queues/jobs-dead"))
+    ok(http.put("/v1/queues/jobs-dead/bindings/jobs-failed"))
+    ok(http.put("/v1/queues/jobs", json=options))
+    ok(http.put("/v1/queues/jobs/bindings/jobs-new"))
+    ok(http.put("/v1/queues/jobs", json=options))
+    assert ok(http.get("/v1/queues/jobs"))["options"] == {"expires_after_s": 0, **options}
+    ok(http.post("/v1/keys/jobs-new/messages", json={"body": "poison"}))
+    (found,) = pull(http, "jobs", lease_ms=600_000)
+    assert pull(http, "jobs") == []
+    ok(http.post("/v1/queues/jobs/nacks", json={"ids": [found["id"]]}))
+    (found,) = pull(http, "jobs", lease_ms=600_000, wait_s=20)
+    assert found["redelivered"] == 1
+    began = time.monotonic()
+    back = {"ranges": [{"key": "jobs-new", "first": 1, "end": 2}], "delay_ms": 700}
+    ok(http.post("/v1/queues/jobs/nacks", json=back))
+    (found,) = pull(http, "jobs", lease_ms=600_000, wait_s=20)
+    assert found["redelivered"] == 2 and time.monotonic() - began >= 0.7
+    ok(http.post("/v1/queues/jobs/nacks", json={"ids": [found["id"]], "delay_ms": 86_400_000}))
+    (dead,) = pull(http, "jobs-dead", wait_s=20)
+    assert (dead["body"], dead["key"]) == ("poison", "jobs-failed")
+    assert dead["headers"]["shoal-queue"] == "jobs" and dead["headers"]["shoal-deliveries"] == "3"
+    ok(http.post("/v1/queues/jobs/nacks", json={"ids": [found["id"]]}))
+    assert pull(http, "jobs") == []
+
+
+def test_a_dead_letter_key_of_any_bytes_is_named_percent_encoded(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/odd-jobs", json={"max_deliveries": 1, "dead_letter_encoded": "%FF%00"}))
+    options = ok(http.get("/v1/queues/odd-jobs"))["options"]
+    assert (options["dead_letter"], options["dead_letter_encoded"]) == ("\\xff\x00", "%FF%00")
+
+
 def test_a_group_chat_works_over_http(http: httpx.Client) -> None:
     assert ok(http.post("/v1/queues", json={"queues": ["chat-anna", "chat-ben", "chat-cleo"]})) == {"declared": 3}
     for queue in ("chat-anna", "chat-ben"):

@@ -48,13 +48,14 @@ def apply_acks(state: State, payload: bytes) -> None:
             state.effects.advanced.append(waiting.pop(0).key_id)
             row = moved
         if waiting:
-            _apply_decoded(state, Queue.decode(state.tables, queue_id, row), waiting)
+            settle(state, Queue.decode(state.tables, queue_id, row), waiting)
         else:
             table.put(queue_id, row)
 
 
-def _apply_decoded(state: State, queue: Queue, acks: list[Acked]) -> None:
-    """Applies acks key by key: a detail row with many ranges is read and written once, however many acks come."""
+def settle(state: State, queue: Queue, acks: list[Acked]) -> None:
+    """Applies acks of one queue key by key, and saves the queue: a detail row with many ranges is read and written
+    once, however many acks come."""
     for key_id, ranges in groupby(acks, attrgetter("key_id")):
         _apply(state, queue, key_id, list(ranges))
     queue.save()
@@ -170,8 +171,12 @@ def _advance(detail: Detail, acks: list[Acked]) -> None:
             detail.cursor = max(detail.cursor, ack.to)
         else:
             detail.done.add(ack.first, ack.to)
+        if detail.counts:
+            detail.counts.cut(ack.first, ack.to)
     detail.cursor = detail.done.end_of(detail.cursor)
     detail.done.cut_below(detail.cursor)
+    if detail.counts:
+        detail.counts.cut_below(detail.cursor)
 
 
 def _save_ended(state: State, queue: Queue, key_id: bytes, detail: Detail) -> None:

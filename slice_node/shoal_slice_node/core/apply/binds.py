@@ -19,7 +19,14 @@ from shoal_slice_node.core.limits import (
     BINDINGS_PER_QUEUE_MAX,
     DONE_RANGES_PER_APPLIED,
 )
-from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail, detail_key, encode_detail
+from shoal_slice_node.core.rows.detail_row import (
+    Detail,
+    count_done,
+    count_ranges,
+    decode_detail,
+    detail_key,
+    encode_detail,
+)
 from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of
 from shoal_slice_node.core.turns import Work
 
@@ -96,7 +103,7 @@ def _cost(state: State, queue: Queue, full_name: bytes) -> int:
     """Returns what a bind or unbind of this key costs; a key without done ranges costs 1."""
     row = state.tables.key.get(full_name)
     detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
-    return 1 if detail_row is None else 1 + count_done(detail_row) // DONE_RANGES_PER_APPLIED
+    return 1 if detail_row is None else 1 + count_ranges(detail_row) // DONE_RANGES_PER_APPLIED
 
 
 def _check_bind(state: State, queue: Queue, full_names: list[bytes], start: int, start_value: int) -> None:
@@ -233,13 +240,13 @@ def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
     if start >= detail.end:
         detail.done.add(detail.end, start)
     queue.bucket(key_id).put(key_id, start, cursor)
-    save_detail(state, queue, key_id, Detail(start, cursor, 0, detail.done))
+    save_detail(state, queue, key_id, Detail(start, cursor, 0, detail.done, detail.counts))
 
 
 def save_detail(state: State, queue: Queue, key_id: bytes, detail: Detail) -> None:
     """Writes a detail row that `queue.details` counts already; deletes it where a live binding needs none. The caller
     saves the queue."""
-    if detail.ended or detail.done:
+    if detail.ended or detail.done or detail.counts:
         state.tables.detail.put(detail_key(queue.id, key_id), encode_detail(detail))
     else:
         state.tables.detail.delete(detail_key(queue.id, key_id))

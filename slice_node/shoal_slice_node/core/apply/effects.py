@@ -76,6 +76,17 @@ class AckedByChange(NamedTuple):
     to: int
 
 
+class Retried(NamedTuple):
+    """Says what a RETRY record did with messages of a watched queue that came back: `done`: they are done for this
+    queue; else how often they were delivered is in the tables."""
+
+    queue_id: bytes
+    key_id: bytes
+    first: int
+    to: int
+    done: bool
+
+
 class Effects:
     """Collects the effects of one record.
 
@@ -115,7 +126,7 @@ class Effects:
         self.set_aside = False
         self.published: list[tuple[bytes, int] | None] = []
         # In the order in which they happened: consumers must see them so.
-        self.events: list[Grown | Bound | Unbound | Purged | AckedByChange] = []
+        self.events: list[Grown | Bound | Unbound | Purged | AckedByChange | Retried] = []
         # The same, for those that watch members: in the order in which they happened.
         self.members: list[Joined | Left | Dropped] = []
         self.ownership = False

@@ -19,7 +19,7 @@ from shoal_slice_node.core.apply.lookups import bound_key
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED
-from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done, count_done_offsets, cursor_and_end, detail_key
+from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done_offsets, count_ranges, cursor_and_end, detail_key
 from shoal_slice_node.core.rows.key_row import head_of
 from shoal_slice_node.core.rows.queue_row import Bucket
 
@@ -72,7 +72,7 @@ def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget
 
 
 def _ranges_cost(row: bytes) -> int:
-    return count_done(row) // DONE_RANGES_PER_APPLIED
+    return count_ranges(row) // DONE_RANGES_PER_APPLIED
 
 
 def _purge_live(state: State, queue: Queue, bucket: Bucket, key_id: bytes, head: int, row: bytes | None) -> int:

@@ -5,6 +5,8 @@ ACKS       LSN when they were taken u64 | (queue id 8 | key id 8 | from u64 | to
 TRIM       (key id 8 | low u64 | lsn u64 when the search for low began)*
 RECLAIM    (length u8 | what to reclaim, as core/rows/small_rows draws it)*
 OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
+RETRY      LSN when it was decided u64 | (queue id 8 | key id 8 | from u64 | to u64 | times u32 | fate u8 | reason u8)*
+           messages that came back, delivered `times` times
 EXPIRE     LSN when it was decided u64 | (queue id 8 | length u8 | name)*     transient queues that nothing consumes
 DUE        (length u8 | key of a row of table `due` | length u8 | key's name)*     what is to happen now
 """
@@ -29,6 +31,7 @@ class Kind(IntEnum):
     RECLAIM = 4
     OWNERSHIP = 5
     EXPIRE = 6
+    RETRY = 7
     DUE = 8
 
 
@@ -68,11 +71,33 @@ class Due(NamedTuple):
     name: bytes
 
 
+class Fate(IntEnum):
+    """Says what becomes of messages that came back. Never renumber."""
+
+    AGAIN = 0
+    """They are given again: their count is kept."""
+    DEAD = 1
+    """They are done for this queue; copies go to its dead-letter key, if it has one that this slice owns."""
+    SENT = 2
+    """They are done for this queue: their copies are on the slice that owns its dead-letter key."""
+
+
+class Retry(NamedTuple):
+    queue_id: bytes
+    key_id: bytes
+    first: int
+    to: int
+    times: int
+    fate: int
+    reason: int
+
+
 NO_PRODUCER = bytes(PRODUCER_BYTES)
 _CHANGE = Struct(f">{PRODUCER_BYTES}sQQ")
 _ACKED = Struct(">8s8sQQ")
 _TAKEN = Struct(">Q")
 _EXPIRED = Struct(">8sB")
+_RETRY = Struct(">8s8sQQIBB")
 _TRIM = Struct(">8sQQ")
 _OWNERSHIP = Struct(">QI")
 
@@ -134,6 +159,17 @@ def decode_ownership(payload: bytes) -> tuple[int, bytes]:
     if len(owned) != partitions or not partitions:
         raise ValueError(f"it names {partitions} partitions and has {len(owned)}")
     return version, owned
+
+
+def encode_retries(retries: Iterable[Retry], decided_lsn: int) -> bytes:
+    """Encodes retries. `decided_lsn`: every record up to it was applied when the leader decided."""
+    return b"".join([_TAKEN.pack(decided_lsn), *(_RETRY.pack(*retry) for retry in retries)])
+
+
+def decode_retries(payload: bytes) -> tuple[int, list[Retry]]:
+    """Returns the LSN when it was decided, and the retries."""
+    (decided_lsn,) = _TAKEN.unpack_from(payload)
+    return decided_lsn, list(map(Retry._make, _RETRY.iter_unpack(memoryview(payload)[_TAKEN.size :])))
 
 
 def encode_expire(queues: Iterable[Expired], looked_at_lsn: int) -> bytes:

@@ -6,10 +6,21 @@ key_walk, history_walk, reclaim_list, due_list, idle_producers).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
-from shoal_slice_node.core.apply.records import Due, Kind, encode_due, encode_expire, encode_reclaim, encode_trims
+from shoal_slice_node.core.apply.records import (
+    Due,
+    Fate,
+    Kind,
+    Retry,
+    encode_due,
+    encode_expire,
+    encode_reclaim,
+    encode_retries,
+    encode_trims,
+)
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.due_list import DueList
 from shoal_slice_node.core.background.history_walk import HistoryWalk
@@ -17,16 +28,19 @@ from shoal_slice_node.core.background.idle_producers import IdleProducers
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
+from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.transients import Transients
-from shoal_slice_node.core.limits import RECLAIM_COST_PER_TURN
+from shoal_slice_node.core.limits import DEAD_COST, RECLAIM_COST_PER_TURN
 
 
 class Proposal(NamedTuple):
-    """Describes a record to be journaled. `operations`: what it costs."""
+    """Describes a record to be journaled. `operations`: what it costs. `make`: makes the payload as late as possible,
+    when the record is written; `payload` is then not used."""
 
     kind: Kind
     payload: bytes
     operations: int
+    make: Callable[[], bytes | None] | None = None
 
 
 class Job(Protocol):
@@ -121,6 +135,32 @@ class DueJob:
     def refused(self, now_ms: int) -> None:
         """See Job."""
         self._rows.note([due.row_key for due in self._proposed])
+
+
+class RetryJob:
+    """Proposes what becomes of messages that came back to queues with a bound for deliveries."""
+
+    name = "retry"
+
+    def __init__(self, returns: Returns, state: State) -> None:
+        self._returns = returns
+        self._state = state
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        retries = self._returns.decide()
+        if not retries:
+            return None
+        dead = sum(retry.to - retry.first for retry in retries if retry.fate == Fate.DEAD)
+        # Made late: a bind below the head that comes between would have it decided again (BindBacks).
+        make = partial(self._payload, retries)
+        return Proposal(Kind.RETRY, b"", len(retries) + DEAD_COST * dead, make)
+
+    def _payload(self, retries: Sequence[Retry]) -> bytes:
+        return encode_retries(retries, self._state.lsn)
+
+    def refused(self, now_ms: int) -> None:
+        """See Job. The next turn finds what was not done."""
 
 
 class ForgetProducersJob:

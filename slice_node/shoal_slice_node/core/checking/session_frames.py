@@ -1,4 +1,4 @@
-"""Checks frames that are not journaled, before anything is done: attach, detach, acks, pull, describe.
+"""Checks frames that are not journaled, before anything is done: attach, detach, acks, nacks, pull, describe.
 
 A frame comes as bytes, so that the cost of parsing it is known first. A frame that fails is refused whole, and the
 error names the reason.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from shoal_contract.arguments import NACK_DELAY_MS
 from shoal_contract.decode_error import DecodeError
 from shoal_contract.errors import Malformed, TooLarge, check_at_most
 from shoal_contract.limits import NAME_BYTES_MAX, PARSED_AT_ONCE_BYTES_MAX
@@ -24,8 +25,9 @@ from shoal_slice_node.core.limits import (
     QUEUES_PER_ATTACH_MAX,
 )
 
-_SHAPE: Final[Shape] = {3: {}, 5: {2: None}, 6: {1: None}, 7: {1: {4: None}}, 8: {}, 9: {}}
-"""The shape of a SessionRequest: open, attach, detach, acks, pull, describe. A change is bytes, counted elsewhere."""
+_SHAPE: Final[Shape] = {3: {}, 5: {2: None}, 6: {1: None}, 7: {1: {4: None}}, 8: {}, 9: {}, 10: {1: {4: None}}}
+"""The shape of a SessionRequest: open, attach, detach, acks, pull, describe, nacks. A change is bytes, counted
+elsewhere."""
 
 _FIELDS_MAX: Final = 2 * ACKED_CONSUMERS_PER_FRAME_MAX
 
@@ -67,6 +69,11 @@ def count_acks(acks: Sequence[wire.Ack]) -> int:
     check_at_most("handles and queues of the acks of a frame", consumers, ACKED_CONSUMERS_PER_FRAME_MAX)
     check_at_most("bytes of the acks of a frame", size_bytes, ACK_BYTES_PER_FRAME_MAX)
     return consumers
+
+
+def check_delay(nacks: wire.Nacks) -> int:
+    """Returns the delay of nacks, in milliseconds. Raises OutOfRange."""
+    return NACK_DELAY_MS.check(nacks.delay_ms)
 
 
 def check_ack(ack: wire.Ack) -> int:

@@ -13,6 +13,7 @@ from shoal_slice_node.core.apply.records import Acked
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 
 
@@ -69,6 +70,31 @@ class AcksInFlight:
             registry.has_room_again(attachment.session)
         return 1 + looked_at // DONE_RANGES_PER_COST
 
+    def note_done(self, stream: Stream) -> None:
+        """Notes that a record marked messages as done, which rested: the next flush takes what cursor and ranges became
+        by that, too."""
+        feed = stream.feed
+        feed.acked(stream)
+        self._gathering[feed.queue_id] = feed
+        self._registry.wake(feed)
+
+    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+        """Takes back the offsets first <= o < to of this key, as far as this attachment has them out. Returns what it
+        cost, in stretches looked at."""
+        feed, registry = attachment.feed, self._registry
+        stream = feed.streams.get(key_id)
+        if stream is None or first >= to:
+            return 1
+        looked_at = len(stream.out) + len(stream.returned or ())
+        back = stream.take_back(attachment, first, to)
+        if back:
+            registry.returns.came_back(stream, back, Reason.NACK, delay_ms)
+            registry.end_pull_without_messages(attachment)
+            registry.wake(feed)
+            registry.has_room_again(attachment.session)
+            registry.forget_if_idle(feed)
+        return 1 + looked_at // DONE_RANGES_PER_COST
+
     def acked_by_change(self, acked: AckedByChange) -> None:
         """Takes in acks that came in a change: the tables have them, and no record need say so again. What of them was
         not given yet is passed over by reading the log. The caller must look after the feed: windows have opened."""
@@ -79,6 +105,7 @@ class AcksInFlight:
             return  # The loader will find it as the tables have it.
         if acked.to > stream.next:
             feed.set_lagging(stream)
+        registry.returns.acked_by_change(stream, acked.first, acked.to)
         for attachment in stream.acked_by_change(acked.first, acked.to):
             registry.has_room_again(attachment.session)
         if stream.end and self._is_over(stream):

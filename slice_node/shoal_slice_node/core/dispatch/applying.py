@@ -5,7 +5,7 @@ Belongs here: which register and stream changes by which event. Not here: giving
 
 from __future__ import annotations
 
-from shoal_slice_node.core.apply.effects import AckedByChange, Bound, Effects, Grown, Purged, Unbound
+from shoal_slice_node.core.apply.effects import AckedByChange, Bound, Effects, Grown, Purged, Retried, Unbound
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.growing import Growing
@@ -36,6 +36,8 @@ class Applying:
                 self._bound(event)
             elif isinstance(event, Unbound):
                 self._unbound(event)
+            elif isinstance(event, Retried):
+                self._retried(event)
             elif isinstance(event, AckedByChange):
                 self._acks.acked_by_change(event)
             else:
@@ -92,6 +94,11 @@ class Applying:
         self._registry.forget_out(stream)
         stream.purge(purged.to)
         feed.forget_work(stream)
+
+    def _retried(self, retried: Retried) -> None:
+        stream = self._registry.feeds[retried.queue_id].streams.get(retried.key_id)
+        if stream is not None and self._registry.returns.retried(stream, retried):
+            self._acks.note_done(stream)
 
     def _after_end_of_out(self, queue_id: bytes) -> None:
         """Wakes the feed of a queue that was purged, or acked by a change: windows have opened, and no ack of a session

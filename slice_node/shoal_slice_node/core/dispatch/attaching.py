@@ -16,6 +16,7 @@ from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.limits import ATTACHMENT_BYTES, INLINE_STREAMS_MAX
 
 
@@ -76,7 +77,7 @@ class Attaching:
         if feed is None:
             queue = registry.state.load_queue_by_id(queue_id)
             assert queue is not None, f"queue {queue_id.hex()} has a name but no row"
-            feed = registry.add_feed(queue_id, queue.name, queue.options.expires_after_s)
+            feed = registry.add_feed(queue_id, queue.name, queue.options)
             at_once = queue.bindings + queue.details <= INLINE_STREAMS_MAX
             steps = load_streams(registry.state, feed, registry.watch, queue if at_once else None)
             if at_once:
@@ -140,11 +141,10 @@ class Attaching:
                 self.returning.popleft()
                 feed.end_leave()
                 break
-            if stream.out and stream.give_back(attachment):
-                self._registry.mark(stream)
+            back = stream.give_back(attachment) if stream.out else []
+            if back:
+                self._registry.returns.came_back(stream, back, Reason.LEFT)
                 self._registry.has_room_again(attachment.session)
-                if not feed.gone:
-                    feed.set_lagging(stream)
         self._registry.wake(feed)
         self._registry.forget_if_idle(feed)
 

@@ -78,6 +78,10 @@ class Dispatcher:
         """See AcksInFlight.ack."""
         return self.acks.ack(attachment, key_id, first, to)
 
+    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+        """See AcksInFlight.nack."""
+        return self.acks.nack(attachment, key_id, first, to, delay_ms)
+
     def take(self, session: Session, bytes_max: int) -> tuple[list[wire.Delivery], int]:
         """Returns deliveries for the transport, and the bytes to pass to `sent` when the transport has them."""
         freed = session.purge()

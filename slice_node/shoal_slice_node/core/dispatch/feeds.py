@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from shoal_slice_node.core.dispatch.streams import Stream
 
 if TYPE_CHECKING:
+    from shoal_contract.options import QueueOptions
+    from shoal_slice_node.core.dispatch.leases import Lease
     from shoal_slice_node.core.dispatch.sessions import Session
 
 
@@ -22,6 +24,7 @@ class Attachment:
         "body_bytes",
         "feed",
         "handle",
+        "lease",
         "lined",
         "messages",
         "session",
@@ -40,6 +43,8 @@ class Attachment:
         self.messages = 0
         self.body_bytes = 0
         self.lined = False
+        self.lease: Lease | None = None
+        """What it is given now joins this lease, in a queue with an ack timeout."""
         self._left = False
         """It was detached, and gets nothing more."""
         self._pulls = 0
@@ -67,6 +72,14 @@ class Attachment:
         assert self.messages >= 0 and self.body_bytes >= 0
         if not self.lined and self.messages < self.window_messages and self.body_bytes < self.window_bytes:
             self.feed.line_up(self)
+
+    def begin_lease(self, lease: Lease) -> None:
+        """Notes that what it is given from now on joins this lease."""
+        self.lease = lease
+
+    def end_lease(self) -> None:
+        """Notes that nothing more joins its lease."""
+        self.lease = None
 
     def begin_pull(self) -> None:
         self._pulls += 1
@@ -97,23 +110,28 @@ class Feed:
     """Keeps what dispatch knows of one queue.
 
     `attachments`, by session number, get pushes, in turns; `pullers` took messages. `sole`: the attachment, if there is
-    exactly one. `lagging`: streams with something to read or give again; a stream is in it exactly while
-    `stream.lagging`. `unflushed`: streams with acks that no flush has taken. `loading`: some bindings may have no
-    stream yet; the loader makes them. `expires_after_s`: as the queue's options say. `gone`: the feed is not registered
+    exactly one, and no ack timeout: `Growing` gives it new chunks without a look at the line. `lagging`: streams with
+    something to read or give again; a stream is in it exactly while `stream.lagging`. `unflushed`: streams with acks
+    that no flush has taken. `loading`: some bindings may have no stream yet; the loader makes them. `expires_after_s`,
+    `ack_timeout_ms`, `max_deliveries`, `dead_letter`: as the queue's options say. `gone`: the feed is not registered
     any more; it has no streams then. `passed_over`: the number of streams, at the end of `lagging`, that were looked at
-    and got nothing, as they wait for acks. If all wait, the feed waits too. Every event that may change this sets it
-    to 0.
+    and got nothing, as they wait for acks. If all wait, the feed waits too. Every event that may change this sets it to
+    0.
     """
 
     __slots__ = (
         "_leaving",
         "_line",
+        "_resting",
         "_unapplied_acks",
+        "ack_timeout_ms",
         "attachments",
+        "dead_letter",
         "expires_after_s",
         "gone",
         "lagging",
         "loading",
+        "max_deliveries",
         "name",
         "passed_over",
         "pullers",
@@ -123,10 +141,13 @@ class Feed:
         "unflushed",
     )
 
-    def __init__(self, queue_id: bytes, name: bytes, expires_after_s: int = 0) -> None:
+    def __init__(self, queue_id: bytes, name: bytes, options: QueueOptions) -> None:
         self.queue_id = queue_id
         self.name = name
-        self.expires_after_s = expires_after_s
+        self.expires_after_s = options.expires_after_s
+        self.ack_timeout_ms = options.ack_timeout_ms
+        self.max_deliveries = options.max_deliveries
+        self.dead_letter = options.dead_letter
         self.loading = True
         self.gone = False
         self.passed_over = 0
@@ -142,6 +163,8 @@ class Feed:
         So a look for room never costs more than the attachments that leave the line."""
         self._leaving = 0
         """The number of attachments that left, while their messages are still being taken back."""
+        self._resting = 0
+        """The number of stretches that rest, in all streams."""
         self._unapplied_acks = 0
         """The number of streams' acks in records that are not applied yet, and 1 while a flush takes acks from here."""
 
@@ -153,7 +176,7 @@ class Feed:
     @property
     def busy(self) -> bool:
         """Returns whether the feed is needed even if no session has attached the queue."""
-        return bool(self.pullers or self.unflushed or self._unapplied_acks or self._leaving)
+        return bool(self.pullers or self.unflushed or self._unapplied_acks or self._leaving or self._resting)
 
     @property
     def idle(self) -> bool:
@@ -164,14 +187,18 @@ class Feed:
 
     def add(self, attachment: Attachment) -> None:
         self.attachments[attachment.session.number] = attachment
-        self.sole = attachment if len(self.attachments) == 1 else None
+        self._choose_sole()
         self.line_up(attachment)
 
     def remove(self, attachment: Attachment) -> None:
         del self.attachments[attachment.session.number]
-        self.sole = next(iter(self.attachments.values())) if len(self.attachments) == 1 else None
+        self._choose_sole()
         if attachment.leave():
             self._line.remove(attachment)
+
+    def _choose_sole(self) -> None:
+        sole = len(self.attachments) == 1 and not self.ack_timeout_ms
+        self.sole = next(iter(self.attachments.values())) if sole else None
 
     def add_puller(self, attachment: Attachment) -> None:
         self.pullers[attachment.session.number] = attachment
@@ -232,7 +259,15 @@ class Feed:
         """Notes that so many streams, at the end of `lagging`, got nothing: they wait for acks."""
         self.passed_over = streams
 
-    # Acks.
+    # Acks, and what came back.
+
+    def begin_rest(self) -> None:
+        """Notes that a stretch of a stream rests; the feed stays until `end_rest`."""
+        self._resting += 1
+
+    def end_rest(self) -> None:
+        self._resting -= 1
+        assert self._resting >= 0
 
     def acked(self, stream: Stream) -> None:
         """Notes that the stream has acks for the next flush."""

@@ -17,6 +17,9 @@ from shoal_slice_node.core.rows.key_row import KeyRow
 Pick = Callable[[], Attachment | None]
 """Returns the attachment that gets the next part; None: none has room."""
 
+LeaseOf = Callable[[Attachment], Lease | None]
+"""Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
+
 Give = Callable[[Stream, Attachment, ChunkPart], None]
 GiveRun = Callable[[Stream, Attachment, Sequence[ChunkPart]], int]
 """Gives whole chunks that follow each other, until the session has no room. Returns how many it gave."""
@@ -61,18 +64,18 @@ def fill(
     give: Give,
     budget: Budget,
     recent: RecentChunks,
-    lease: Lease | None = None,
+    lease_of: LeaseOf,
     give_run: GiveRun | None = None,
 ) -> bool:
     """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
-    the budget is spent, or the stream has as many done ranges as are allowed and waits for acks. `lease`: the lease
-    under which the messages are out. `give_run`: does as `give` with each of many chunks, sooner."""
+    the budget is spent, or the stream has as many done ranges as are allowed and waits for acks. `give_run`: does as
+    `give` with each of many chunks, sooner."""
     found = state.key_by_id(stream.key_id)
     if found is None:
         stream.forget_returned()
         return True
     key = found[1]
-    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, recent, lease, give_run)
+    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, recent, lease_of, give_run)
     if stream.messages_allowed > 0:
         caught_up = filling.give_again() and filling.give_next()
     else:
@@ -95,7 +98,7 @@ class _Filling:
         give: Give,
         budget: Budget,
         recent: RecentChunks,
-        lease: Lease | None,
+        lease_of: LeaseOf,
         give_run: GiveRun | None,
     ) -> None:
         self._stream = stream
@@ -105,7 +108,7 @@ class _Filling:
         self._give = give
         self._budget = budget
         self._recent = recent
-        self._lease = lease
+        self._lease_of = lease_of
         self._give_run = give_run
 
     def give_again(self) -> bool:
@@ -113,7 +116,7 @@ class _Filling:
         while stream.returned:
             first, to, times = stream.returned[0]
             for found in self._undone(first, to):
-                given = self._give_part(found, times, stream.messages_allowed)
+                given = self._give_part(found, times or self._times(found), stream.messages_allowed)
                 if given and given < to:
                     stream.give_again_from(given)
                 if given < found.to:
@@ -156,7 +159,8 @@ class _Filling:
 
     def _give_following(self, give_run: GiveRun, attachment: Attachment, end: int) -> None:
         """Gives the chunks that follow the one that was just given to the queue's only attachment, as far as they are
-        kept here. It ends where `_give_recent`, with one chunk after the other, would end; that is twice the work."""
+        kept here. It ends where `_give_recent`, with one chunk after the other, would end; that is twice the work. A
+        queue with an ack timeout has no `sole`, and no messages without a lease."""
         stream, budget, get = self._stream, self._budget, self._recent.get
         key_id, first = stream.key_id, stream.next
         end = min(end, first + min(budget.messages, stream.messages_allowed))
@@ -181,7 +185,7 @@ class _Filling:
             del parts[given:]
         if parts:
             to = parts[-1].to
-            stream.give(first, to, sum([part.body_bytes for part in parts]), attachment, 0, self._lease)
+            stream.give(first, to, sum([part.body_bytes for part in parts]), attachment, 0)
             stream.give_on_from(to)
             budget.spend_run(parts)
 
@@ -191,7 +195,7 @@ class _Filling:
         stream = self._stream
         again = stream.returned[0] if stream.returned else None
         first, to = again[:2] if again is not None else (stream.next, stream.end or self._key.head)
-        if stream.out and stream.out[0].first < first:
+        if stream.waits_below(first):
             return
         given = to  # This holds if none of it is kept any more.
         for found in self._undone(first, to):
@@ -227,7 +231,10 @@ class _Filling:
 
     def _give_to(self, attachment: Attachment, part: ChunkPart) -> None:
         self._budget.spend(part)
-        self._stream.give(part.low, part.to, part.body_bytes, attachment, part.times, self._lease)
+        lease = self._lease_of(attachment)
+        self._stream.give(part.low, part.to, part.body_bytes, attachment, part.times, lease)
+        if lease is not None:
+            lease.take(self._stream, part.to - part.low)
         self._give(self._stream, attachment, part)
 
     def _part(self, found: Undone, messages_max: int, times: int) -> ChunkPart:

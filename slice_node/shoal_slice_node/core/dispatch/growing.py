@@ -15,7 +15,8 @@ from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
-from shoal_slice_node.core.dispatch.streams import Out, Stream
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Out
 from shoal_slice_node.core.limits import (
     DONE_RANGES_MAX,
     GIVEN_AT_ONCE_MAX,
@@ -138,14 +139,14 @@ class Growing:
                 ):
                     attachment = feed.pick()
             else:
-                attachment = feed.pick()
+                attachment = None if feed.ack_timeout_ms else feed.pick()
             if attachment is None or (
                 (stream.done or stream.out_messages + messages > DONE_RANGES_MAX) and stream.messages_allowed < messages
             ):
                 if not feed.gone:
                     feed.set_lagging(stream)
-                    if attachment is not None:
-                        registry.wake(feed)
+                    if attachment is not None or feed.ack_timeout_ms:
+                        registry.wake(feed)  # The pump gives, and with an ack timeout it notes the time.
                 continue
             session = attachment.session
             stream.next = to

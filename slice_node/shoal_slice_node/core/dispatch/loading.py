@@ -16,7 +16,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN, DONE_RANGES_PER_COST, LOAD_DETAILS_PER_STEP
-from shoal_slice_node.core.rows.detail_row import KEY_ID, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import KEY_ID, count_ranges, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import next_id
 from shoal_slice_node.core.rows.key_row import NAME
 
@@ -101,8 +101,10 @@ def _add(state: State, feed: Feed, queue: Queue, key_id: bytes, on_stream: OnStr
     full_name, key = found
     end, done = (0, None) if detail is None else (detail.end, detail.done or None)
     stream = Stream(feed, key_id, full_name[NAME], cursor, end, done)
+    if detail is not None and detail.counts:
+        stream.load_counts(detail.counts)
     feed.add_stream(stream)
     if cursor < (stream.end or key.head):
         feed.set_lagging(stream)
     on_stream(stream)
-    return len(stream.done) // DONE_RANGES_PER_COST if stream.done else 0
+    return 0 if row is None else count_ranges(row) // DONE_RANGES_PER_COST

@@ -10,10 +10,11 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.filling import Budget, fill
-from shoal_slice_node.core.dispatch.leases import Lease, LeaseClock
+from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.limits import OWED_BY_PULLS_MAX, PULL_BYTES_MAX, PULL_MESSAGES_MAX, PULL_ROWS_PER_STEP
 
 _NO_WINDOW = 1 << 62
@@ -35,7 +36,8 @@ class Puller:
     def __init__(self, state: State, dispatcher: Dispatcher) -> None:
         self._state = state
         self._dispatcher = dispatcher
-        self.leases = LeaseClock()
+        self.leases = dispatcher.registry.leases
+        self.returns = dispatcher.registry.returns
 
     def pull(
         self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int
@@ -63,7 +65,8 @@ class Puller:
             feed.add_puller(attachment)
             if feed.expires_after_s:
                 self._dispatcher.registry.transients.taken(queue_id)
-        lease = Lease(attachment, now_ms + terms.lease_ms) if terms.lease_ms else None
+        lease_ms = terms.lease_ms or feed.ack_timeout_ms
+        lease = Lease(attachment, lease_ms, now_ms + lease_ms) if lease_ms else None
         attachment.begin_pull()
         try:
             parcels = yield from self._take(feed, attachment, terms, lease)
@@ -82,10 +85,8 @@ class Puller:
     ) -> Generator[None, None, list[Parcel]]:
         parcels: list[Parcel] = []
 
-        def give(stream: Stream, _: Attachment, part: ChunkPart) -> None:
+        def give(_: Stream, __: Attachment, part: ChunkPart) -> None:
             parcels.append(Parcel(part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times))
-            if lease is not None:
-                lease.take(stream, part.to - part.low)
 
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
         looked_at, recent = 0, self._dispatcher.registry.recent
@@ -94,7 +95,7 @@ class Puller:
             while feed.lagging and looked_at < len(feed.lagging) and not budget.spent:
                 stream = next(iter(feed.lagging.values()))
                 feed.clear_lagging(stream)
-                if fill(self._state, stream, lambda: attachment, give, budget, recent, lease):
+                if fill(self._state, stream, lambda: attachment, give, budget, recent, lambda _: lease):
                     continue
                 feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
                 looked_at += not budget.spent  # It waits for acks.
@@ -112,13 +113,11 @@ class Puller:
         registry = self._dispatcher.registry
         feed = lease.attachment.feed
         for stream in lease.streams:
-            if stream.give_back(None, lease):
-                registry.mark(stream)
+            back = stream.give_back(None, lease)
+            if back:
+                registry.returns.came_back(stream, back, Reason.TIMEOUT)
                 registry.has_room_again(lease.attachment.session)
-                if not feed.gone:
-                    feed.set_lagging(stream)
-        if not lease.attachment.messages:
-            registry.end_pull(lease.attachment)
+        registry.end_pull_without_messages(lease.attachment)
         registry.wake(feed)
         registry.forget_if_idle(feed)
         return True

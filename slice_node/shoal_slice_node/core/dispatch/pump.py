@@ -68,7 +68,7 @@ class Pump:
         if feed.gone:
             return
         budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
-        passed_over = feed.passed_over
+        passed_over, leases = feed.passed_over, registry.leases
         for _ in range(len(feed.lagging)):
             if budget.spent or not feed.find_room():
                 break
@@ -76,7 +76,7 @@ class Pump:
             feed.clear_lagging(stream)
             before = budget.given
             caught_up = fill(
-                registry.state, stream, feed.pick, registry.give, budget, registry.recent, give_run=registry.give_run
+                registry.state, stream, feed.pick, registry.give, budget, registry.recent, leases.of, registry.give_run
             )
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.

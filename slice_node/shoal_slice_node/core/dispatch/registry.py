@@ -10,9 +10,12 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from shoal_contract.options import QueueOptions
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
+from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -69,6 +72,8 @@ class Registry:
         self._presence: Presence | None = None
         """Those that watch presence; None while none do."""
         self.transients = Transients(state, self.is_consumed)
+        self.leases = LeaseClock()
+        self.returns = Returns(state, self)
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""
@@ -117,16 +122,18 @@ class Registry:
         if feed.expires_after_s and not feed.consumed:
             self.transients.left(feed.queue_id, feed.expires_after_s)
 
-    def add_feed(self, queue_id: bytes, name: bytes, expires_after_s: int) -> Feed:
+    def add_feed(self, queue_id: bytes, name: bytes, options: QueueOptions) -> Feed:
         """Registers a new feed, which has no streams yet."""
-        feed = self.feeds[queue_id] = Feed(queue_id, name, expires_after_s)
+        feed = self.feeds[queue_id] = Feed(queue_id, name, options)
         self.shares.attached.hold(FEED_BYTES)
         return feed
 
     def watch(self, stream: Stream) -> None:
         """Registers a new stream."""
         queue_id = stream.feed.queue_id
-        if self._marks:
+        if stream.feed.max_deliveries:
+            self.returns.loaded(stream)
+        elif self._marks:
             stream.mark_delivered(self._marked(stream))
         self.shares.attached.hold(STREAM_BYTES)
         if not stream.end:
@@ -192,6 +199,11 @@ class Registry:
         for entry in forgotten:
             self.has_room_again(entry.attachment.session)
         return bool(forgotten)
+
+    def end_pull_without_messages(self, attachment: Attachment) -> None:
+        """Forgets an attachment that pulls, if it has nothing out any more."""
+        if attachment.handle is None and not attachment.messages:
+            self.end_pull(attachment)
 
     def end_pull(self, attachment: Attachment) -> None:
         """Forgets a puller that has nothing out, unless it has a pull under way."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from shoal_slice_node.core.delivery_counts import DeliveryCounts
+from shoal_slice_node.core.dispatch.stretches import Out, Reason, Resting, Returned
 from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
 
@@ -16,46 +18,9 @@ if TYPE_CHECKING:
 _FIRST = attrgetter("first")
 
 
-class Out:
-    """Notes the offsets first <= o < to that an attachment has and has not acked. The next offsets, if it is given
-    them, join these. `lease` None: they are out until the session ends."""
-
-    __slots__ = ("attachment", "body_bytes", "first", "lease", "times", "to")
-
-    def __init__(
-        self, first: int, to: int, body_bytes: int, attachment: Attachment, times: int, lease: Lease | None
-    ) -> None:
-        self.first = first
-        self.to = to
-        self.body_bytes = body_bytes
-        self.attachment = attachment
-        self.times = times
-        self.lease = lease
-
-    def grow(self, to: int, body_bytes: int) -> None:
-        """Notes that the next offsets, up to `to`, joined these."""
-        self.to = to
-        self.body_bytes += body_bytes
-
-    def shrink(self, first: int) -> int:
-        """Notes that the offsets below `first` were acked. Returns their bytes, by their share of the messages."""
-        body_bytes = self.body_bytes * (first - self.first) // (self.to - self.first)
-        self.first = first
-        self.body_bytes -= body_bytes
-        return body_bytes
-
-
-class Returned(NamedTuple):
-    """Notes the offsets first <= o < to, to be given again; they were delivered `times` times before."""
-
-    first: int
-    to: int
-    times: int
-
-
 class Stream:
-    """Tracks one binding. Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned.
-    `out` ascends and holds `out_messages`.
+    """Tracks one binding. Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned,
+    resting. `out` ascends. `out_messages`: those in `out` and in `resting`.
 
     `acks_under_way`: the number of records with acks of this stream that are not applied yet. `end` 0: still bound.
     `lagging`: it is in its feed's `lagging`. `marked`: offsets below it were delivered before. `parcel`: the number of
@@ -80,6 +45,7 @@ class Stream:
         "out",
         "out_messages",
         "parcel",
+        "resting",
         "returned",
     )
 
@@ -99,6 +65,8 @@ class Stream:
         self.out_messages = 0
         self.acks_under_way = 0
         self.returned: list[Returned] | None = None
+        self.resting: dict[int, Resting] | None = None
+        """By their first offset."""
         self._flushed = cursor
         """The cursor that was journaled. Invariant: at most `cursor`."""
         self._unflushed: list[tuple[int, int]] | None = None
@@ -189,20 +157,28 @@ class Stream:
                     entry.lease.release(messages)
                 self._acked(entry.first, entry.to)
                 return messages
+        acked = self.take_back(attachment, first, to)
+        for low, high, _ in acked:
+            self._acked(low, high)
+        return sum(high - low for low, high, _ in acked)
+
+    def take_back(self, attachment: Attachment, first: int, to: int) -> list[Returned]:
+        """Takes from this attachment what it has out in first <= o < to. Returns it; the caller says what becomes of
+        it: done, resting, or to be given again."""
+        out = self.out
         begin = max(0, bisect_right(out, first, key=_FIRST) - 1)
         end = bisect_left(out, to, key=_FIRST)
         kept: list[Out] = []
-        acked: list[tuple[int, int]] = []
+        cut: list[Returned] = []
         for entry in out[begin:end]:
             if entry.attachment is not attachment or entry.to <= first:
                 kept.append(entry)
             else:
-                acked.append(self._split(entry, first, to, kept))
-        if acked:
+                low, high = self._split(entry, first, to, kept)
+                cut.append(Returned(low, high, entry.times + 1))
+        if cut:
             out[begin:end] = kept
-        for low, high in acked:
-            self._acked(low, high)
-        return sum(high - low for low, high in acked)
+        return cut
 
     def held(self, first: int, to: int) -> list[tuple[Attachment, int, int]]:
         """Returns the stretches that are out in first <= o < to, each with the attachment that has it."""
@@ -313,14 +289,17 @@ class Stream:
         self.cursor = self._flushed = self.next = to
 
     def forget_out(self) -> list[Out]:
-        """Stops waiting for acks. Returns what was out."""
+        """Stops waiting for acks, and for the end of what rests. Returns what was out."""
+        for resting in list(self.resting.values()) if self.resting else ():
+            self.end_rest(resting)
         forgotten, self.out = self.out, []
         for entry in forgotten:
             self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
         return forgotten
 
-    def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> bool:
-        """Takes back what this attachment, or this lease, has out, to be given again. Returns whether there was any."""
+    def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> list[Returned]:
+        """Takes back all that this attachment, or this lease, has out. Returns it; the caller says what becomes of
+        it."""
         kept: list[Out] = []
         back: list[Returned] = []
         for entry in self.out:
@@ -331,8 +310,61 @@ class Stream:
                 kept.append(entry)
         if back:
             self.out = kept
+        return back
+
+    def give_again(self, back: list[Returned]) -> None:
+        """Notes that what came back is to be given again."""
+        if self.returned and len(back) == 1:
+            insort(self.returned, back[0])
+        else:
             self.returned = sorted([*(self.returned or ()), *back])
-        return bool(back)
+
+    def rest(self, back: Returned, reason: Reason, delay_ms: int) -> Resting:
+        """Notes that what came back is not to be given yet."""
+        resting = Resting(back, reason, delay_ms)
+        self.rest_on(resting)
+        return resting
+
+    def rest_on(self, resting: Resting) -> None:
+        """Notes that this rests from now on."""
+        if self.resting is None:
+            self.resting = {}
+        self.resting[resting.first] = resting
+        self.out_messages += resting.to - resting.first
+        self.feed.begin_rest()
+
+    def end_rest(self, resting: Resting) -> bool:
+        """Notes that this rests no more; the caller says what becomes of it. Returns False if it was over already."""
+        if resting.over:
+            return False
+        assert self.resting is not None
+        del self.resting[resting.first]
+        resting.end()
+        self.out_messages -= resting.to - resting.first
+        self.feed.end_rest()
+        return True
+
+    def take_returned(self, returned: Returned) -> None:
+        """Notes that this is not to be given again; the caller says what becomes of it."""
+        assert self.returned
+        self.returned.remove(returned)
+
+    def load_counts(self, counts: DeliveryCounts) -> None:
+        """Notes how often messages were delivered, for a stream that was just made: all up to the last one with a count
+        is to be given again."""
+        self.next = max(self.cursor, counts.end)
+        stretches = self.done.gaps(self.cursor, self.next) if self.done else [(self.cursor, self.next)]
+        self.returned = [Returned(*one) for low, to in stretches for one in counts.pieces(low, to)]
+
+    def done_at_once(self, first: int, to: int) -> None:
+        """Notes that these offsets, which rested, are done."""
+        self._acked(first, to)
+
+    def waits_below(self, offset: int) -> bool:
+        """Returns whether something below `offset` is out, or rests."""
+        if self.out and self.out[0].first < offset:
+            return True
+        return bool(self.resting) and min(self.resting or ()) < offset
 
     def begin_acks(self) -> list[tuple[int, int]]:
         """Returns acked ranges that the journal does not have yet. If there are any, they are under way until

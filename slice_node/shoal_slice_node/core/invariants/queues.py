@@ -130,8 +130,17 @@ def _check_detail(tables: Tables, queue: Queue, key_id: bytes, detail: Detail) -
         if not position < first < to <= end:
             yield Problem("detail", shown, f"done {first} to {to} after {position}, below {end}")
         position = to
-    if not detail.ended and not detail.done:
-        yield Problem("detail", shown, "says nothing: live and without done ranges")
+    position = detail.cursor
+    for first, to, times in detail.counts:
+        if not position <= first < to <= end or not times or detail.done.within(first, to):
+            yield Problem(
+                "detail", shown, f"counts {times} deliveries of {first} to {to} after {position}, below {end}"
+            )
+        position = to
+    if detail.counts and not queue.options.max_deliveries:
+        yield Problem("detail", shown, "counts deliveries, and its queue has no bound for them")
+    if not detail.ended and not detail.done and not detail.counts:
+        yield Problem("detail", shown, "says nothing: live, without done ranges and counts")
 
 
 def _check_totals(tables: Tables, totals: _Totals) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Does the leader's own work in bounded turns: flushes acks, ends leases, submits what background jobs propose."""
+"""Does the leader's own work in bounded turns: flushes acks, ends leases and delays, submits what jobs propose."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Maintenance:
         self._commit = commit
         self._acks = acks
         self._puller = puller
+        self._returns = puller.returns
         self._jobs = {job.name: job for job in jobs}
         self._under_way: set[str] = set()
         self._next_acks_ms = 0
@@ -36,7 +37,9 @@ class Maintenance:
         if self._acks.under_way or now_ms >= self._next_acks_ms:
             self._next_acks_ms = now_ms + ACK_FLUSH_MS
             self._flushing = True
+        self._puller.leases.begin_open(now_ms)
         self._end_leases()
+        self._returns.tick(now_ms)
         for name in self._jobs:
             self.do(name)
 
@@ -72,4 +75,5 @@ class Maintenance:
             job.refused(self.now_ms)
 
         self._under_way.add(name)
-        self._commit.submit(Item(proposal.kind, proposal.payload, applied, failed, operations=proposal.operations))
+        kind, payload, operations, make = proposal
+        self._commit.submit(Item(kind, payload, applied, failed, operations=operations, make=make))

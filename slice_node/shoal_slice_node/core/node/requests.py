@@ -16,6 +16,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.checking.session_frames import (
     check_ack,
     check_attach,
+    check_delay,
     check_describe,
     check_detach,
     count_acks,
@@ -40,6 +41,9 @@ from shoal_slice_node.core.turns import Source, Work
 
 _Held = tuple[Attachment, int, int]
 """The meaning of an ack for one attachment: the offsets low <= o < to, as far as the attachment has them."""
+
+_SettleOne = Callable[[Attachment, bytes, int, int], int]
+"""Acks or nacks the offsets low <= o < to of a key, as far as the attachment has them. Returns what it cost."""
 
 _ENDED: Final = object()
 _log = logging.getLogger(__name__)
@@ -122,8 +126,37 @@ def take_acks(
     Raises TooLarge.
     """
     consumers = count_acks(acks)
-    work = _acking(node, session, acks, everyone, unacked)
-    looks = consumers if unacked is None else 2 * consumers
+    work = _acking(node, session, acks, everyone, node.dispatcher.ack, unacked)
+    _settle(node, source, work, consumers if unacked is None else 2 * consumers, done)
+
+
+def take_nacks(
+    node: Node,
+    source: Source,
+    session: Session,
+    nacks: wire.Nacks,
+    done: Callable[[ShoalError | None], None],
+    everyone: bool,
+) -> None:
+    """Takes back what this session (`everyone`: any session) has out of the named messages; what is not out stays as it
+    is. Calls `done` as `take_acks` does.
+
+    Raises TooLarge, OutOfRange; ResourceExhausted if no more messages can be delayed.
+    """
+    messages, delay_ms = list(nacks.messages), check_delay(nacks)
+    consumers = count_acks(messages)
+    node.dispatcher.registry.returns.check_room(delay_ms)
+
+    def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+        return node.dispatcher.nack(attachment, key_id, first, to, delay_ms)
+
+    _settle(node, source, _acking(node, session, messages, everyone, nack, None), consumers, done)
+
+
+def _settle(
+    node: Node, source: Source, work: Work[None], looks: int, done: Callable[[ShoalError | None], None]
+) -> None:
+    """Does the work of acks or nacks: at once if it is a small step, else in its turn."""
     if looks <= ACKED_PER_STEP and not node.turns.busy(source) and node.commit.whole:
         try:  # A small step: it need not wait for its turn.
             if next(work, _ENDED) is _ENDED:
@@ -136,10 +169,10 @@ def take_acks(
 
 
 def _acking(
-    node: Node, session: Session, acks: list[wire.Ack], everyone: bool, unacked: list[int] | None
+    node: Node, session: Session, acks: list[wire.Ack], everyone: bool, settle: _SettleOne, unacked: list[int] | None
 ) -> Work[None]:
-    """Checks all acks, then takes them, then tells what is unacked. Raises InvalidName, NotOwner, before anything is
-    acked."""
+    """Checks all acks, or nacks, then settles them, then tells what is unacked. Raises InvalidName, NotOwner, before
+    anything is settled."""
     left = ACKED_PER_STEP
     named: list[tuple[wire.Ack, bytes]] = []
     for ack in acks:
@@ -155,7 +188,7 @@ def _acking(
             continue
         key_id = row[ID]
         for held in _everyone(node, ack, key_id) if everyone else _own(node, session, ack):
-            left -= 1 if held is None else node.dispatcher.ack(held[0], key_id, held[1], held[2])
+            left -= 1 if held is None else settle(held[0], key_id, held[1], held[2])
             if left <= 0:
                 left = ACKED_PER_STEP
                 yield

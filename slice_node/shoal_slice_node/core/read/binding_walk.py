@@ -17,7 +17,7 @@ from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP, WALKED_RANGES_PER_STEP
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.detail_row import count_done, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import count_ranges, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 
 
@@ -79,7 +79,7 @@ def _ended(state: State, queue_id: bytes, met: set[bytes]) -> Iterator[list[Bind
                 detail = decode_detail(row)
                 if detail.ended:
                     found.append(Binding(key_id, detail.start, detail.cursor, detail.end, detail.done))
-            ranges += count_done(row)
+            ranges += count_ranges(row)
             if ranges >= WALKED_RANGES_PER_STEP:
                 break
         else:

@@ -30,7 +30,7 @@ from shoal_slice_node.core.limits import (
     WALKED_RANGES_PER_STEP,
 )
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import KEY_ID, count_ranges, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.rows.key_row import ID, NAME, head_of
 from shoal_slice_node.core.rows.queue_row import name_of
@@ -221,7 +221,7 @@ def _ended_bindings(state: State, queue: Queue, after: bytes, limit: int) -> tup
     for looked_at, (row_key, row) in enumerate(rows):
         if looked_at == limit or ranges >= WALKED_RANGES_PER_STEP:
             return items, _position(_ENDED, 0, after)
-        ranges += count_done(row)
+        ranges += count_ranges(row)
         after = row_key[KEY_ID]
         detail = decode_detail(row)
         if detail.ended:

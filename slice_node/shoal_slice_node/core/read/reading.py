@@ -26,7 +26,7 @@ from shoal_slice_node.core.limits import (
     READ_ROWS_PER_STEP,
 )
 from shoal_slice_node.core.read.binding_walk import Binding, walk_bindings
-from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done, detail_key
+from shoal_slice_node.core.rows.detail_row import KEY_ID, count_ranges, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.turns import Work, finish
@@ -70,7 +70,7 @@ def _check_cost(state: State, names: Iterable[bytes]) -> Work[None]:
         while rows:
             found = state.tables.detail.scan(queue.id, detail_key(queue.id, after))
             rows = list(islice(found, READ_ROWS_PER_STEP))
-            cost += sum(count_done(row) // DESCRIBE_RANGES_PER_BINDING for _, row in rows)
+            cost += sum(count_ranges(row) // DESCRIBE_RANGES_PER_BINDING for _, row in rows)
             _check_bindings(cost)
             if len(rows) < READ_ROWS_PER_STEP:
                 break

@@ -1,8 +1,11 @@
-"""Encodes table `detail`: queue id | key id -> what only few bindings have: an end (unbound with backlog), done ranges.
+"""Encodes table `detail`: queue id | key id -> what only few bindings have: an end (unbound with backlog), done ranges,
+counts of deliveries.
 
-0   form u8: 1
+0   form u8: 1, without counts of deliveries; 2, with them
 1   start u64 · 9 cursor u64 · 17 end u64 (0 while live: start and cursor stand in the queue's bucket)
-25  done ranges, u64 from | u64 to each, ascending, disjoint, above the cursor
+    form 1: done ranges, u64 from | u64 to each, ascending, disjoint, above the cursor
+    form 2: 25 number of done ranges u32 | done ranges | counts, u64 from | u64 to | u32 deliveries each, ascending,
+            disjoint, of offsets that are not done
 """
 
 from __future__ import annotations
@@ -11,14 +14,19 @@ from dataclasses import dataclass, field
 from struct import Struct, unpack_from
 from typing import Final
 
+from shoal_slice_node.core.delivery_counts import Counted, DeliveryCounts
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.forms import check_form
+from shoal_slice_node.core.rows.forms import unknown_form
 
 KEY_ID: Final = slice(8, None)
 """The place of the key id in the row's key."""
 
 FORM: Final = 1
+FORM_COUNTS: Final = 2
 _HEADER = Struct(">BQQQ")
+_HEADER_COUNTS = Struct(">BQQQI")
+_COUNT = Struct(">QQI")
+_RANGE_BYTES = 16
 
 
 @dataclass(slots=True)
@@ -29,6 +37,7 @@ class Detail:
     cursor: int
     end: int = 0
     done: Ranges = field(default_factory=Ranges)
+    counts: DeliveryCounts = field(default_factory=DeliveryCounts)
 
     @property
     def ended(self) -> bool:
@@ -41,32 +50,56 @@ def detail_key(queue_id: bytes, key_id: bytes) -> bytes:
 
 def encode_detail(detail: Detail) -> bytes:
     flat = detail.done.flat()
-    head = _HEADER.pack(FORM, detail.start, detail.cursor, detail.end)
-    return head + Struct(f">{len(flat)}Q").pack(*flat)
+    done = Struct(f">{len(flat)}Q").pack(*flat)
+    if not detail.counts:
+        return _HEADER.pack(FORM, detail.start, detail.cursor, detail.end) + done
+    head = _HEADER_COUNTS.pack(FORM_COUNTS, detail.start, detail.cursor, detail.end, len(flat) // 2)
+    return b"".join((head, done, *(_COUNT.pack(*one) for one in detail.counts)))
+
+
+def _places(row: bytes) -> tuple[int, int]:
+    """Returns where done ranges begin and end. Raises ValueError for a form that this version does not know."""
+    if len(row) < _HEADER.size:
+        raise ValueError(f"a row of table detail has {len(row)} bytes; form 1 has at least {_HEADER.size}")
+    if row[0] == FORM:
+        return _HEADER.size, len(row)
+    if row[0] != FORM_COUNTS:
+        raise unknown_form("detail", row, "1 and 2")
+    begin = _HEADER_COUNTS.size
+    end = begin + _RANGE_BYTES * int.from_bytes(row[_HEADER.size : begin], "big")
+    if end > len(row) or (len(row) - end) % _COUNT.size:
+        raise ValueError(f"a row of table detail has {len(row)} bytes; its done ranges end at {end}")
+    return begin, end
 
 
 def count_done(row: bytes) -> int:
     """Returns how many done ranges a row has."""
-    return (len(row) - _HEADER.size) // 16
+    begin, end = _places(row)
+    return (end - begin) // _RANGE_BYTES
+
+
+def count_ranges(row: bytes) -> int:
+    """Returns about how many ranges a row has, done ranges and counts together: what decoding it costs."""
+    return (len(row) - _HEADER.size) // _RANGE_BYTES
 
 
 def count_done_offsets(row: bytes) -> int:
     """Returns how many offsets a row's done ranges hold: twice as fast as decoding the ranges."""
-    check_form("detail", row, FORM, _HEADER.size)
-    flat: tuple[int, ...] = unpack_from(f">{2 * count_done(row)}Q", row, _HEADER.size)
+    begin, end = _places(row)
+    flat: tuple[int, ...] = unpack_from(f">{(end - begin) // 8}Q", row, begin)
     return sum(flat[1::2]) - sum(flat[::2])
 
 
 def cursor_and_end(row: bytes) -> tuple[int, int]:
-    """Returns a row's cursor and end, without a look at the done ranges. The end of a live binding is 0."""
-    check_form("detail", row, FORM, _HEADER.size)
+    """Returns a row's cursor and end, without a look at the ranges. The end of a live binding is 0."""
+    _places(row)
     _, _, cursor, end = _HEADER.unpack_from(row)
     return cursor, end
 
 
 def decode_detail(row: bytes) -> Detail:
-    check_form("detail", row, FORM, _HEADER.size)
-    _, start, cursor, end = _HEADER.unpack_from(row)
-    count = (len(row) - _HEADER.size) // 8
-    flat = Struct(f">{count}Q").unpack_from(row, _HEADER.size)
-    return Detail(start, cursor, end, Ranges.of_sorted(flat))
+    begin, end = _places(row)
+    _, start, cursor, ends = _HEADER.unpack_from(row)
+    flat = Struct(f">{(end - begin) // 8}Q").unpack_from(row, begin)
+    counts = DeliveryCounts([Counted._make(one) for one in _COUNT.iter_unpack(row[end:])])
+    return Detail(start, cursor, ends, Ranges.of_sorted(flat), counts)

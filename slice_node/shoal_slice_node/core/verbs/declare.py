@@ -17,7 +17,9 @@ from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
 
 def _check(number: int, step: wire.Declares, _: Measures) -> int:
-    return check_named(number, "declares", step)
+    operations = check_named(number, "declares", step)
+    QueueOptions.of_wire(step.options).check()
+    return operations
 
 
 def _apply(change: Change, step: wire.Declares) -> Work[wire.StepOutcome]:

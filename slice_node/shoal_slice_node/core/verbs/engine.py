@@ -25,6 +25,7 @@ from shoal_slice_node.core.apply.records import (
     decode_change_head,
     decode_ownership,
 )
+from shoal_slice_node.core.apply.retries import apply_retries
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.transients import expire
 from shoal_slice_node.core.apply.trims import apply_trims
@@ -85,6 +86,8 @@ class Engine:
             yield from expire(self.state, record.payload)
         elif kind == Kind.DUE:
             yield from apply_due(self.state, record.payload)
+        elif kind == Kind.RETRY:
+            yield from apply_retries(self.state, record.payload)
         else:
             raise ValueError(f"its kind {kind} is not known to this version")
 

@@ -1,0 +1,81 @@
+"""Sends the nacks of one session: those of one turn of the event loop with the same delay travel together.
+
+A nack never waits. It is lost with its stream: the slice gives what was out again then, without the delay. Not here:
+which messages may be nacked (inbox_slice.py, core/repeats.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from shoal.core.acks import AckConsumer, Acked, AckGather, framed, to_wire
+from shoal.core.frames import NacksFrame
+from shoal.limits import ACK_AGAIN_S
+from shoal.slice_session import SliceSession
+from shoal_contract.errors import ResourceExhausted, ShoalError
+
+
+class NackSender:
+    """Sends nacks. What is not answered is bounded by what was delivered. `on_error`: called when the slice refuses
+    nacks and repeating them would not help. Nacks that it has no room for are sent again."""
+
+    def __init__(self, session: SliceSession, on_error: Callable[[ShoalError], None]) -> None:
+        self._session = session
+        self._on_error = on_error
+        self._gathers: dict[int, AckGather] = {}
+        """By the delay in milliseconds."""
+        self._unanswered: set[int] = set()
+        """Numbers of the frames that were sent on this stream and not answered, or will be sent again."""
+        self._frames_sent = 0
+        self._settled = asyncio.Event()
+
+    def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer], delay_ms: int) -> None:
+        """Takes a nack: offsets first <= offset < end of a key are to be given again, no earlier than after the
+        delay."""
+        if not self._gathers:
+            asyncio.get_running_loop().call_soon(self.send)
+        gather = self._gathers.get(delay_ms)
+        if gather is None:
+            gather = self._gathers[delay_ms] = AckGather()
+        gather.add(key, first, end, consumers)
+
+    def send(self) -> None:
+        """Sends what was given so far, so that frames sent from now on come after it."""
+        gathers, self._gathers = self._gathers, {}
+        for delay_ms, gather in gathers.items():
+            for blocks in framed(gather.take()):
+                self._frames_sent += 1
+                self._unanswered.add(self._frames_sent)
+                self._send_frame(self._frames_sent, blocks, delay_ms)
+
+    async def flush(self) -> None:
+        """Waits until the slice has every nack given so far, or their stream is lost."""
+        self.send()
+        last = self._frames_sent
+        while any(number <= last for number in self._unanswered):
+            self._settled.clear()
+            await self._settled.wait()
+
+    def stream_ended(self) -> None:
+        """Forgets what a lost stream left unanswered: all that was out on it comes again."""
+        self._gathers.clear()
+        self._unanswered.clear()
+        self._settled.set()
+
+    def _send_frame(self, number: int, blocks: list[Acked], delay_ms: int) -> None:
+        if number in self._unanswered:
+            done = partial(self._answered, number, blocks, delay_ms)
+            self._session.send(NacksFrame([to_wire(block) for block in blocks], delay_ms, done))
+
+    def _answered(self, number: int, blocks: list[Acked], delay_ms: int, error: ShoalError | None) -> None:
+        if number not in self._unanswered:
+            return  # The frame's stream is lost.
+        if isinstance(error, ResourceExhausted):
+            asyncio.get_running_loop().call_later(ACK_AGAIN_S, self._send_frame, number, blocks, delay_ms)
+            return
+        self._unanswered.discard(number)
+        self._settled.set()
+        if error is not None:
+            self._on_error(error)

@@ -1,0 +1,98 @@
+"""Keeps the dead letters for keys of other slices, until their copies are there. In memory, on the leader only.
+
+A letter has a producer of its own, made from what it is a copy of: however often it is sent, there is one copy. A new
+leader finds in the tables that the message was delivered as often as may be, and sends the letter again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from hashlib import sha256
+from struct import Struct
+from typing import Final, NamedTuple
+
+from shoal_contract.limits import PRODUCER_BYTES
+from shoal_slice_node.core.apply.dead_letters import Death, copy_of
+from shoal_slice_node.core.apply.log_rows import LogRows
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Resting, Returned
+
+SEQUENCE: Final = 1
+"""The number of a letter's only publish."""
+_NUMBERS = Struct(">QQ")
+
+
+class Letter(NamedTuple):
+    """Describes a copy to be published: to which key, by which producer, and what."""
+
+    key: bytes
+    producer: bytes
+    chunk: bytes
+    stream: Stream
+    resting: Resting
+
+
+class Letters:
+    """Keeps the letters. `retry`: takes a message whose copy is where it belongs."""
+
+    def __init__(self, state: State, retry: Callable[[Stream, Resting], None]) -> None:
+        self._state = state
+        self._retry = retry
+        self._waiting: deque[tuple[Stream, Resting]] = deque()
+
+    def __bool__(self) -> bool:
+        """Returns whether letters wait to be sent."""
+        return bool(self._waiting)
+
+    def add(self, stream: Stream, resting: Resting) -> None:
+        """Takes messages whose copies belong on another slice: one letter each."""
+        if resting.to == resting.first + 1:
+            self._waiting.append((stream, resting))
+            return
+        stream.end_rest(resting)
+        for offset in range(resting.first, resting.to):
+            one = stream.rest(Returned(offset, offset + 1, resting.times), resting.reason, 0)
+            one.note_counted()
+            self._waiting.append((stream, one))
+
+    def take(self) -> Letter | None:
+        """Returns the next letter to send; None: there is none. `sent` or `not_sent` must be called for it."""
+        while self._waiting:
+            stream, resting = self._waiting.popleft()
+            letter = None if resting.over or stream.feed.gone else self._letter(stream, resting)
+            if letter is not None:
+                return letter
+        return None
+
+    def _letter(self, stream: Stream, resting: Resting) -> Letter | None:
+        """Returns the letter; None: the message is gone, or no copy of it is to be made."""
+        feed, offset = stream.feed, resting.first
+        queue = self._state.load_queue_by_id(feed.queue_id)
+        found = self._state.key_by_id(stream.key_id)
+        stored = None if found is None else LogRows(self._state.tables.log, found[1]).at(offset)
+        if queue is None or stored is None or not stored.first <= offset:
+            return None
+        death = Death(feed.name, stream.key, offset, resting.times, resting.reason)
+        copy = copy_of(stored.opened(), offset - stored.first, death)
+        if copy is None:
+            self._done(stream, resting)
+            return None
+        of = _NUMBERS.pack(queue.incarnation, offset)
+        hashed = b"".join((b"dead letter|", of, feed.queue_id, stream.key_id, feed.name, b"|", stream.key))
+        assert isinstance(feed.dead_letter, bytes)
+        return Letter(feed.dead_letter, sha256(hashed).digest()[:PRODUCER_BYTES], copy, stream, resting)
+
+    def sent(self, letter: Letter) -> None:
+        """Notes that the copy is on the slice that owns its key."""
+        self._done(letter.stream, letter.resting)
+
+    def not_sent(self, letter: Letter) -> None:
+        """Notes that it is not known to be there: it waits again, behind the others."""
+        self._waiting.append((letter.stream, letter.resting))
+
+    def _done(self, stream: Stream, resting: Resting) -> None:
+        resting.note_sent()
+        if not resting.over:
+            self._retry(stream, resting)

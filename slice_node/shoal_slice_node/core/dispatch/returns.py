@@ -1,0 +1,236 @@
+"""Decides what becomes of messages that come back: by a nack, by an ack timeout, by the end of a lease or a session.
+
+Most are given again at once. A nack with a delay lets them rest until the delay is over, in memory, on the leader only.
+Times begin with the first tick after a message came back, so that nothing is given early.
+
+Where a queue has a bound for deliveries, messages rest until a RETRY record (apply/retries.py) has their count, or has
+marked them as done and copied them to the dead-letter key. If another slice owns that key, `letters` (letters.py) has
+them until their copies are there; then a record marks them as done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+from shoal_contract.errors import ResourceExhausted
+from shoal_slice_node.core.apply.dead_letters import takes_copies
+from shoal_slice_node.core.apply.effects import Retried
+from shoal_slice_node.core.apply.log_rows import LogRows
+from shoal_slice_node.core.apply.records import Fate, Retry
+from shoal_slice_node.core.apply.retries import owns
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.letters import Letters
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Reason, Resting, Returned
+from shoal_slice_node.core.limits import (
+    DEAD_BYTES_PER_RECORD_MAX,
+    DEAD_PER_RECORD_MAX,
+    DELAYED_MAX,
+    DELAYED_OVER_KEPT,
+    DELAYED_PER_TURN,
+    RETRIES_PER_RECORD_MAX,
+)
+
+if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.registry import Registry
+
+_Rest = tuple[Stream, Resting]
+_Delayed = tuple[int, int, Stream, Resting]
+"""When it is over, a number of its own, and what rests."""
+
+
+class Returns:
+    """Keeps what came back and is not to be given yet. Memory holds at most twice the stretches that are delayed, plus
+    DELAYED_OVER_KEPT, and what each binding may have out."""
+
+    def __init__(self, state: State, registry: Registry) -> None:
+        self.letters = Letters(state, self._retry)
+        self._state = state
+        self._registry = registry
+        self._fresh: list[_Rest] = []
+        """Delayed since the last tick, which tells the time."""
+        self._delayed: list[_Delayed] = []
+        self._serial = count()
+        self._rebuild_at = DELAYED_OVER_KEPT
+        self._undecided: deque[_Rest] = deque()
+        """For the next RETRY records."""
+        self._under_way: list[tuple[_Rest, Fate]] = []
+        """In the last one, which may be applied or not."""
+
+    def check_room(self, delay_ms: int) -> None:
+        """Raises ResourceExhausted if no more messages can be delayed."""
+        delayed = len(self._fresh) + len(self._delayed)
+        if delay_ms and delayed >= DELAYED_MAX:
+            raise ResourceExhausted(
+                f"stretches of messages that wait for the delay of a nack: {delayed}; the limit is {DELAYED_MAX}: nack"
+                " without a delay, or keep the messages until then",
+                subject="delayed messages",
+                limit=DELAYED_MAX,
+                value=delayed + 1,
+            )
+
+    def came_back(self, stream: Stream, back: list[Returned], reason: Reason, delay_ms: int = 0) -> None:
+        """Takes what a session had out and has no more."""
+        feed = stream.feed
+        if feed.gone:
+            return
+        if feed.max_deliveries:
+            self._undecided += [(stream, stream.rest(one, reason, delay_ms)) for one in back]
+            return
+        self._registry.mark(stream)
+        if delay_ms:
+            self._fresh += [(stream, stream.rest(one, reason, delay_ms)) for one in back]
+            return
+        stream.give_again(back)
+        feed.set_lagging(stream)
+
+    def loaded(self, stream: Stream) -> None:
+        """Takes a stream that was just made from the tables: what was delivered as often as may be is not given."""
+        most = stream.feed.max_deliveries
+        for one in [one for one in stream.returned or () if one.times >= most]:
+            stream.take_returned(one)
+            resting = stream.rest(one, Reason.LEFT, 0)
+            resting.note_counted()
+            self._undecided.append((stream, resting))
+
+    # Delays.
+
+    def tick(self, now_ms: int) -> None:
+        """Begins delays, and ends some that are over. `now_ms`: the time of a clock that only grows."""
+        fresh, self._fresh = self._fresh, []
+        for stream, resting in fresh:
+            resting.begin_delay(now_ms + resting.delay_ms)
+            heappush(self._delayed, (resting.due_ms, next(self._serial), stream, resting))
+        if len(self._delayed) > self._rebuild_at:
+            self._delayed = [entry for entry in self._delayed if not entry[3].over]
+            heapify(self._delayed)
+            self._rebuild_at = 2 * len(self._delayed) + DELAYED_OVER_KEPT
+        delayed = self._delayed
+        for _ in range(DELAYED_PER_TURN):
+            if not delayed or delayed[0][0] > now_ms:
+                break
+            _, _, stream, resting = heappop(delayed)
+            self._end(stream, resting)
+
+    def _end(self, stream: Stream, resting: Resting) -> None:
+        """Gives again what rested, unless that is over already."""
+        if not stream.end_rest(resting):
+            return
+        feed = stream.feed
+        if feed.gone:
+            return
+        stream.give_again([Returned(resting.first, resting.to, resting.times)])
+        feed.set_lagging(stream)
+        self._registry.wake(feed)
+        self._registry.forget_if_idle(feed)
+
+    # Records.
+
+    def decide(self) -> list[Retry]:
+        """Returns what the next RETRY record is to do. No record may be under way. What the last one did not do, it
+        takes again."""
+        under_way, self._under_way = self._under_way, []
+        for one, fate in reversed(under_way):
+            if not (one[1].over or (fate == Fate.AGAIN and one[1].counted)):
+                self._undecided.appendleft(one)
+        retries: list[Retry] = []
+        dead, left_bytes = 0, DEAD_BYTES_PER_RECORD_MAX
+        while self._undecided and len(retries) < RETRIES_PER_RECORD_MAX and dead < DEAD_PER_RECORD_MAX:
+            stream, resting = self._undecided[0]
+            fate = Fate.AGAIN if resting.over else self._fate(stream, resting)
+            if resting.over or (fate == Fate.AGAIN and resting.counted):
+                self._undecided.popleft()
+                if not resting.over:
+                    self.letters.add(stream, resting)
+                continue
+            to = resting.to
+            if fate == Fate.DEAD:
+                to = min(to, resting.first + DEAD_PER_RECORD_MAX - dead)
+                to, left_bytes = self._fitting(stream, resting.first, to, left_bytes, not dead)
+                if to == resting.first:
+                    break
+                dead += to - resting.first
+            self._undecided.popleft()
+            self._under_way.append(((stream, resting), fate))
+            of = (stream.feed.queue_id, stream.key_id)
+            retries.append(Retry(*of, resting.first, to, resting.times, fate, resting.reason))
+        return retries
+
+    def _fate(self, stream: Stream, resting: Resting) -> Fate:
+        feed = stream.feed
+        if resting.sent:
+            return Fate.SENT
+        if resting.times < feed.max_deliveries:
+            return Fate.AGAIN
+        dead_letter = feed.dead_letter
+        assert isinstance(dead_letter, bytes)
+        here = not takes_copies(dead_letter, stream.key) or owns(self._state, dead_letter)
+        return Fate.DEAD if here else Fate.AGAIN  # Its count first; then a letter.
+
+    def _fitting(self, stream: Stream, first: int, to: int, left_bytes: int, first_of_record: bool) -> tuple[int, int]:
+        """Returns how far a record with so many bytes left may copy, and the bytes that are left then."""
+        found = self._state.key_by_id(stream.key_id)
+        rows = None if found is None else LogRows(self._state.tables.log, found[1])
+        offset = first
+        while rows is not None and offset < to:
+            stored = rows.at(offset)
+            if stored is None:
+                return to, left_bytes
+            left_bytes -= len(stored.chunk) // stored.header.messages
+            if left_bytes < 0 and not first_of_record:
+                return offset, left_bytes
+            first_of_record = False
+            offset += 1
+        return to, left_bytes
+
+    def _retry(self, stream: Stream, resting: Resting) -> None:
+        self._undecided.append((stream, resting))
+
+    def retried(self, stream: Stream, retried: Retried) -> bool:
+        """Takes in what a RETRY record did with messages that rest. Returns whether some of them are done now."""
+        if retried.done:
+            return bool(self._cut(stream, retried.first, retried.to, done=True))
+        for resting in list((stream.resting or {}).values()):
+            if resting.counted or not retried.first <= resting.first <= resting.to <= retried.to:
+                continue
+            resting.note_counted()
+            if resting.times >= stream.feed.max_deliveries:
+                self._undecided.append((stream, resting))
+            elif resting.delay_ms:
+                self._fresh.append((stream, resting))
+            else:
+                self._end(stream, resting)
+        return False
+
+    def acked_by_change(self, stream: Stream, first: int, to: int) -> None:
+        """Notes that first <= o < to are done: none of them rests any more."""
+        if stream.resting:
+            self._cut(stream, first, to, done=False)
+
+    def _cut(self, stream: Stream, first: int, to: int, done: bool) -> int:
+        """Ends the rest of first <= o < to; other parts of their stretches rest on. `done`: the stream does not know
+        yet that they are done. Returns how many stretches had some of them."""
+        cut = [one for one in (stream.resting or {}).values() if one.first < to and first < one.to]
+        for resting in cut:
+            stream.end_rest(resting)
+            if done:
+                stream.done_at_once(max(first, resting.first), min(to, resting.to))
+            for low, high in ((resting.first, min(resting.to, first)), (max(resting.first, to), resting.to)):
+                if low < high:
+                    part = resting.part(low, high)
+                    stream.rest_on(part)
+                    self._go_on(stream, part)
+        return len(cut)
+
+    def _go_on(self, stream: Stream, resting: Resting) -> None:
+        """Lets a part of what rested wait for what the whole waited for."""
+        feed = stream.feed
+        if resting.due_ms:
+            heappush(self._delayed, (resting.due_ms, next(self._serial), stream, resting))
+        elif feed.max_deliveries and (not resting.counted or resting.times >= feed.max_deliveries):
+            self._undecided.append((stream, resting))
+        else:
+            self._fresh.append((stream, resting))

@@ -1,0 +1,95 @@
+"""Stretches of a binding's offsets: what is out, what came back and why, what rests. Streams keep them (streams)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.feeds import Attachment
+    from shoal_slice_node.core.dispatch.leases import Lease
+
+
+class Out:
+    """Notes the offsets first <= o < to that an attachment has and has not acked. The next offsets, if it is given
+    them, join these. `lease` None: they are out until the session ends."""
+
+    __slots__ = ("attachment", "body_bytes", "first", "lease", "times", "to")
+
+    def __init__(
+        self, first: int, to: int, body_bytes: int, attachment: Attachment, times: int, lease: Lease | None
+    ) -> None:
+        self.first = first
+        self.to = to
+        self.body_bytes = body_bytes
+        self.attachment = attachment
+        self.times = times
+        self.lease = lease
+
+    def grow(self, to: int, body_bytes: int) -> None:
+        """Notes that the next offsets, up to `to`, joined these."""
+        self.to = to
+        self.body_bytes += body_bytes
+
+    def shrink(self, first: int) -> int:
+        """Notes that the offsets below `first` were acked. Returns their bytes, by their share of the messages."""
+        body_bytes = self.body_bytes * (first - self.first) // (self.to - self.first)
+        self.first = first
+        self.body_bytes -= body_bytes
+        return body_bytes
+
+
+class Reason(IntEnum):
+    """Says why messages came back. Never renumber: records hold the numbers."""
+
+    NACK = 1
+    TIMEOUT = 2
+    """Not acked in time: the queue's ack timeout, or the lease of a pull, is over."""
+    LEFT = 3
+    """Their session ended, or detached the queue."""
+
+
+class Returned(NamedTuple):
+    """Notes the offsets first <= o < to, to be given again; they were delivered `times` times before."""
+
+    first: int
+    to: int
+    times: int
+
+
+class Resting:
+    """Notes the offsets first <= o < to, which came back and are not to be given yet; they were delivered `times`
+    times. `over`: they rest no more. `counted`: the tables have this count. `sent`: their copies are on the slice that
+    owns the dead-letter key."""
+
+    __slots__ = ("counted", "delay_ms", "due_ms", "first", "over", "reason", "sent", "times", "to")
+
+    def __init__(self, back: Returned, reason: Reason, delay_ms: int) -> None:
+        self.first, self.to, self.times = back
+        self.reason = reason
+        self.delay_ms = delay_ms
+        self.due_ms = 0
+        """When the delay is over; 0: it did not begin yet, or there is none."""
+        self.over = self.counted = self.sent = False
+
+    def part(self, first: int, to: int) -> Resting:
+        """Returns a part of it, which rests as it does."""
+        found = Resting(Returned(first, to, self.times), self.reason, self.delay_ms)
+        found.due_ms, found.counted, found.sent = self.due_ms, self.counted, self.sent
+        return found
+
+    def begin_delay(self, due_ms: int) -> None:
+        """Notes when the delay is over."""
+        self.due_ms = due_ms
+
+    def note_counted(self) -> None:
+        """Notes that the tables have the count."""
+        self.counted = True
+
+    def note_sent(self) -> None:
+        """Notes that the copies are where they belong."""
+        self.sent = True
+
+    def end(self) -> None:
+        """Notes that they rest no more."""
+        self.over = True

@@ -1,0 +1,395 @@
+"""A bound for deliveries: counts survive a restart, and what reaches the bound goes to the dead-letter key, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.chunk import encode_chunk, parse_chunk
+from shoal_contract.errors import InvalidName, OutOfRange, ResourceExhausted
+from shoal_contract.journal_record import Record
+from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_HEADERS_MAX, DEAD_LETTER_BYTES_MAX
+from shoal_contract.options import QueueOptions
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.records import Fate, Kind, Retry, encode_retries
+from shoal_slice_node.core.dispatch import returns
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.invariants.checksums import checksums
+from shoal_slice_node.core.rows.detail_row import decode_detail
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.turns import finish
+from shoal_slice_node.core.verbs.engine import Engine
+
+from .core_driver import bind, declare, drop, publish, purge, unbind
+from .test_nacks import Driver as NackDriver
+
+Copy = tuple[bytes, dict[str, bytes]]
+
+
+class Driver(NackDriver):
+    def bounded(self, queue: str, most: int = 2, dead_letter: str = "dead", **more: int) -> None:
+        self.change(declare_with(queue, QueueOptions(max_deliveries=most, dead_letter=dead_letter.encode(), **more)))
+
+    def copies(self, queue: str = "graveyard") -> list[Copy]:
+        """What a queue of dead letters has, acked."""
+        session = self.session()
+        self.attach(session, queue, 9)
+        found = []
+        for one in self.deliveries(session):
+            chunk = parse_chunk(one.chunk)
+            for index in range(one.low - one.first, one.to - one.first):
+                found.append((chunk.bodies[index], dict(chunk.headers[index].fields)))
+            self.ack(session, one.key.decode(), one.low, one.to, 9)
+        self.dispatcher.close(session)
+        self.maintain()
+        return found
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """Of all bindings."""
+        return [tuple(one) for _, row in self.tables.detail.scan() for one in decode_detail(row).counts]  # type: ignore[misc]
+
+    def again(self, session: Session, low: int, to: int, delay_ms: int = 0, key: str = "k") -> None:
+        self.nack(session, low, to, delay_ms, key)
+        self.maintain()
+
+
+def declare_with(queue: str, options: QueueOptions) -> wire.Step:
+    declares = wire.Declares(queues=[queue.encode()])
+    declares.options.CopyFrom(options.to_wire())
+    return wire.Step(declares=declares)
+
+
+@pytest.fixture
+def core() -> Driver:
+    core = Driver()
+    core.bounded("q")
+    core.change(declare("graveyard"), bind("q", "k"), bind("graveyard", "dead"))
+    return core
+
+
+def attached(core: Driver, queue: str = "q", messages: int = 1000) -> Session:
+    session = core.session()
+    assert core.attach(session, queue, messages=messages)
+    return session
+
+
+def test_a_message_that_comes_back_too_often_goes_to_the_dead_letter_key_once(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"good"), publish("k", b"bad"))
+    assert core.times(session) == [(1, 0), (2, 0)]
+    core.ack(session, "k", 1, 2)
+    core.again(session, 2, 3)
+    assert core.times(session) == [(2, 1)] and core.copies() == []
+    core.again(session, 2, 3)
+    assert core.times(session) == []
+    ours = {
+        "shoal-reason": b"nack",
+        "shoal-key": b"k",
+        "shoal-offset": b"2",
+        "shoal-queue": b"q",
+        "shoal-deliveries": b"2",
+        "shoal-hops": b"1",
+    }
+    assert core.copies() == [(b"bad", ours)]
+    core.settle()
+    assert core.copies() == [] and core.counts() == [] and not list(core.tables.detail.scan())
+    assert not list(core.tables.log.scan()), "all is done: nothing is kept"
+    core.check()
+
+
+def test_the_copy_keeps_the_headers_of_the_message(core: Driver) -> None:
+    session = attached(core)
+    chunk = encode_chunk([b"x", b"y"], [{"a": b"1"}, {"shoal-key": b"old"}])
+    core.change(wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[chunk])))
+    for _ in range(2):
+        core.take(session)
+        core.again(session, 0, 9)
+    (one, headers), (other, others) = core.copies()
+    assert (one, headers["a"], headers["shoal-offset"]) == (b"x", b"1", b"1")
+    assert (other, others["shoal-key"], others["shoal-offset"]) == (b"y", b"k", b"2")
+
+
+@pytest.mark.parametrize(("body", "headers"), [(1, CHUNK_HEADERS_MAX), (BODY_BYTES_MAX, 1)])
+def test_headers_that_leave_no_room_are_left_out(core: Driver, body: int, headers: int) -> None:
+    session = attached(core, "q")
+    fields = {f"h{number}": bytes(1 if headers > 1 else BODY_BYTES_MAX - 100) for number in range(headers)}
+    chunk = encode_chunk([bytes(body)], [fields])
+    core.change(wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[chunk])))
+    for _ in range(2):
+        core.take(session)
+        core.again(session, 0, 9)
+    found = core.copies()
+    assert len(found[0][0]) == body and found[0][1]["shoal-key"] == b"k" and "h0" not in found[0][1]
+
+
+def test_counts_survive_restarts(core: Driver) -> None:
+    core.bounded("patient", most=5)
+    core.change(bind("patient", "k"))
+    core.change(publish("k", b"a", b"b", b"c", b"d"))
+    for times in range(4):
+        session = attached(core, "patient")
+        assert core.times(session) == [(1, 0), (2, times), (3, times), (4, 0)]
+        core.again(session, 2, 4)
+        core.restart()
+    assert core.counts() == [(2, 4, 4)]
+    core.check()
+    session = attached(core, "patient")
+    core.take(session)
+    core.ack(session, "k", 3, 4)
+    core.flush()
+    assert core.counts() == [(2, 3, 4)]
+    core.again(session, 2, 3)
+    assert [headers["shoal-deliveries"] for _, headers in core.copies()] == [b"5"]
+
+
+def test_the_end_of_a_session_counts_and_its_reason_is_told(core: Driver) -> None:
+    core.change(publish("k", b"a"))
+    for _ in range(2):
+        session = attached(core)
+        assert len(core.take(session)) == 1
+        core.dispatcher.close(session)
+        core.maintain()
+    assert core.times(attached(core)) == []
+    assert [headers["shoal-reason"] for _, headers in core.copies()] == [b"left"]
+
+
+def test_an_ack_timeout_and_a_lease_count_too(core: Driver) -> None:
+    core.bounded("timed", ack_timeout_ms=1000)
+    core.change(bind("timed", "k"), publish("k", b"a"))
+    session = attached(core, "timed")
+    assert core.times(session) == [(1, 0)]
+    core.wait(1500)
+    assert core.times(session) == [(1, 1)]
+    core.dispatcher.detach(session, 1)
+    core.change(publish("k", b"b"))
+    puller = core.session()
+    assert [one.low for one in core.pull(puller, "q", 1, lease_ms=500)] == [1]
+    core.wait(1500)
+    assert [one.redelivered for one in core.pull(puller, "q", 1, lease_ms=500)] == [1]
+    core.wait(1500)
+    reasons = [(headers["shoal-queue"], headers["shoal-reason"]) for _, headers in core.copies()]
+    assert reasons == [(b"timed", b"left"), (b"q", b"timeout")]
+
+
+def test_it_is_not_given_before_its_count_is_durable(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"a"))
+    core.take(session)
+    core.nack(session, 1, 2)
+    core.pump()
+    assert core.times(session) == []
+    core.node.tick(core.now_ms, core.wall_ms)
+    core.node.commit.gather(core.now_ms)
+    core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
+    assert core.times(session) == [] and core.counts() == []
+    core.maintain()
+    assert core.counts() == [(1, 2, 1)] and core.times(session) == [(1, 1)]
+
+
+def test_a_full_disk_delays_a_dead_letter_and_makes_no_second_one(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"a"))
+    core.take(session)
+    core.again(session, 1, 2)
+    core.take(session)
+    core.nack(session, 1, 2)
+    for _ in range(3):
+        core.node.tick(core.now_ms, core.wall_ms)
+        core.node.commit.gather(core.now_ms)
+        core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
+    core.settle()
+    assert len(core.copies()) == 1
+
+
+def test_a_delay_is_kept_and_a_dead_letter_waits_for_none(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"a"))
+    core.take(session)
+    core.again(session, 1, 2, delay_ms=2000)
+    core.wait(1900)
+    assert core.times(session) == [] and core.counts() == [(1, 2, 1)]
+    core.wait(500)
+    assert core.times(session) == [(1, 1)]
+    core.again(session, 1, 2, delay_ms=3_600_000)
+    assert len(core.copies()) == 1
+
+
+def test_without_a_dead_letter_key_it_is_dropped(core: Driver) -> None:
+    core.bounded("plain", most=1, dead_letter="")
+    core.change(bind("plain", "k"), publish("k", b"a"))
+    session = attached(core, "plain")
+    assert core.times(session) == [(1, 0)]
+    core.again(session, 1, 2)
+    assert core.times(session) == [] and core.copies() == []
+    core.dispatcher.close(session)
+    core.settle()
+    assert core.counts() == []
+    core.check()
+
+
+def test_a_queue_bound_to_its_own_dead_letter_key_does_not_send_round_for_ever(core: Driver) -> None:
+    core.bounded("loop", most=1, dead_letter="round")
+    core.change(bind("loop", "k", "round"), publish("k", b"a"))
+    session = attached(core, "loop")
+    for _ in range(5):
+        for one in core.deliveries(session):
+            core.again(session, one.low, one.to, key=one.key.decode())
+    core.settle()
+    assert core.times(session) == [] and core.tables.key.get(core.state.full_name(b"round")) is not None
+    core.check()
+
+
+def test_queues_that_send_each_other_their_dead_letters_end_it(core: Driver) -> None:
+    core.bounded("ping", most=1, dead_letter="@pong")
+    core.bounded("pong", most=1, dead_letter="@ping")
+    sessions = {queue: attached(core, queue) for queue in ("ping", "pong")}
+    core.change(publish("@ping", b"a"))
+    rounds = 0
+    for _ in range(30):
+        for session in sessions.values():
+            for one in core.deliveries(session):
+                rounds += 1
+                core.again(session, one.low, one.to, key=one.key.decode())
+    assert rounds == 9
+    core.settle()
+    core.check()
+
+
+def test_a_dead_letter_key_may_be_the_queues_own_direct_key(core: Driver) -> None:
+    core.bounded("own", most=1, dead_letter="@own")
+    core.change(bind("own", "k"), publish("k", b"a"))
+    session = attached(core, "own")
+    core.take(session)
+    core.again(session, 1, 2)
+    assert [key for key, _, _ in core.take(session)] == ["@own"]
+    core.again(session, 0, 9, key="@own")
+    assert core.take(session) == []
+    core.settle()
+    core.check()
+
+
+@pytest.mark.parametrize("ends", ["purge", "discard", "drop", "unbind and ack"])
+def test_counts_go_with_their_messages(core: Driver, ends: str) -> None:
+    core.bounded("patient", most=9)
+    core.change(bind("patient", "k"), publish("k", b"a", b"b", b"c"))
+    session = attached(core, "patient")
+    core.take(session)
+    core.again(session, 2, 3)
+    assert core.counts() == [(2, 3, 1)]
+    changes = {"purge": purge("patient"), "discard": unbind("patient", "k", discard=True), "drop": drop("patient")}
+    core.change(changes.get(ends, unbind("patient", "k")))
+    if ends == "unbind and ack":
+        core.check()
+        assert core.counts() == [(2, 3, 1)]
+        core.take(session)
+        core.ack(session, "k", 1, 9)
+    core.settle()
+    assert core.counts() == [] and not list(core.tables.detail.scan())
+    core.check()
+
+
+def test_counts_stay_when_the_key_is_bound_again(core: Driver) -> None:
+    core.bounded("patient", most=9)
+    core.change(bind("patient", "k"), publish("k", b"a", b"b"))
+    session = attached(core, "patient")
+    core.take(session)
+    core.again(session, 1, 2)
+    core.change(unbind("patient", "k"), publish("k", b"away"))
+    core.change(bind("patient", "k"))
+    core.restart()
+    assert core.times(attached(core, "patient")) == [(1, 1), (2, 0)]
+    core.check()
+
+
+def test_many_dead_letters_take_several_records(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(returns, "DEAD_PER_RECORD_MAX", 7)
+    monkeypatch.setattr(returns, "DEAD_BYTES_PER_RECORD_MAX", 100)
+    session = attached(core)
+    core.change(publish("k", *[b"%d" % number for number in range(20)]))
+    core.change(publish("k", bytes(1000)), publish("k", bytes(1000)))
+    for _ in range(2):
+        assert len(core.take(session)) == 22
+        core.again(session, 0, 99)
+    core.settle()
+    copies = core.copies()
+    assert sorted(int(headers["shoal-offset"]) for _, headers in copies) == list(range(1, 23))
+    made = [record for record in core.records if record.kind == Kind.RETRY]
+    assert len(made) >= 5
+    core.check()
+
+
+def test_records_are_replayed_to_the_same_tables(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", *[b"x"] * 10), publish("k", b"y"))
+    for low, to in ((1, 3), (5, 6), (2, 9), (1, 12)):
+        core.take(session)
+        core.again(session, low, to)
+    core.settle()
+    other = Engine(MemoryTables())
+    for record in core.records:
+        other.apply(record)
+    assert finish(checksums(other.state.tables)) == finish(checksums(core.tables))
+    assert len(core.copies()) >= 5
+
+
+def test_a_retry_of_what_is_done_gone_or_bound_again_changes_nothing(core: Driver) -> None:
+    core.change(publish("k", b"a", b"b", b"c"))
+    queue_id = core.tables.queue_by_name.get(b"q") or b""
+    key_id = next(iter(core.tables.binding.scan()))[0]
+    names = {name: core.tables.key.get(core.state.full_name(name)) for name in (b"k", b"dead")}
+    key_id = (names[b"k"] or b"")[1:9]
+    session = attached(core)
+    core.take(session)
+    core.ack(session, "k", 1, 3)
+    core.flush()
+    before = core.state.lsn
+    for retry in (
+        Retry(queue_id, key_id, 1, 2, 1, Fate.DEAD, 1),
+        Retry(queue_id, key_id, 2, 9, 1, Fate.DEAD, 1),
+        Retry(queue_id, key_id, 9, 3, 1, Fate.DEAD, 1),
+        Retry(bytes(8), key_id, 3, 4, 1, Fate.DEAD, 1),
+        Retry(queue_id, bytes(8), 3, 4, 1, Fate.DEAD, 1),
+        Retry(queue_id, (names[b"dead"] or b"")[1:9], 1, 2, 1, Fate.DEAD, 1),
+    ):
+        core.record(Kind.RETRY, encode_retries([retry], core.state.lsn))
+    core.change(unbind("q", "k", discard=True))
+    core.change(bind("q", "k", start=wire.START_OFFSET, value=4))
+    core.change(unbind("q", "k", discard=True), bind("graveyard", "k", start=wire.START_OFFSET, value=4))
+    core.record(Kind.RETRY, encode_retries([Retry(queue_id, key_id, 3, 4, 1, Fate.AGAIN, 1)], before))
+    assert core.copies() == [] and core.counts() == []
+    core.check()
+
+
+def test_what_a_bind_has_promised_again_since_is_decided_anew(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"a"))
+    core.take(session)
+    core.again(session, 1, 2)
+    core.take(session)
+    core.nack(session, 1, 2)
+    core.change(unbind("q", "k"))
+    core.change(bind("q", "k", start=wire.START_EARLIEST))
+    core.settle()
+    assert len(core.copies()) == 1 and core.times(session) == []
+    core.check()
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"1234567", encode_retries([Retry(bytes(8), bytes(8), 1, 2, 1, 0, 1)], 1)[:-1]]
+)
+def test_a_record_that_is_cut_off_stops_the_node(core: Driver, payload: bytes) -> None:
+    with pytest.raises(Exception, match="cannot be applied"):
+        core.engine.apply(Record(Kind.RETRY, 0, core.state.lsn + 1, 1, 1, payload))
+
+
+def test_bad_options_are_refused_by_name(core: Driver) -> None:
+    with pytest.raises(OutOfRange, match="max_deliveries is 0: no message would ever go there"):
+        core.change(declare_with("x", QueueOptions(dead_letter=b"dead")))
+    with pytest.raises(OutOfRange, match="max_deliveries is 1000001"):
+        core.change(declare_with("x", QueueOptions(max_deliveries=1_000_001)))
+    with pytest.raises(InvalidName, match="dead_letter is 201 bytes; the limit is 200"):
+        core.change(declare_with("x", QueueOptions(max_deliveries=1, dead_letter=b"d" * (DEAD_LETTER_BYTES_MAX + 1))))
+    with pytest.raises(InvalidName, match="direct key of no queue"):
+        core.change(declare_with("x", QueueOptions(max_deliveries=1, dead_letter=b"@")))
+    core.change(declare_with("x", QueueOptions(max_deliveries=1_000_000, dead_letter=b"d" * DEAD_LETTER_BYTES_MAX)))
+    outcome = core.change(declare_with("x", QueueOptions(max_deliveries=1_000_000, dead_letter=b"other")))
+    assert "dead_letter=" in outcome.steps[0].refusals[0].error.message

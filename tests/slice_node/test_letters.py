@@ -1,0 +1,124 @@
+"""Dead letters for keys of other slices: kept until their copies are there, and sent by the same producer each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.chunk import parse_chunk
+from shoal_slice_node.core.apply import retries
+from shoal_slice_node.core.apply.records import Kind, encode_ownership
+
+from .core_driver import PARTITIONS, acks, bind, declare, drop, publish, purge
+from .test_dead_letters import Driver, attached
+
+
+@pytest.fixture
+def core() -> Driver:
+    core = Driver()
+    core.bounded("q")
+    core.change(declare("graveyard"), bind("q", "k"), bind("graveyard", "dead"))
+    return core
+
+
+def foreign(core: Driver) -> None:
+    """From here on another slice owns the dead-letter key."""
+    partition = int.from_bytes(core.state.full_name(b"dead")[:2], "big")
+    owned = bytes(number != partition for number in range(PARTITIONS))
+    assert retries.owns(core.state, b"dead") and owned.count(1)
+    core.record(Kind.OWNERSHIP, encode_ownership(2, owned))
+
+
+def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: Driver) -> None:
+    foreign(core)
+    session = attached(core)
+    core.change(publish("k", b"a", b"b"))
+    for _ in range(2):
+        core.take(session)
+        core.again(session, 0, 9)
+    core.maintain()
+    letters = core.dispatcher.registry.returns.letters
+    one, other = letters.take(), letters.take()
+    assert one is not None and other is not None and letters.take() is None
+    assert one.key == b"dead" and one.producer != other.producer and len(one.producer) == 16
+    copy = parse_chunk(one.chunk)
+    assert copy.bodies == [b"a"] and copy.headers[0].fields["shoal-offset"] == b"1"
+    letters.not_sent(one)
+    assert core.times(session) == [] and core.counts() == [(1, 3, 2)]
+    core.restart()
+    session = attached(core)
+    assert core.times(session) == [], "it is not given again after a restart"
+    core.maintain()
+    letters = core.dispatcher.registry.returns.letters
+    again = letters.take()
+    assert again is not None and (again.key, again.producer, again.chunk[:3]) == (b"dead", one.producer, one.chunk[:3])
+    letters.sent(again)
+    core.maintain()
+    assert core.counts() == [(2, 3, 2)]
+    last = letters.take()
+    assert last is not None and last.producer == other.producer
+    letters.sent(last)
+    core.settle()
+    assert core.counts() == [] and not letters
+    core.dispatcher.close(session)
+    core.settle()
+    assert not core.dispatcher.feeds and not list(core.tables.log.scan())
+    core.check()
+
+
+@pytest.mark.parametrize("ends", ["purge", "drop"])
+def test_a_letter_whose_message_is_gone_is_not_sent(core: Driver, ends: str) -> None:
+    foreign(core)
+    session = attached(core)
+    core.change(publish("k", b"a"))
+    for _ in range(2):
+        core.take(session)
+        core.again(session, 0, 9)
+    core.maintain()
+    letters = core.dispatcher.registry.returns.letters
+    assert letters
+    core.change(purge("q") if ends == "purge" else drop("q"))
+    assert letters.take() is None
+    core.settle()
+    core.check()
+
+
+def test_a_change_may_ack_what_waits_for_a_record_or_for_its_copy(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"a", b"b", b"c"))
+    core.take(session)
+    core.nack(session, 1, 4)
+    core.change(acks(("q", "k", 2, 3)))  # Before the record of the nack.
+    core.maintain()
+    assert core.times(session) == [(1, 1), (3, 1)] and core.counts() == [(1, 2, 1), (3, 4, 1)]
+    foreign(core)
+    core.again(session, 1, 4)
+    core.maintain()
+    letters = core.dispatcher.registry.returns.letters
+    one = letters.take()
+    assert one is not None and one.resting.first == 1
+    core.change(acks(("q", "k", 1, 2), ("q", "k", 3, 4)))
+    letters.sent(one)
+    assert letters.take() is None
+    core.settle()
+    assert core.counts() == [] and core.times(session) == []
+    core.dispatcher.close(session)
+    core.settle()
+    assert not core.dispatcher.feeds and not list(core.tables.log.scan())
+    core.check()
+
+
+def test_of_a_change_and_a_record_the_first_decides(core: Driver) -> None:
+    session = attached(core)
+    core.change(publish("k", b"a", b"b", b"c"))
+    core.take(session)
+    core.again(session, 1, 4)
+    core.take(session)
+    core.nack(session, 1, 4)
+    core.node.tick(core.now_ms, core.wall_ms)  # The record is decided, and comes before the change.
+    assert core.change(acks(("q", "k", 1, 2))).steps[0].refusals
+    core.settle()
+    assert [headers["shoal-offset"] for _, headers in core.copies()] == [b"1", b"2", b"3"]
+    core.dispatcher.close(session)
+    core.settle()
+    assert not core.dispatcher.feeds and core.counts() == []
+    core.check()
