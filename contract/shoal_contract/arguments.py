@@ -90,13 +90,13 @@ class Seconds:
 
 # The table of arguments. 0 means: durable, no history, no limit, the slice's default, or no lease.
 EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, U32_MAX)
+ACK_TIMEOUT_MS: Final = Whole("ack_timeout_ms", 0, U32_MAX)
+MAX_DELIVERIES: Final = Whole("max_deliveries", 0, MAX_DELIVERIES_MAX)
+NACK_DELAY_MS: Final = Whole("delay_ms", 0, NACK_DELAY_MS_MAX)
 HISTORY_MESSAGES: Final = Whole("history_messages", 0, (1 << 53) - 1)
 HISTORY_AGE_S: Final = Whole("history_age_s", 0, U32_MAX)
 CAPACITY_MESSAGES: Final = Whole("capacity_messages", 0, (1 << 53) - 1)
 CAPACITY_BYTES: Final = Whole("capacity_bytes", 0, (1 << 53) - 1)
-ACK_TIMEOUT_MS: Final = Whole("ack_timeout_ms", 0, U32_MAX)
-MAX_DELIVERIES: Final = Whole("max_deliveries", 0, MAX_DELIVERIES_MAX)
-NACK_DELAY_MS: Final = Whole("delay_ms", 0, NACK_DELAY_MS_MAX)
 WINDOW_MESSAGES: Final = Whole("window_messages", 0, WINDOW_MESSAGES_MAX)
 WINDOW_BYTES: Final = Whole("window_bytes", 0, WINDOW_BYTES_MAX)
 BUFFER_BYTES: Final = Whole("buffer_bytes", 1, PROCESS_BYTES_MAX)
@@ -110,6 +110,11 @@ PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
 DELAY_S: Final = Seconds("delay_s", NACK_DELAY_MS_MAX / 1000)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
 TIMEOUT: Final = Seconds("timeout", DEADLINE_S_MAX, zero=True)
+
+
+def check_delay_ms(delay_s: object) -> int:
+    """Returns the delay of a nack in whole milliseconds, none too short. Raises TypeError, OutOfRange."""
+    return 0 if delay_s == 0 and not isinstance(delay_s, bool) else ceil(DELAY_S.check(delay_s) * 1000)
 
 
 @runtime_checkable
@@ -135,12 +140,7 @@ def check_time(name: str, value: object) -> int:
     if not 0 <= value <= TIME_S_MAX:  # NaN fails both comparisons.
         shown = value if isinstance(value, float) or abs(value) < 1 << 64 else "a number beyond all bounds"
         raise OutOfRange(f"{name} is {shown}; it needs 0 to {TIME_S_MAX} seconds", subject=name, limit=TIME_S_MAX)
-    return max(1, ceil(round(value * 1000, 3)))  # Never earlier.
-
-
-def check_delay_ms(delay_s: object) -> int:
-    """Returns the delay of a nack in whole milliseconds, none too short. Raises TypeError, OutOfRange."""
-    return 0 if delay_s == 0 and not isinstance(delay_s, bool) else ceil(DELAY_S.check(delay_s) * 1000)
+    return max(1, math.ceil(round(value * 1000, 3)))  # Never earlier.
 
 
 def check_flag(name: str, value: object) -> bool:

@@ -88,9 +88,9 @@ UNAPPLIABLE = {
     "trims cut off": (Kind.TRIM, b"12345"),
     "reclaim of a cut key": (Kind.RECLAIM, b"\x09k"),
     "expiry of a cut name": (Kind.EXPIRE, b"12345678" + b"12345678" + b"\x05abc"),
+    "retries cut off": (Kind.RETRY, bytes(8) + bytes(37)),
     "due rows cut in a key": (Kind.DUE, b"\x09k"),
     "due rows without a name": (Kind.DUE, b"\x01k"),
-    "retries cut off": (Kind.RETRY, bytes(8) + bytes(37)),
     "ownership of no partition": (Kind.OWNERSHIP, bytes(12)),
     "ownership cut off": (Kind.OWNERSHIP, b"1234"),
 }

@@ -288,6 +288,13 @@ RECORDS = [
         "0000000000000004000000000000010204616e6e61000000000000010200",
     ),
     Golden(
+        "RETRY",
+        (4, [Retry(QUEUE, KEY, 2, 3, 5, Fate.DEAD, Reason.TIMEOUT)]),
+        lambda value: records.encode_retries(value[1], value[0]),
+        records.decode_retries,
+        "00000000000000040000000000000102000300000000000700000000000000020000000000000003000000050102",
+    ),
+    Golden(
         "DUE",
         [Due(due_row.delayed_key(5, 6), b"anna"), Due(b"", b"")],
         records.encode_due,

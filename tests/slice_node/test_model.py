@@ -356,8 +356,8 @@ class SliceMachine(RuleBasedStateMachine):
     def maintains(self, later_ms: int) -> None:
         self.core.now_ms += later_ms
         self.core.maintain()
-        self.publishes_due()
         self.model.tick(self.core.now_ms, DELAY_MS)
+        self.publishes_due()
         if later_ms:
             self.core.end_leases()
             for queue in QUEUES:

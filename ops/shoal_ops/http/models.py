@@ -1,7 +1,8 @@
 """The forms of requests and answers about queues, keys and messages, as OpenAPI shows them.
 
 Belongs here: forms, their bounds and examples. Not here: administration (models_admin.py), and what is done with them.
-Long because each form has its bounds and its example.
+
+Long because the forms of all requests about queues, keys and messages are here.
 """
 
 from __future__ import annotations

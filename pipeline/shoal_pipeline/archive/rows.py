@@ -40,8 +40,8 @@ _BY_RECORD: dict[int, str] = {
     Kind.RECLAIM: "reclaim",
     Kind.OWNERSHIP: "own",
     Kind.EXPIRE: "expire",
-    Kind.DUE: "due",
     Kind.RETRY: "retry",
+    Kind.DUE: "due",
 }
 
 
@@ -194,11 +194,6 @@ class Rows:
         run = _plain(record, "expire", len(names))
         self._append(run, queues=names, offsets=[decided_lsn] * len(names))
 
-    def _due(self, record: Record) -> None:
-        keys = [due.name for due in decode_due(record.payload)]
-        run = _plain(record, "due", len(keys))
-        self._append(run, keys=keys, partitions=self._partitions_of(keys))
-
     def _retries(self, record: Record) -> None:
         _, retries = decode_retries(record.payload)
         for number, retry in enumerate(retries):  # `step` tells the fate, and a run has one.
@@ -211,6 +206,11 @@ class Rows:
                 messages=[retry.to - retry.first],
                 sizes=[retry.times],
             )
+
+    def _due(self, record: Record) -> None:
+        keys = [due.name for due in decode_due(record.payload)]
+        run = _plain(record, "due", len(keys))
+        self._append(run, keys=keys, partitions=self._partitions_of(keys))
 
     def _reclaim(self, record: Record) -> None:
         self._append(_plain(record, "reclaim", 1))
@@ -225,8 +225,8 @@ _RECORDS: dict[str, Callable[[Rows, Record], None]] = {
     "reclaim": Rows._reclaim,
     "own": Rows._ownership,
     "expire": Rows._expire,
-    "due": Rows._due,
     "retry": Rows._retries,
+    "due": Rows._due,
     "other": Rows._other,
 }
 

@@ -44,7 +44,7 @@ from pyspark.sql.types import (
 
 KINDS: Final = (
     *("declare", "bind", "unbind", "publish", "drop", "purge", "import", "configure"),
-    *("ack", "trim", "reclaim", "own", "expire", "due", "retry", "damaged", "other"),
+    *("ack", "trim", "reclaim", "own", "expire", "retry", "due", "damaged", "other"),
 )
 
 SCHEMA: Final = StructType(

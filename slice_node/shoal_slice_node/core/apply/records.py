@@ -64,13 +64,6 @@ class Expired(NamedTuple):
     name: bytes
 
 
-class Due(NamedTuple):
-    """Names a row of table `due`. `name`: of the key that it is about, for readers of the archive."""
-
-    row_key: bytes
-    name: bytes
-
-
 class Fate(IntEnum):
     """Says what becomes of messages that came back. Never renumber."""
 
@@ -90,6 +83,13 @@ class Retry(NamedTuple):
     times: int
     fate: int
     reason: int
+
+
+class Due(NamedTuple):
+    """Names a row of table `due`. `name`: of the key that it is about, for readers of the archive."""
+
+    row_key: bytes
+    name: bytes
 
 
 NO_PRODUCER = bytes(PRODUCER_BYTES)

@@ -118,25 +118,6 @@ class ExpireJob:
         self._transients.refused()
 
 
-class DueJob:
-    """Proposes to do what is due by the machine's clock."""
-
-    name = "due"
-
-    def __init__(self, rows: DueList) -> None:
-        self._rows = rows
-        self._proposed: list[Due] = []
-
-    def turn(self, now_ms: int) -> Proposal | None:
-        """See Job."""
-        self._proposed = self._rows.take()
-        return Proposal(Kind.DUE, encode_due(self._proposed), len(self._proposed)) if self._proposed else None
-
-    def refused(self, now_ms: int) -> None:
-        """See Job."""
-        self._rows.note([due.row_key for due in self._proposed])
-
-
 class RetryJob:
     """Proposes what becomes of messages that came back to queues with a bound for deliveries."""
 
@@ -161,6 +142,25 @@ class RetryJob:
 
     def refused(self, now_ms: int) -> None:
         """See Job. The next turn finds what was not done."""
+
+
+class DueJob:
+    """Proposes to do what is due by the machine's clock."""
+
+    name = "due"
+
+    def __init__(self, rows: DueList) -> None:
+        self._rows = rows
+        self._proposed: list[Due] = []
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        self._proposed = self._rows.take()
+        return Proposal(Kind.DUE, encode_due(self._proposed), len(self._proposed)) if self._proposed else None
+
+    def refused(self, now_ms: int) -> None:
+        """See Job."""
+        self._rows.note([due.row_key for due in self._proposed])
 
 
 class ForgetProducersJob:

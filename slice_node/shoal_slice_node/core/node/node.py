@@ -15,14 +15,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.due_list import DueList
 from shoal_slice_node.core.background.history_walk import HistoryWalk
 from shoal_slice_node.core.background.idle_producers import IdleProducers
-from shoal_slice_node.core.background.job import (
-    DueJob,
-    ExpireJob,
-    ForgetProducersJob,
-    ReclaimJob,
-    RetryJob,
-    TrimJob,
-)
+from shoal_slice_node.core.background.job import DueJob, ExpireJob, ForgetProducersJob, ReclaimJob, RetryJob, TrimJob
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
@@ -69,8 +62,8 @@ class Node:
             TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state)),
             ReclaimJob(self.reclaims),
             ExpireJob(self.dispatcher.transients, engine.state),
-            DueJob(self.due),
             RetryJob(self.dispatcher.registry.returns, engine.state),
+            DueJob(self.due),
             ForgetProducersJob(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
         self.maintenance = Maintenance(self.commit, self.acks, self.puller, jobs, now_ms)

@@ -84,10 +84,10 @@ class Engine:
             self.state.set_owned(*decode_ownership(record.payload))
         elif kind == Kind.EXPIRE:
             yield from expire(self.state, record.payload)
-        elif kind == Kind.DUE:
-            yield from apply_due(self.state, record.payload)
         elif kind == Kind.RETRY:
             yield from apply_retries(self.state, record.payload)
+        elif kind == Kind.DUE:
+            yield from apply_due(self.state, record.payload)
         else:
             raise ValueError(f"its kind {kind} is not known to this version")
 
