@@ -7,6 +7,7 @@ that is not allowed. The message names the argument. Not here: what a slice deci
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

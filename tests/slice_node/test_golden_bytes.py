@@ -301,13 +301,6 @@ RECORDS = [
         records.decode_due,
         "11000000000000000570000000000000000604616e6e610000",
     ),
-    Golden(
-        "RETRY",
-        (4, [Retry(QUEUE, KEY, 2, 3, 5, Fate.DEAD, Reason.TIMEOUT)]),
-        lambda value: records.encode_retries(value[1], value[0]),
-        records.decode_retries,
-        "00000000000000040000000000000102000300000000000700000000000000020000000000000003000000050102",
-    ),
 ]
 
 ROWS += [
