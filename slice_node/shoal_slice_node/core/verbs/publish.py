@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal_contract.chunk import measure_chunk
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.due import delay
 from shoal_slice_node.core.apply.publishes import publish
@@ -19,6 +19,8 @@ def _check(number: int, step: wire.Publishes, measures: Measures) -> int:
     operations = bounded(len(step.keys))
     same(number, "publishes", "chunks", len(step.chunks), operations)
     check_published(step.keys)
+    if step.live and step.not_before_ms:
+        raise Malformed(f"step {number} has live publishes with a time; they cannot wait for one", subject="live")
     measures += map(measure_chunk, step.chunks)
     return operations
 
