@@ -2,6 +2,8 @@
 speed.
 
 Belongs here: what changes do, what may be given to whom. Not here: streams (fake_slice.py).
+
+Long because every verb of a slice is here.
 """
 
 from __future__ import annotations
