@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from shoal_contract.errors import Corrupt
 from shoal_contract.journal_record import Record
 from shoal_slice_node.core.apply import acks, drops, purges, trims, undone
 from shoal_slice_node.core.apply.records import Kind
@@ -109,6 +110,6 @@ def test_a_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(runs):
         failure = attempt(plan(seed))
         if failure is not None:
-            assert isinstance(failure.error, AssertionError), failure.error
+            assert isinstance(failure.error, AssertionError | Corrupt), failure.error
             return
     pytest.fail(f"not found in {runs} runs: {name}")
