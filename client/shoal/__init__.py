@@ -80,7 +80,7 @@ from shoal_contract.errors import (
     Unavailable,
     Unroutable,
 )
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import KeyOptions, QueueOptions
 
 __all__ = [
     "Admin",
@@ -110,6 +110,7 @@ __all__ = [
     "KeyCount",
     "KeyDescription",
     "KeyEntry",
+    "KeyOptions",
     "Last",
     "Leases",
     "Left",

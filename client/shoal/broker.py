@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from weakref import WeakSet
 
@@ -19,9 +20,11 @@ from shoal.binding_verbs import BindingVerbs
 from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
+from shoal.core.publish_requests import publish_terms
 from shoal.core.refusals import deadline_exceeded
 from shoal.dropping import Dropping
 from shoal.inbox import Inbox
+from shoal.key_calls import KeyCalls
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
 from shoal.messages import (
     Delivery,
@@ -41,8 +44,8 @@ from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
 from shoal_contract.arguments import Body, check_flag, check_names, check_prefix, check_text
 from shoal_contract.errors import ShoalError
-from shoal_contract.names import Name, direct_key, encode_name
-from shoal_contract.options import DURABLE, QueueOptions, check_queue_options
+from shoal_contract.names import Name, check_bindable_key, direct_key, encode_name
+from shoal_contract.options import DURABLE, KeyOptions, QueueOptions, check_key_options, check_queue_options
 from shoal_contract.wire import slice_pb2 as wire
 
 Headers = Mapping[str, Body]
@@ -96,6 +99,7 @@ class Broker(BindingVerbs, QueueVerbs):
         self._known = known
         self._queues = QueueCalls(self._routing, homes, known)
         self._bindings = BindingCalls(self._routing, homes, known)
+        self._keys = KeyCalls(self._routing)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)
         self._watching = Watching(self.connection.map, transport)
@@ -146,6 +150,18 @@ class Broker(BindingVerbs, QueueVerbs):
         names = check_names("queue", queues)
         await self._queues.declare(list(names), check_queue_options(options), self._deadline(deadline_s))
 
+    async def configure(
+        self, keys: Name | Iterable[Name], options: KeyOptions, *, deadline_s: float | None = None
+    ) -> None:
+        """Gives one or many keys options, in the place of those that they have; KeyOptions() takes them away.
+
+        Raises OutOfRange, InvalidName for a direct key (`@queue`).
+        """
+        names = list(check_names("key", keys))
+        for name in names:
+            check_bindable_key(name)
+        await self._keys.configure(names, check_key_options(options), self._deadline(deadline_s))
+
     async def publish(
         self,
         key: Name,
@@ -153,17 +169,22 @@ class Broker(BindingVerbs, QueueVerbs):
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
+        not_before: datetime | float | None = None,
         live: bool = False,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes one message, which is durable when this returns. Repeats after a lost connection are stored once.
 
         `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable if no queue is bound.
-        `live`: give it only to inboxes that are open now, and store nothing; after a lost connection it is not
-        repeated: Unavailable. Raises TooLarge. Waits while too much is unanswered.
+        `not_before`: a datetime with a time zone, or Unix time in seconds: the message is kept at once, and published
+        when the slice's clock has come to that time, at most a year from now. `live`: give it
+        only to inboxes that are open now, and store nothing; after a lost connection it is not repeated: Unavailable.
+        Raises TooLarge, OutOfRange. Waits while too much is unanswered.
         """
-        soon = self.publish_soon(key, body, headers=headers, mandatory=mandatory, live=live, deadline_s=deadline_s)
-        return await (await soon)
+        future = await self.publish_soon(
+            key, body, headers=headers, mandatory=mandatory, not_before=not_before, live=live, deadline_s=deadline_s
+        )
+        return await future
 
     async def publish_soon(
         self,
@@ -172,14 +193,16 @@ class Broker(BindingVerbs, QueueVerbs):
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
+        not_before: datetime | float | None = None,
         live: bool = False,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
+        terms = publish_terms(mandatory, not_before, live)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.single(key, name, body, headers, mandatory, live, deadline, future))
+        await self._routing.publish(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
 
     def publish_nowait(
@@ -189,14 +212,16 @@ class Broker(BindingVerbs, QueueVerbs):
         *,
         headers: Headers | None = None,
         mandatory: bool = False,
+        not_before: datetime | float | None = None,
         live: bool = False,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
+        terms = publish_terms(mandatory, not_before, live)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._routing.publish_nowait(publishing.single(key, name, body, headers, mandatory, live, deadline, future))
+        self._routing.publish_nowait(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
 
     async def publish_many(
@@ -206,6 +231,7 @@ class Broker(BindingVerbs, QueueVerbs):
         *,
         headers: Iterable[Headers | None] = (),
         mandatory: bool = False,
+        not_before: datetime | float | None = None,
         live: bool = False,
         deadline_s: float | None = None,
     ) -> Receipt:
@@ -216,8 +242,9 @@ class Broker(BindingVerbs, QueueVerbs):
         """
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
+        terms = publish_terms(mandatory, not_before, live)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.batch(key, name, bodies, headers, mandatory, live, deadline, future))
+        await self._routing.publish(publishing.batch(key, name, bodies, headers, terms, deadline, future))
         return await future
 
     async def send(
@@ -233,7 +260,8 @@ class Broker(BindingVerbs, QueueVerbs):
         key = direct_key(encode_name(queue, "queue"))
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.single(queue, key, body, headers, True, live, deadline, future))
+        terms = publish_terms(True, None, live)
+        await self._routing.publish(publishing.single(queue, key, body, headers, terms, deadline, future))
         return await future
 
     def transaction(self, *, deadline_s: float | None = None) -> Transaction:

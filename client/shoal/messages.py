@@ -86,8 +86,8 @@ class Done(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Answers a publish, which is durable by then. `offset` 0: nothing was kept, as no queue was bound, or as it was a
-    live publish."""
+    """Answers a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept,
+    or it is `delayed`, or was a live publish."""
 
     key: Name
     """The key as the caller gave it; for `send`, the queue."""
@@ -99,6 +99,8 @@ class Receipt(NamedTuple):
     """The number of these queues that were consumed at that moment."""
     messages: int = 1
     """The number of messages, at consecutive offsets."""
+    delayed: bool = False
+    """True if they wait for the time of `not_before`; `offset` and `queues` are 0 then."""
 
 
 class Acker(Protocol):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from random import random
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
@@ -22,6 +23,7 @@ from shoal.core import publishing
 from shoal.core.backoff import Backoff
 from shoal.core.known_queues import KnownQueues, Life
 from shoal.core.offset_ranges import Ranges, with_range
+from shoal.core.publish_requests import publish_terms
 from shoal.core.refusals import no_such_queue
 from shoal.core.requests import BindRequest, DeclareRequest, QueueRequest, Request, UnbindRequest
 from shoal.core.transaction_frame import AckRequest, TransactionFrame
@@ -195,16 +197,23 @@ class Transaction:
         return self._bindings_step(queue, keys, lambda *named: UnbindRequest(named[0], named[1], discard, named[2]))
 
     def publish(
-        self, key: Name, body: Body, *, headers: Mapping[str, Body] | None = None, mandatory: bool = False
+        self,
+        key: Name,
+        body: Body,
+        *,
+        headers: Mapping[str, Body] | None = None,
+        mandatory: bool = False,
+        not_before: datetime | float | None = None,
     ) -> TransactionResult[Receipt]:
         """Publishes one message, as `Broker.publish` does. The result is its receipt. Raises CrossSlice, TooLarge;
         refused with Unroutable if `mandatory` and no queue is bound, by a bind of the same transaction either."""
         name, data = encode_name(key, "key"), check_body(body)
         fields = None if headers is None else check_headers(headers)
+        terms = publish_terms(mandatory, not_before)
         result: TransactionResult[Receipt] = TransactionResult()
 
         def make(deadline: float, slot: _Slot) -> Request:
-            return publishing.single(key, name, data, fields, mandatory, False, deadline, slot)
+            return publishing.single(key, name, data, fields, terms, deadline, slot)
 
         make(0.0, _Slot())
         self._add(_Step(make, [(name, f"key {show(name)}")], None, result.take))

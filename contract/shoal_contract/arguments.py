@@ -7,11 +7,12 @@ that is not allowed. The message names the argument. Not here: what a slice deci
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from shoal_contract.errors import InvalidName, Malformed, OutOfRange, TooLarge
 from shoal_contract.limits import (
@@ -27,6 +28,7 @@ from shoal_contract.limits import (
     NAMES_PER_CALL_MAX,
     PROCESS_BYTES_MAX,
     PULL_LEASE_MS_MAX,
+    TIME_S_MAX,
     U32_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_MESSAGES_MAX,
@@ -103,12 +105,16 @@ class OneOf:
         return value
 
 
-# The table of arguments. 0 means: durable, or the slice's default, or no lease.
+# The table of arguments. 0 means: durable, no history, no limit, the slice's default, or no lease.
 EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, U32_MAX)
 ACK_TIMEOUT_MS: Final = Whole("ack_timeout_ms", 0, U32_MAX)
 MAX_DELIVERIES: Final = Whole("max_deliveries", 0, MAX_DELIVERIES_MAX)
 NACK_DELAY_MS: Final = Whole("delay_ms", 0, NACK_DELAY_MS_MAX)
 EXCLUSIVE: Final = OneOf("exclusive", ("none", "newest", "oldest"))
+HISTORY_MESSAGES: Final = Whole("history_messages", 0, (1 << 53) - 1)
+HISTORY_AGE_S: Final = Whole("history_age_s", 0, U32_MAX)
+CAPACITY_MESSAGES: Final = Whole("capacity_messages", 0, (1 << 53) - 1)
+CAPACITY_BYTES: Final = Whole("capacity_bytes", 0, (1 << 53) - 1)
 WINDOW_MESSAGES: Final = Whole("window_messages", 0, WINDOW_MESSAGES_MAX)
 WINDOW_BYTES: Final = Whole("window_bytes", 0, WINDOW_BYTES_MAX)
 BUFFER_BYTES: Final = Whole("buffer_bytes", 1, PROCESS_BYTES_MAX)
@@ -127,6 +133,32 @@ TIMEOUT: Final = Seconds("timeout", DEADLINE_S_MAX, zero=True)
 def check_delay_ms(delay_s: object) -> int:
     """Returns the delay of a nack in whole milliseconds, none too short. Raises TypeError, OutOfRange."""
     return 0 if delay_s == 0 and not isinstance(delay_s, bool) else ceil(DELAY_S.check(delay_s) * 1000)
+
+
+@runtime_checkable
+class ZonedTime(Protocol):
+    """Describes a datetime, as far as it is asked here: the contract imports no clock."""
+
+    def utcoffset(self) -> object: ...
+
+    def timestamp(self) -> float: ...
+
+
+def check_time(name: str, value: object) -> int:
+    """Returns an absolute time as Unix time in milliseconds; 0 for None. `value`: a datetime with a time zone, or a
+    number of seconds since 1970. Raises TypeError, OutOfRange (for NaN and infinity too)."""
+    if value is None:
+        return 0
+    if isinstance(value, ZonedTime):
+        if value.utcoffset() is None:
+            raise TypeError(f"{name} must have a time zone, as datetime.now(UTC) has; {value} has none")
+        value = value.timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a datetime with a time zone, or seconds since 1970, not {_kind(value)}")
+    if not 0 <= value <= TIME_S_MAX:  # NaN fails both comparisons.
+        shown = value if isinstance(value, float) or abs(value) < 1 << 64 else "a number beyond all bounds"
+        raise OutOfRange(f"{name} is {shown}; it needs 0 to {TIME_S_MAX} seconds", subject=name, limit=TIME_S_MAX)
+    return max(1, math.ceil(round(value * 1000, 3)))  # Never earlier.
 
 
 def check_flag(name: str, value: object) -> bool:

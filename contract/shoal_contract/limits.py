@@ -84,6 +84,9 @@ DEAD_LETTER_BYTES_MAX: Final = 200
 DEADLINE_S_MAX: Final = 604_800
 """The time that a call may wait, in seconds: a week. No outage should last that long, and every timer can hold it."""
 
+TIME_S_MAX: Final = 253_402_300_799
+"""The largest absolute time, in seconds since 1970: the end of the year 9999. A larger number is of another unit."""
+
 NAMES_PER_CALL_MAX: Final = 1_000_000
 """The number of names in one call of a library: it bounds what one wrong argument (an endless iterator) can take."""
 

@@ -7,11 +7,20 @@ from typing import Annotated
 
 import typer
 
-from shoal_contract.arguments import ACK_TIMEOUT_MS, EXPIRES_AFTER_S, MAX_DELIVERIES
-from shoal_contract.options import QueueOptions
+from shoal_contract.arguments import (
+    ACK_TIMEOUT_MS,
+    CAPACITY_BYTES,
+    CAPACITY_MESSAGES,
+    EXPIRES_AFTER_S,
+    HISTORY_AGE_S,
+    HISTORY_MESSAGES,
+    MAX_DELIVERIES,
+)
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_ops import exits
 from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues
 from shoal_ops.starts import checked_start, parse_start
+from shoal_ops.times import checked_time
 
 commands = typer.Typer()
 
@@ -91,6 +100,40 @@ def declare(
 
 
 @commands.command()
+def configure(
+    keys: Keys,
+    history_messages: Annotated[
+        int,
+        typer.Option("--history-messages", min=0, max=HISTORY_MESSAGES.high, help="Keep the last so many messages."),
+    ] = 0,
+    history_age_s: Annotated[
+        int,
+        typer.Option("--history-age-s", min=0, max=HISTORY_AGE_S.high, help="Keep those of the last so many seconds."),
+    ] = 0,
+    capacity_messages: Annotated[
+        int,
+        typer.Option(
+            "--capacity-messages",
+            min=0,
+            max=CAPACITY_MESSAGES.high,
+            help="Refuse publishes beyond so many messages kept; 0: no limit.",
+        ),
+    ] = 0,
+    capacity_bytes: Annotated[
+        int,
+        typer.Option("--capacity-bytes", min=0, max=CAPACITY_BYTES.high, help="The same, in bytes of bodies."),
+    ] = 0,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Give keys a history and a capacity, in the place of what they have; without options, take them away."""
+    from shoal_ops.commands import verbs
+
+    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes)
+    exits.run(verbs.configure(at, keys, options, as_json))
+
+
+@commands.command()
 def bind(
     queue: Queue,
     keys: Keys,
@@ -135,13 +178,20 @@ def publish(
     live: Annotated[
         bool, typer.Option("--live", help="Only to those that consume now: nothing is stored, and it may be lost.")
     ] = False,
+    not_before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Publish it when this time has come: as 2030-12-24T18:00+01:00, or in seconds since 1970.",
+        ),
+    ] = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, live, as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), as_json))
 
 
 @commands.command()

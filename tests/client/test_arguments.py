@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ DEADLINE_S = 10.0
 """A test machine may be busy; the other user's call takes milliseconds."""
 
 
+LATER: dict[str, Any] = {"not_before": 1, "deadline_s": 1}
+
+
 class User:
     """Calls every verb of one connection, with one argument replaced."""
 
@@ -26,17 +30,32 @@ class User:
         leases, admin = shoal.Leases(broker), shoal.Admin(broker)
         self.verbs: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "declare": (broker.declare, {"queues": "q", "options": shoal.QueueOptions(), "deadline_s": 1}),
+            "configure": (broker.configure, {"keys": "k", "options": shoal.KeyOptions(), "deadline_s": 1}),
             "bind": (broker.bind, {"queue": "q", "keys": ["k"], "start": shoal.NOW, "deadline_s": 1}),
             "unbind": (broker.unbind, {"queue": "q", "keys": ["k"], "discard": False, "deadline_s": 1}),
             "publish": (
                 broker.publish,
-                {"key": "k", "body": b"", "headers": {"a": b""}, "mandatory": False, "deadline_s": 1},
+                {
+                    "key": "k",
+                    "body": b"",
+                    "headers": {"a": b""},
+                    "mandatory": False,
+                    "not_before": None,
+                    "deadline_s": 1,
+                },
             ),
             "publish_soon": (broker.publish_soon, {"key": "k", "body": b"", "headers": None, "deadline_s": 1}),
             "publish_nowait": (broker.publish_nowait, {"key": "k", "body": b"", "headers": None, "deadline_s": 1}),
             "publish_many": (
                 broker.publish_many,
-                {"key": "k", "bodies": [b"a"], "headers": [{"a": b""}], "mandatory": False, "deadline_s": 1},
+                {
+                    "key": "k",
+                    "bodies": [b"a"],
+                    "headers": [{"a": b""}],
+                    "mandatory": False,
+                    "not_before": None,
+                    "deadline_s": 1,
+                },
             ),
             "send": (broker.send, {"queue": "q", "body": b"", "headers": None, "deadline_s": 1}),
             "consume": (
@@ -99,6 +118,12 @@ WRONG: list[tuple[str, str, list[Any], type[Exception]]] = [
     ("declare", "options", [7, None, "60", {"expires_after_s": 60}], TypeError),
     ("declare", "options", [shoal.QueueOptions(number) for number in NUMBER], TypeError),  # type: ignore[arg-type]
     ("declare", "options", [shoal.QueueOptions(number) for number in BEYOND], shoal.OutOfRange),
+    ("configure", "keys", [7, None, [7], [["a"]]], TypeError),
+    ("configure", "keys", ["", "@q", ["a", "@"]], shoal.InvalidName),
+    ("configure", "options", [7, None, shoal.QueueOptions()], TypeError),
+    ("configure", "options", [shoal.KeyOptions(number) for number in NUMBER], TypeError),  # type: ignore[arg-type]
+    ("configure", "options", [shoal.KeyOptions(capacity_bytes=number) for number in BEYOND[3:]], shoal.OutOfRange),
+    ("configure", "options", [shoal.KeyOptions(9, capacity_messages=9)], shoal.OutOfRange),
     ("bind", "queue", NAME, TypeError),
     ("bind", "keys", [7, None, [7], [["a"]]], TypeError),
     ("bind", "keys", ["", ["a", ""], ["k" * 256]], shoal.InvalidName),
@@ -113,6 +138,8 @@ WRONG: list[tuple[str, str, list[Any], type[Exception]]] = [
     ("publish", "headers", [{"\ud800": b""}], shoal.Malformed),
     ("publish", "headers", [{f"h{number}": b"" for number in range(5000)}, {"a": bytes(2 << 20)}], shoal.TooLarge),
     ("publish", "mandatory", [1, None, "no"], TypeError),
+    ("publish", "not_before", ["2030-01-01", b"1", True, [1], datetime(2030, 1, 1)], TypeError),
+    ("publish_many", "not_before", [-1, math.nan, math.inf, 1e12, 1 << 2000], shoal.OutOfRange),
     ("publish_many", "bodies", [b"abc", "abc", 7, None, ["a"], [b"a", None]], TypeError),
     ("publish_many", "bodies", [[b""] * 5000, [bytes(1 << 20)] * 3], shoal.TooLarge),
     ("publish_many", "headers", [7, {"a": b""}, [7], [{1: b""}]], TypeError),
@@ -153,7 +180,7 @@ CALLED = {
     "*": ["queue", "ack takes messages"],
     "queues": ["queue"],
     "keys": ["key"],
-    "options": ["options", "expires_after_s"],
+    "options": ["options", "expires_after_s", "history_messages", "capacity"],
     "headers": ["header"],
     "done": ["done", "offset"],
     "bodies": ["bod", "chunk messages", "chunk bytes"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -113,6 +114,47 @@ async def test_mandatory_publish_without_bindings_is_unroutable(broker: Broker) 
     assert (await broker.publish(fresh("key"), b"x")).queues == 0
     with pytest.raises(shoal.Unroutable):
         await broker.publish(fresh("key"), b"x", mandatory=True)
+
+
+async def test_a_publish_waits_for_its_time(broker: Broker) -> None:
+    """The fake's clock stands; a real slice's goes on."""
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    receipts = [
+        await broker.publish(key, b"later", not_before=later),
+        await broker.publish_nowait(key, b"later", not_before=later.timestamp()),
+        await broker.publish_many(key, [b"later", b"later"], not_before=later),
+    ]
+    assert [(one.offset, one.queues, one.messages, one.delayed) for one in receipts] == [
+        (0, 0, 1, True),
+        (0, 0, 1, True),
+        (0, 0, 2, True),
+    ]
+    receipt = await broker.publish(key, b"now")
+    assert receipt.offset and not receipt.delayed
+    assert [message.body for message in await broker.pull(queue, 9)] == [b"now"]
+    with pytest.raises(shoal.Unroutable):
+        await broker.publish(fresh("key"), b"x", mandatory=True, not_before=later)
+
+
+async def test_a_key_with_a_history_gives_it_to_who_joins(broker: Broker) -> None:
+    queue, keys = fresh("queue"), [fresh("key") for _ in range(3)]
+    await broker.declare(queue)
+    await broker.configure(keys, shoal.KeyOptions(history_messages=10, capacity_messages=20))
+    for key in keys:
+        receipts = [await broker.publish(key, b"%d" % number) for number in range(5)]
+        assert [(one.offset, one.queues) for one in receipts] == [(offset, 0) for offset in range(1, 6)]
+        with pytest.raises(shoal.ResourceExhausted) as refused:
+            await broker.publish_many(key, [b"x"] * 16)
+        assert (refused.value.subject, refused.value.limit, refused.value.value) == (key, 20, 21)
+        await broker.bind(queue, key, start=shoal.Last(2))
+    found = await broker.pull(queue, 100)
+    assert sorted((one.key, one.body) for one in found) == sorted((key, body) for key in keys for body in (b"3", b"4"))
+    await broker.configure(keys[0], shoal.KeyOptions())
+    with pytest.raises(shoal.InvalidName):
+        await broker.configure(["fine", f"@{queue}"], shoal.KeyOptions(history_messages=1))
 
 
 async def test_send_goes_to_the_direct_key(broker: Broker) -> None:

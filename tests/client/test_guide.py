@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -18,6 +19,7 @@ import shoal
 from shoal import limits as client
 from shoal.testing import fixtures
 from shoal_contract import limits as contract
+from tests.client.real_cluster import RealCluster
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "library.md").read_text(encoding="utf-8")
 BLOCKS: list[str] = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
@@ -25,6 +27,13 @@ FILE = re.compile(r"# (\w+\.py)\n")
 EXAMPLES = [block for block in BLOCKS if not FILE.match(block)]
 FILES = {found[1]: block for block in BLOCKS if (found := FILE.match(block))}
 WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def real_redirector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a cluster of this file's own: the guide tells offsets as a fresh cluster gives them."""
+    with RealCluster(tmp_path_factory.mktemp("guide") / "data") as redirector:
+        yield redirector
 
 
 def promised(example: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -49,6 +50,38 @@ def test_a_deadline_is_a_time_to_come(wrong: float) -> None:
 def test_a_deadline_is_a_number(wrong: object) -> None:
     with pytest.raises(TypeError, match="deadline_s"):
         arguments.DEADLINE_S.check(wrong)
+
+
+NOON = datetime(2030, 12, 24, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp()) * 1000
+
+
+@pytest.mark.parametrize(
+    ("value", "unix_ms"),
+    [
+        (None, 0),
+        (0, 1),
+        (NOON, NOON_MS),
+        (NOON.astimezone(timezone(timedelta(hours=9))), NOON_MS),
+        (NOON + timedelta(microseconds=1), NOON_MS + 1),  # Rounded up: never earlier.
+        (NOON_MS // 1000, NOON_MS),
+        (1790000000.123, 1790000000123),
+    ],
+)
+def test_a_time_is_taken_in_two_forms(value: object, unix_ms: int) -> None:
+    assert arguments.check_time("not_before", value) == unix_ms
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, 1e12, 1 << 2000])
+def test_a_time_is_one_of_this_age(wrong: float) -> None:
+    with pytest.raises(OutOfRange, match="not_before"):
+        arguments.check_time("not_before", wrong)
+
+
+@pytest.mark.parametrize("wrong", [True, "2030-01-01", [1], datetime(2030, 1, 1)])
+def test_a_time_has_a_zone(wrong: object) -> None:
+    with pytest.raises(TypeError, match="not_before"):
+        arguments.check_time("not_before", wrong)
 
 
 def test_a_narrower_range_keeps_the_name() -> None:

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from shoal_contract.chunk import encode_chunk, parse_chunk
 from shoal_contract.errors import NotOwner, from_wire
+from shoal_contract.options import KeyOptions
 from shoal_contract.wire import common_pb2 as common
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -86,6 +87,13 @@ GOLDEN: list[tuple[Message, str]] = [
     (wire.SessionRequest(acks=wire.Acks(tell_unacked=True)), "3a021001"),
     (wire.Answer(sequence=7, unacked=wire.Unacked(places=[0, 300])), "080742050a0300ac02"),
     (wire.Answer(unacked=wire.Unacked()), "4200"),
+    (
+        wire.Step(configures=wire.Configures(keys=[b"k"], options=KeyOptions(1, 2, 3, 4).to_wire())),
+        "4a0d0a016b12080801100218032004",
+    ),
+    (wire.ConfigureRequest(key=b"k", options=KeyOptions(1).to_wire()), "0a016b12020801"),
+    (wire.Publishes(keys=[b"k"], not_before_ms=300), "0a016b28ac02"),
+    (wire.PublishRequest(key=b"k", not_before_ms=300), "0a016b38ac02"),
     (RESPONSE, "0a0508073a010112180a016b1001180220032a056368756e6b30e8073a010140011a0104"),
 ]
 

@@ -28,6 +28,10 @@ SAID = {
         "resident-500 reads: the lights go out at ten",
     ],
     "votes": ["green: 1800", "red: 600", "blue: 600"],
+    "registration_jobs": [
+        "'not an address' of registrations was tried 3 times",
+        "registered: anna@example.org, ben@example.org, cleo@example.org",
+    ],
     "presence": [
         "members: here-anna, here-ben",
         "here-anna is there",

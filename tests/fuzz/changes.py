@@ -53,10 +53,19 @@ def one_unbind(world: World, random: Random) -> wire.Step:
 def one_publish(world: World, random: Random) -> wire.Step:
     direct = [b"@" + name for name in QUEUES]
     step = wire.Publishes(mandatory=random.random() < 0.2)
+    if random.random() < 0.15:
+        step.not_before_ms = world.node.now_ms + random.choice((-700, 1, 600, 2_000))
     for _ in range(random.choice((1, 1, 3))):
         step.keys.append(random.choice(KEYS + KEYS if random.random() < 0.8 else direct))
         step.chunks.append(encode_chunk([body(world, random) for _ in range(random.choice((1, 1, 2, 4)))]))
     return wire.Step(publishes=step)
+
+
+def one_configure(world: World, random: Random) -> wire.Step:
+    step = wire.Configures(keys=random.sample(KEYS, random.choice((1, 1, 2))))
+    step.options.history_messages = random.choice((0, 0, 1, 3))
+    step.options.history_age_s = random.choice((0, 0, 0, 1))
+    return wire.Step(configures=step)
 
 
 def one_drop(world: World, random: Random) -> wire.Step:
@@ -107,6 +116,10 @@ def publish(world: World, random: Random) -> None:
     world.change(random, one_publish(world, random))
 
 
+def configure(world: World, random: Random) -> None:
+    world.change(random, one_configure(world, random))
+
+
 def drop(world: World, random: Random) -> None:
     world.change(random, one_drop(world, random))
 
@@ -117,7 +130,7 @@ def purge(world: World, random: Random) -> None:
 
 def several(world: World, random: Random) -> None:
     """Sends several steps in one frame: they happen in one record."""
-    kinds = [one_declare, one_bind, one_bind, one_unbind, one_publish, one_publish, one_drop]
+    kinds = [one_declare, one_bind, one_bind, one_unbind, one_publish, one_publish, one_drop, one_configure]
     if not world.parts:
         kinds.append(one_purge)
     world.change(random, *(random.choice(kinds)(world, random) for _ in range(random.randint(2, 5))))

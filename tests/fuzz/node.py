@@ -20,6 +20,7 @@ from shoal_slice_node.core.apply.records import (
     Kind,
     decode_acks,
     decode_change,
+    decode_due,
     decode_expire,
     decode_ownership,
     decode_reclaim,
@@ -31,6 +32,7 @@ from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.node import Node as PureNode
 from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.read.reading import describe_key, describe_queue
+from shoal_slice_node.core.rows.due_row import decode_due_key, is_delayed_id
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.rows.small_rows import HINT, RECLAIM_PRODUCER, RECLAIM_QUEUE
 from shoal_slice_node.core.tables.delta import Delta
@@ -166,7 +168,7 @@ class Node:
                 replica.apply(record)
         again = contents(copy)
         assert again == before, f"replay differs in {[name for name in again if again[name] != before[name]]}"
-        kept, rows = replica.state.kept, [decode_log(row) for _, _, row in copy.log.scan()]
+        kept, rows = replica.state.kept, [decode_log(row) for id, _, row in copy.log.scan() if not is_delayed_id(id)]
         assert (kept.messages, kept.body_bytes) == (sum(r.messages for r in rows), sum(r.body_bytes for r in rows))
 
     def _listen(self) -> None:
@@ -282,7 +284,7 @@ class Node:
         self.outcomes[record.lsn] = effects.outcome
         owed = self.owed
         if record.kind == Kind.CHANGE:
-            owed.lsn, owed.time_ms = record.lsn, record.time_ms
+            owed.begins(record.lsn, record.time_ms)
             head, data = decode_change(record.payload)
             owed.changed(head, wire.Change.FromString(data), effects.outcome, effects.refused)
             for life in owed.lives.values():
@@ -297,6 +299,10 @@ class Node:
                     owed.end(name)
         elif record.kind == Kind.OWNERSHIP:
             owed.owned = decode_ownership(record.payload)[1]
+        elif record.kind == Kind.DUE:
+            owed.begins(record.lsn, record.time_ms)
+            numbers = [decode_due_key(due.row_key)[::2] for due in decode_due(record.payload)]
+            owed.delayed.due(owed, numbers, [entry and entry[1] for entry in effects.published])
         else:
             owed.maintained()
             for row in decode_reclaim(record.payload) if record.kind == Kind.RECLAIM else ():
@@ -360,7 +366,7 @@ class Node:
 
     def freeze(self) -> None:
         if self.frozen_lsn is None:
-            self.state.kept.save()
+            self.state.save_local()
             self.tables.freeze()
             self.frozen_lsn = self.state.lsn
 

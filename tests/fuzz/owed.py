@@ -18,6 +18,7 @@ from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import common_pb2 as errors
 from shoal_contract.wire import slice_pb2 as wire
+from tests.fuzz.delayed import Delayed
 
 Codes = set[int]
 OK = 0
@@ -52,12 +53,16 @@ class Look(Protocol):
 
 class Key:
     """Models a key. `head`: the next offset; a lower bound of it once the key may have vanished (`sure` False). `low`:
-    no offset below is kept. `log`: every message that this key ever had, by offset."""
+    no offset below is kept. `log`: every message that this key ever had, by offset. `configured`: it has a history, and
+    does not vanish. `history`: the messages to keep by count; `remembered`: those of them that it has."""
 
     def __init__(self) -> None:
         self.head = 1
         self.low = 1
         self.sure = False
+        self.configured = False
+        self.history = 0
+        self.remembered = 0
         self.log: dict[int, tuple[bytes, int]] = {}
 
 
@@ -111,6 +116,7 @@ class Owed:
         """The messages that each life was owed when its last purge began: key, offset, the record that made it so."""
         self.brief: list[tuple[Life, bytes, int]] = []
         """Messages that this record first made owed, and then no longer owed: they may still be on their way."""
+        self.delayed = Delayed()
         self._record = 0
         self._lives = 0
         self._incarnations: dict[bytes, int] = {}
@@ -119,19 +125,27 @@ class Owed:
         tag = re.match(rb"@?\{([^}]+)\}", key)
         return bool(self.owned[crc32(key if tag is None else tag[1]) % len(self.owned)])
 
+    def keeps(self, key: bytes, queues: int) -> bool:
+        """Returns whether a chunk is kept that is routed to so many queues."""
+        return bool(queues) or (key in self.keys and self.keys[key].configured)
+
     def low_max(self, key: bytes) -> int:
         """Returns the highest offset at which the log may begin: nothing that is owed is trimmed."""
         owed = [min(life.todo[key]) for life in self.lives.values() if life.todo.get(key)]
-        return min([*owed, self.keys[key].head])
+        return min([*owed, self.keys[key].head - self.keys[key].remembered])
 
     # Records.
+
+    def begins(self, lsn: int, time_ms: int) -> None:
+        """Notes that a record was applied which may publish."""
+        self._record += 1
+        self.brief = []
+        self.lsn, self.time_ms = lsn, time_ms
 
     def changed(
         self, head: tuple[bytes, int, int], change: wire.Change, outcome: bytes | None, refused: ShoalError | None
     ) -> None:
         """Notes that a CHANGE record was applied, with this answer. Raises AssertionError for a wrong answer."""
-        self._record += 1
-        self.brief = []
         producer, sequence, settled = head
         last, answers = self.answers.get(producer, (0, {}))
         if any(producer):
@@ -157,7 +171,7 @@ class Owed:
         """Notes that a TRIM or RECLAIM record was applied: keys without bindings and backlog may be gone."""
         for name, key in self.keys.items():
             if not any(name in life.bound or life.todo.get(name) for life in self.lives.values()):
-                key.sure = False
+                key.sure = key.sure and key.configured
 
     def acks_applied(self, life: Life, key: bytes, first: int, to: int, taken_at_lsn: int) -> None:
         """Notes that these acks are durable, except for offsets that a bind promised again after they were taken."""
@@ -352,14 +366,23 @@ class Owed:
                 allowed.add(UNROUTABLE)
             if not self._each(answer, number, allowed if self.owns(name) else {NOT_OWNER}, ("publish", name)):
                 continue
-            if life is not None and name not in life.bound:
-                self._bind(life, name, first, wire.START_UNSPECIFIED, 0)
-            bound = [life for life in self.lives.values() if name in life.bound]
-            most = len(bound) + self.dropped.get(name, 0)
-            assert len(bound) <= queues <= most, f"routed to {queues} queues, not {len(bound)} to {most}"
-            assert bool(first) == bool(queues), "kept for no queue, or not kept for some"
-            if first:
-                self._append(name, first, list(parse_chunk(chunk).bodies), bound)
+            if step.not_before_ms:
+                assert not first and not queues, "a delayed publish has no offset yet"
+                self.delayed.accept(name, chunk, step.not_before_ms)
+            else:
+                self.published(name, chunk, first, queues)
+
+    def published(self, name: bytes, chunk: bytes, first: int, queues: int) -> None:
+        """Notes that a chunk was published: it got the offsets from `first` on, and was routed to so many queues."""
+        life = self.lives.get(name[1:]) if name[:1] == b"@" else None
+        if life is not None and name not in life.bound:
+            self._bind(life, name, first, wire.START_UNSPECIFIED, 0)
+        bound = [life for life in self.lives.values() if name in life.bound]
+        most = len(bound) + self.dropped.get(name, 0)
+        assert len(bound) <= queues <= most, f"routed to {queues} queues, not {len(bound)} to {most}"
+        assert bool(first) == self.keeps(name, queues), "kept for no queue, or not kept for some"
+        if first:
+            self._append(name, first, list(parse_chunk(chunk).bodies), bound)
 
     def _append(self, name: bytes, first: int, bodies: list[bytes], bound: list[Life]) -> None:
         key = self.keys.setdefault(name, Key())
@@ -370,6 +393,17 @@ class Owed:
             for life in bound:
                 life.todo.setdefault(name, {})[offset] = self._record
         key.head = first + len(bodies)
+        key.sure = key.sure or key.configured
+        key.remembered = min(key.history, key.remembered + len(bodies))
+
+    def _configures(self, step: wire.Configures, answer: wire.StepOutcome) -> None:
+        for number, name in enumerate(step.keys):
+            if not self._each(answer, number, {OK} if self.owns(name) else {NOT_OWNER}, ("configure", name)):
+                continue
+            key = self.keys.setdefault(name, Key())
+            key.history, key.configured = step.options.history_messages, bool(step.options.ListFields())
+            key.remembered = min(key.history, key.remembered)
+        self.maintained()  # A key without options may vanish at once.
 
     def _purges(self, step: wire.Purges, answer: wire.StepOutcome) -> None:
         """Checks a purge. Where it leaves a part, the slice chooses the keys that it purges; each of them wholly."""

@@ -15,7 +15,7 @@ from tests.fuzz import consumers, small_limits, steps
 from tests.fuzz.changes import setting
 from tests.fuzz.node import Client, Memory, Node
 from tests.fuzz.steps import WEIGHTS, Step
-from tests.fuzz.world import PARTITIONS, World
+from tests.fuzz.world import KEYS, PARTITIONS, World
 
 STEPS = (40, 120)
 ROUNDS_MAX = 1500
@@ -96,9 +96,12 @@ def finish(world: World, stays: bool) -> None:
     world.settle()
     node.memory = Memory()
     node.dispatcher.shares.attached.limit_bytes = 1 << 40
+    _until(world, lambda: list(node.owed.delayed.waiting))
     lives = node.owed.lives.values()
     _until(world, lambda: [(life.name, key, todo) for life in lives for key, todo in life.todo.items() if todo])
     world.checks.tables()
+    world.change(Random(0), wire.Step(configures=wire.Configures(keys=KEYS)))
+    world.settle()
     _until(world, lambda: [*node.tables.log.scan(), *filter(None, [node.state.kept.messages])])
     world.change(Random(0), wire.Step(drops=wire.Drops(queues=list(node.owed.lives))))
     world.settle()
@@ -138,6 +141,7 @@ def _round(world: World, random: Random) -> None:
     node.node.acks.flush()
     steps.trim(world, random)
     steps.reclaim(world, random)
+    steps.due(world, random)
     node.end_idle_queues()
     if random.random() < 0.3:
         node.checkpoint()

@@ -28,6 +28,10 @@ SMALL: dict[str, tuple[int, ...]] = {
     # Maintenance.
     "RECLAIM_COST_PER_TURN": (1, 5),
     "RECLAIM_NOTED_MAX": (1, 2),
+    "DUE_PER_RECORD_MAX": (1, 2),
+    "DUE_BYTES_PER_RECORD": (1,),
+    "DUE_EARLY_NOTED_MAX": (0, 1),
+    "DUE_AGAIN_MS": (1, 2_000),
     "KEYS_WALKED_PER_TURN": (1,),
     "PRODUCERS_PER_TURN": (1,),
     "PRODUCER_COST_MAX": (1,),

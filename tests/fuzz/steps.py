@@ -13,6 +13,7 @@ from tests.fuzz.changes import (
     away,
     bind,
     bulk,
+    configure,
     declare,
     drop,
     publish,
@@ -62,6 +63,12 @@ def reclaim(world: World, random: Random) -> None:
 
 def producers(world: World, random: Random) -> None:
     world.node.node.maintenance.do("producers")
+
+
+def due(world: World, random: Random) -> None:
+    node = world.node.node
+    node.due.wall_ms = node.trimmer.wall_ms = world.node.now_ms
+    node.maintenance.do("due")
 
 
 def expire(world: World, random: Random) -> None:
@@ -126,11 +133,10 @@ def look(world: World, random: Random) -> None:
 
 Step = Callable[[World, Random], None]
 WEIGHTS: dict[Step, int] = {
-    setting: 6, away: 2, declare: 3, bind: 5, unbind: 4, publish: 10, publish_live: 1, drop: 1, purge: 2,
-    several: 4, again: 2, bulk: 2,
-    transaction: 8, ack_in_change: 3,
+    setting: 6, away: 2, declare: 3, bind: 5, unbind: 4, publish: 10, configure: 1, publish_live: 1, drop: 1, purge: 2,
+    several: 4, again: 2, bulk: 2, transaction: 8, ack_in_change: 3,
     open_session: 2, close_session: 1, attach: 6, detach: 2, pull: 3, take: 14, ack: 10, ack_by_name: 1, nack: 3,
-    write: 5, refuse: 2, apply: 5, turn: 9, work: 3, flush: 5, trim: 3, reclaim: 2, producers: 1, expire: 2, time: 3,
-    delays: 2, end_idle_queues: 2,
+    write: 5, refuse: 2, apply: 5, turn: 9, work: 3, flush: 5, trim: 3, reclaim: 2, producers: 1, due: 3, expire: 2,
+    time: 3, delays: 2, end_idle_queues: 2,
     divide: 1, freeze: 2, checkpoint: 2, crash: 1, own: 1, rest: 3, look: 1,
 }  # fmt: skip

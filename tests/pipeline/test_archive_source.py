@@ -21,7 +21,17 @@ from shoal_pipeline.archive.folder import Span, first_time_ms, list_spans
 from shoal_pipeline.archive.records import find_partitions
 from shoal_pipeline.archive.wanted import Wanted, choose_spans
 from shoal_pipeline.failure import typed
-from shoal_slice_node.core.apply.records import Acked, Kind, Trim, encode_acks, encode_reclaim, encode_trims
+from shoal_slice_node.core.apply.records import (
+    Acked,
+    Due,
+    Kind,
+    Trim,
+    encode_acks,
+    encode_due,
+    encode_reclaim,
+    encode_trims,
+)
+from shoal_slice_node.core.rows.due_row import delayed_key
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 
 from .archives import SliceArchive, binds, declares, drops_unused, publishes, unbinds
@@ -54,7 +64,9 @@ def small_archive(root: Path) -> SliceArchive:
     acks = wire.TransactionAcks(queues=[b"anna", b"ben"], keys=[b"x", b"z"], lows=[9, 1], tos=[12, 2])
     drops = drops_unused(b"kept", b"anna", used=1)
     archive.change(5_000, wire.Step(binds=offset), wire.Step(imports=bulk), drops, wire.Step(acks=acks))
+    archive.change(6_000, wire.Step(configures=wire.Configures(keys=[b"z"])))
     archive.add(99, 6_000, b"of a later version")
+    archive.add(Kind.DUE, 6_000, encode_due([Due(delayed_key(6_000, 1), b"x"), Due(delayed_key(6_000, 2), b"y")]))
     archive.cut()
     return archive
 
@@ -85,7 +97,10 @@ def test_rows_say_what_the_records_say(spark: SparkSession, tmp_path: Path) -> N
         (7, "drop", "anna", None, None, None, None, None, 2, 0),
         (7, "ack", "anna", "x", x, 9, 3, None, 3, 0),
         (7, "ack", "ben", "z", z, 1, 1, None, 3, 1),
-        (8, "other", None, None, None, None, None, None, 0, 0),
+        (8, "configure", None, "z", z, None, None, None, 0, 0),
+        (9, "other", None, None, None, None, None, None, 0, 0),
+        (10, "due", None, "x", x, None, None, None, 0, 0),
+        (10, "due", None, "y", y, None, None, None, 0, 1),
     ]
     key = lambda row: (row[0], row[8], row[9], str(row[3]))  # noqa: E731
     assert sorted(told(rows, *columns), key=key) == sorted(expected, key=key)

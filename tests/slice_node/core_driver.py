@@ -15,6 +15,7 @@ from shoal_contract.chunk import encode_chunk, parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
 from shoal_contract.limits import FRAME_OPERATIONS_MAX
+from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import (
@@ -67,6 +68,7 @@ class CoreDriver:
         self.state = self.engine.state
         self.records: list[Record] = []
         self.now_ms = 1_000
+        self.wall_ahead_ms = 0
         self.restart()
         self.record(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS))
 
@@ -76,6 +78,11 @@ class CoreDriver:
         self.dispatcher = self.node.dispatcher
         self.puller = self.node.puller
         self.trimmer = self.node.trimmer
+
+    @property
+    def wall_ms(self) -> int:
+        """What the machine's clock shows: `wall_ahead_ms` before the one that only grows."""
+        return self.now_ms + self.wall_ahead_ms
 
     def record(self, kind: Kind, payload: bytes, checked: Checked | None = None) -> Effects:
         found: list[Effects] = []
@@ -87,7 +94,7 @@ class CoreDriver:
         """All that is asked is written and applied."""
         commit = self.node.commit
         while commit:
-            batch = commit.gather(self.now_ms)
+            batch = commit.gather(self.wall_ms)
             self.records += [record for _, record in batch.entries if record is not None]
             commit.written()
             while commit.to_apply:
@@ -206,7 +213,7 @@ class CoreDriver:
     def maintain(self) -> bool:
         """One tick, and all that comes of it; False: no record did."""
         before = self.state.lsn
-        self.node.tick(self.now_ms)
+        self.node.tick(self.now_ms, self.wall_ms)
         while self.node.turn() or self.node.commit:
             self.commit()
         return self.state.lsn != before
@@ -250,9 +257,14 @@ def unbind(queue: str, *keys: str, discard: bool = False) -> wire.Step:
     return wire.Step(unbinds=wire.Unbinds(queues=[queue.encode()], key_counts=[len(keys)], keys=names, discard=discard))
 
 
-def publish(key: str, *bodies: bytes, mandatory: bool = False, live: bool = False) -> wire.Step:
-    chunks = [encode_chunk(bodies)]
-    return wire.Step(publishes=wire.Publishes(keys=[key.encode()], chunks=chunks, mandatory=mandatory, live=live))
+def publish(key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0, live: bool = False) -> wire.Step:
+    publishes = wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory)
+    publishes.not_before_ms, publishes.live = not_before_ms, live
+    return wire.Step(publishes=publishes)
+
+
+def configure(key: str, options: KeyOptions) -> wire.Step:
+    return wire.Step(configures=wire.Configures(keys=[key.encode()], options=options.to_wire()))
 
 
 def drop(*queues: str) -> wire.Step:

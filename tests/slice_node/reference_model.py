@@ -34,6 +34,10 @@ class Key:
     head: int = 0
     used: int = 0
     messages: dict[int, bytes] = field(default_factory=dict)
+    history: int = 0
+    """How many messages the key keeps whoever has them. Then it stays, whatever is bound."""
+    remembered: int = 0
+    """How many of its last messages it must have for that."""
 
 
 class ReferenceModel:
@@ -42,6 +46,8 @@ class ReferenceModel:
         self.keys: dict[str, Key] = {}
         self.zombies: dict[str, int] = {}
         """Bindings of dropped queues that the core may still count, by key."""
+        self.delayed: list[tuple[int, str, list[bytes]]] = []
+        """Publishes that wait: time, key, bodies; in the order in which they came."""
 
     def key(self, name: str) -> Key:
         return self.keys.setdefault(name, Key())
@@ -66,7 +72,7 @@ class ReferenceModel:
         if old is not None and not old.end:
             assert answer == old.start, "a second bind changes nothing"
             return
-        if others:
+        if others or key.history:
             assert answer <= key.head
         else:
             assert answer > 0
@@ -78,7 +84,8 @@ class ReferenceModel:
             assert answer == value
         else:
             wanted = 0 if start == wire.START_EARLIEST else key.head - value
-            assert wanted <= answer <= max(wanted, min(needed, default=key.head))
+            kept = min([key.head - key.remembered, *needed])
+            assert wanted <= answer <= max(wanted, kept)
         seen = set(range(answer, key.head))
         if old is None:
             bindings[name] = Binding(answer, seen)
@@ -108,6 +115,15 @@ class ReferenceModel:
                 binding.resting.clear()
             self._tidy(queue, name)
 
+    def configure(self, name: str, history: int, head: int) -> None:
+        """`head`: that of the core's key, which may be another one than the last; 0: there is none."""
+        key = self.key(name)
+        if not self.members(name) and not key.history:
+            assert not head or head > key.used
+            key.head = head or key.used + 1
+        key.remembered = min(history, key.remembered) if history else 0
+        key.history = history
+
     def purge(self, queue: str) -> None:
         """Nothing is left to get, and nothing is out."""
         for name, binding in list(self.queues[queue].items()):
@@ -125,18 +141,28 @@ class ReferenceModel:
         live = self.live(name)
         assert live <= routed <= live + self.zombies.get(name, 0)
         key = self.key(name)
-        if not routed:
+        if not routed and not key.history:
             assert offset == 0
             return
-        if self.members(name):
+        if self.members(name) or key.history:
             assert offset == key.head, "offsets are consecutive"
         assert offset > key.used, "an offset never names two messages"
         key.head = offset + len(bodies)
         key.used = key.head - 1
+        key.remembered = min(key.history, key.remembered + len(bodies))
         key.messages.update(zip(range(offset, key.head), bodies, strict=True))
         for binding in self.members(name):
             if not binding.end:
                 binding.left.update(range(offset, key.head))
+
+    def delay(self, name: str, bodies: list[bytes], not_before_ms: int) -> None:
+        self.delayed.append((not_before_ms, name, bodies))
+
+    def take_due(self, wall_ms: int) -> list[tuple[str, list[bytes]]]:
+        """What has to be published now, in its order."""
+        due = sorted((one for one in self.delayed if one[0] <= wall_ms), key=lambda one: one[0])
+        self.delayed = [one for one in self.delayed if one[0] > wall_ms]
+        return [(name, bodies) for _, name, bodies in due]
 
     def given(self, queue: str, name: str, offset: int, body: bytes, session: int) -> None:
         """The core gave this message of this queue to a session."""

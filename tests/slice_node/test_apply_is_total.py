@@ -37,6 +37,8 @@ BAD_STEPS = {
     "publish to a long direct key": wire.Step(publishes=wire.Publishes(keys=[b"@" + TOO_LONG], chunks=[CHUNK])),
     "publish of no chunk": wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[NOT_A_CHUNK])),
     "publish of an empty chunk": wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[b""])),
+    "configure of no key": wire.Step(configures=wire.Configures(keys=[b""])),
+    "configure of a direct key": wire.Step(configures=wire.Configures(keys=[b"@q"])),
     "declare of no queue": wire.Step(declares=wire.Declares(queues=[b""])),
     "drop of no queue": wire.Step(drops=wire.Drops(queues=[b""])),
     "purge of no queue": wire.Step(purges=wire.Purges(queues=[b""])),
@@ -87,6 +89,8 @@ UNAPPLIABLE = {
     "reclaim of a cut key": (Kind.RECLAIM, b"\x09k"),
     "expiry of a cut name": (Kind.EXPIRE, b"12345678" + b"12345678" + b"\x05abc"),
     "retries cut off": (Kind.RETRY, bytes(8) + bytes(37)),
+    "due rows cut in a key": (Kind.DUE, b"\x09k"),
+    "due rows without a name": (Kind.DUE, b"\x01k"),
     "ownership of no partition": (Kind.OWNERSHIP, bytes(12)),
     "ownership cut off": (Kind.OWNERSHIP, b"1234"),
 }

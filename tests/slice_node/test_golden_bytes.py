@@ -13,15 +13,17 @@ import pytest
 
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.journal_record import decode_record
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_slice_node.core.apply import records
 from shoal_slice_node.core.apply.queues import Queue
-from shoal_slice_node.core.apply.records import Acked, ChangeHead, Expired, Fate, Kind, Retry, Trim
+from shoal_slice_node.core.apply.records import Acked, ChangeHead, Due, Expired, Fate, Kind, Retry, Trim
 from shoal_slice_node.core.delivery_counts import Counted, DeliveryCounts
 from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows import (
     detail_row,
+    due_row,
+    history_row,
     key_row,
     log_row,
     options_row,
@@ -31,7 +33,8 @@ from shoal_slice_node.core.rows import (
     transient_row,
 )
 from shoal_slice_node.core.rows.detail_row import Detail
-from shoal_slice_node.core.rows.ids import key_id, queue_id
+from shoal_slice_node.core.rows.due_row import DelayedCounts, DelayedRow, DueKey
+from shoal_slice_node.core.rows.ids import key_id, number_of_id, queue_id
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.rows.log_row import LogRow
 from shoal_slice_node.core.rows.options_row import decode_options, encode_options
@@ -120,6 +123,14 @@ ROWS = [
         encode_options,
         decode_options,
         "0502010000003c",
+    ),
+    Golden(
+        "key, configured",
+        KeyRow(KEY, 9, 4, 77, KeyOptions(1, 2, 3, 4)),
+        key_row.encode_key,
+        key_row.decode_key,
+        "04000300000000000700000000000000090000000000000004000000000000004d"
+        "00000000000000010000000200000000000000030000000000000004",
     ),
     Golden(
         "queue, no keys",
@@ -294,6 +305,40 @@ RECORDS = [
         records.decode_retries,
         "00000000000000040000000000000102000300000000000700000000000000020000000000000003000000050102",
     ),
+    Golden(
+        "DUE",
+        [Due(due_row.delayed_key(5, 6), b"anna"), Due(b"", b"")],
+        records.encode_due,
+        records.decode_due,
+        "11000000000000000570000000000000000604616e6e610000",
+    ),
+]
+
+ROWS += [
+    Golden(
+        "due p",
+        DelayedRow(2, 5, b"\x00\x03anna"),
+        due_row.encode_delayed,
+        due_row.decode_delayed,
+        "0100000002000000050003616e6e61",
+    ),
+    Golden(
+        "due p, its key",
+        DueKey(5, b"p", 6),
+        lambda value: due_row.delayed_key(value.time_ms, value.number),
+        due_row.decode_due_key,
+        "0000000000000005700000000000000006",
+    ),
+    Golden(
+        "meta delayed",
+        DelayedCounts(4, 2, 9),
+        due_row.encode_counts,
+        due_row.decode_counts,
+        "000000000000000400000000000000020000000000000009",
+    ),
+    Golden(
+        "log, the id of a delayed chunk", 7, due_row.delayed_id, lambda data: number_of_id(data), "ffff000000000007"
+    ),
 ]
 
 JOURNAL = [
@@ -336,11 +381,12 @@ def test_a_value_is_written_as_these_bytes_and_read_from_them(golden: Golden) ->
 def test_kinds_letters_and_names_stay_what_they_are() -> None:
     """They are the forms of what they name."""
     kinds = {kind.name: kind.value for kind in Kind}
-    assert kinds == {"CHANGE": 1, "ACKS": 2, "TRIM": 3, "RECLAIM": 4, "OWNERSHIP": 5, "EXPIRE": 6, "RETRY": 7}
+    assert kinds == {"CHANGE": 1, "ACKS": 2, "TRIM": 3, "RECLAIM": 4, "OWNERSHIP": 5, "EXPIRE": 6, "RETRY": 7, "DUE": 8}
     assert {fate.name: fate.value for fate in Fate} == {"AGAIN": 0, "DEAD": 1, "SENT": 2}
     assert {why.name: why.value for why in Reason} == {"NACK": 1, "TIMEOUT": 2, "LEFT": 3}
     letters = (small_rows.RECLAIM_KEY, small_rows.RECLAIM_QUEUE, small_rows.ACKS_CUT, small_rows.TRIMS_HELD)
     assert (*letters, small_rows.RECLAIM_PRODUCER) == (b"k", b"q", b"a", b"b", b"p")
     names = (small_rows.NEXT_QUEUE, small_rows.OWNED, small_rows.EPOCH, small_rows.ACKS_CUT_FORGOTTEN)
     assert names == (b"next_queue", b"owned", b"epoch", b"acks_cut")
-    assert (small_rows.KEPT, small_rows.HINT) == (b"kept", b"\x01")
+    assert (small_rows.KEPT, small_rows.TIME, small_rows.HINT) == (b"kept", b"time", b"\x01")
+    assert (due_row.DELAYED, due_row.PUBLISH, history_row.ROW) == (b"delayed", b"p", b"\x01")

@@ -114,7 +114,7 @@ def test_of_a_change_and_a_record_the_first_decides(core: Driver) -> None:
     core.again(session, 1, 4)
     core.take(session)
     core.nack(session, 1, 4)
-    core.node.tick(core.now_ms)  # The record is decided, and comes before the change.
+    core.node.tick(core.now_ms, core.wall_ms)  # The record is decided, and comes before the change.
     assert core.change(acks(("q", "k", 1, 2))).steps[0].refusals
     core.settle()
     assert [headers["shoal-offset"] for _, headers in core.copies()] == [b"1", b"2", b"3"]

@@ -13,18 +13,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal_contract.errors import Conflict, NoSuchQueue, OutOfRange, from_wire
+from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.read.reading import describe_queue, peek
-from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.rows.key_row import ID, head_of
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs import verb
 
-from .core_driver import CoreDriver, bind, bodies_of, declare, drop_if, publish, purge, unbind
+from .core_driver import CoreDriver, bind, bodies_of, configure, declare, drop_if, publish, purge, unbind
 from .memory_base import MemoryBase
 from .reference_model import ReferenceModel
 
@@ -138,6 +139,39 @@ class SliceMachine(RuleBasedStateMachine):
             assert not self.model.live(name)
         else:
             self.model.publish(name, [b"must"], outcome.offsets[0], outcome.queues[0])
+
+    @rule(name=keys, sent=bodies, after_ms=st.sampled_from([-5, 0, 300, 1000]))
+    def publishes_later(self, name: str, sent: list[bytes], after_ms: int) -> None:
+        not_before_ms = max(1, self.core.wall_ms + after_ms)
+        outcome = self.change(publish(name, *sent, not_before_ms=not_before_ms)).steps[0]
+        assert (list(outcome.offsets), list(outcome.queues)) == ([0], [0])
+        self.model.delay(name, sent, not_before_ms)
+
+    @rule(name=keys, history=st.sampled_from([0, 1, 3]))
+    def configures(self, name: str, history: int) -> None:
+        self.change(configure(name, KeyOptions(history)))
+        row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
+        self.model.configure(name, history, 0 if row is None else head_of(row))
+
+    @rule(ahead_ms=st.sampled_from([-400, 0, 0, 200]))
+    def the_clock_jumps(self, ahead_ms: int) -> None:
+        """The machine's clock is set: ahead of the one that only grows, or back behind it."""
+        self.core.wall_ahead_ms = ahead_ms
+
+    def publishes_due(self) -> None:
+        """The model hears of what the last tick published."""
+        due = self.model.take_due(self.core.wall_ms)
+        left: dict[str, int] = {}
+        routed = [self.model.live(name) for name, _ in due]
+        for (name, sent), queues in zip(due, routed, strict=True):
+            kept = queues or self.model.key(name).history
+            left[name] = left.get(name, 0) + (len(sent) if kept else 0)
+        for (name, sent), queues in zip(due, routed, strict=True):
+            row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
+            kept = queues or self.model.key(name).history
+            first = head_of(row) - left[name] if row is not None and kept else 0
+            left[name] -= len(sent) if kept else 0
+            self.model.publish(name, sent, first, queues)
 
     @rule(queue=queues, again=st.booleans(), if_unused=st.booleans(), if_empty=st.booleans())
     def drops(self, queue: str, again: bool, if_unused: bool, if_empty: bool) -> None:
@@ -323,6 +357,7 @@ class SliceMachine(RuleBasedStateMachine):
         self.core.now_ms += later_ms
         self.core.maintain()
         self.model.tick(self.core.now_ms, DELAY_MS)
+        self.publishes_due()
         if later_ms:
             self.core.end_leases()
             for queue in QUEUES:
@@ -376,6 +411,9 @@ class SliceMachine(RuleBasedStateMachine):
         """Everything still owed arrives; then all is done and the tables are sound."""
         if not hasattr(self, "core"):
             return
+        self.core.wall_ahead_ms = 0
+        self.maintains(2000)  # What waits for its time is due by then.
+        assert not self.model.delayed
         for session in [*self.sessions, self.puller_session]:
             self.take(session)
             self.core.dispatcher.close(session)
@@ -400,6 +438,8 @@ class SliceMachine(RuleBasedStateMachine):
                     self.model.ack(QUEUES[handle], name, delivery.low, delivery.to, session.number)
         assert all(self.model.depth(queue) == (0, 0) for queue in self.model.queues), "not all of it arrived"
         self.core.dispatcher.close(session)
+        for name in KEYS:
+            self.change(configure(name, KeyOptions()))
         self.core.settle()
         assert not self.core.dispatcher.feeds and not self.core.dispatcher.by_key, "idle queues leave no trace"
         self.check()

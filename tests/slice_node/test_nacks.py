@@ -332,7 +332,7 @@ def test_an_ack_in_time_ends_the_time_and_one_too_late_changes_nothing(core: Dri
     assert core.times(session) == [(1, 0), (2, 0)]
     core.wait(TIMEOUT_MS - 500)
     core.ack(session, "k", 1, 2)
-    core.node.tick(core.now_ms)
+    core.node.tick(core.now_ms, core.wall_ms)
     other = attached(core, "t")
     core.dispatcher.detach(session, 1)
     assert core.times(other) == [(2, 1)]

@@ -147,7 +147,7 @@ def test_leaders_take_turns_and_all_three_have_the_same_tables() -> None:
         consume(of_three.leader, random)
         for _ in range(5):
             of_three.now_ms += 1_000
-            of_three.leader.tick(of_three.now_ms)
+            of_three.leader.tick(of_three.now_ms, of_three.now_ms)
             of_three.work()
         of_three.follow()
         assert contents(of_three.tables[0]) == contents(of_three.tables[1]) == contents(of_three.tables[2])

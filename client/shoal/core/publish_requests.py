@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from shoal.core.requests import Columns, Request
 from shoal.core.waiters import Waiter, fail_waiter
 from shoal.limits import CHUNK_GATHER_BYTES_MAX
 from shoal.messages import Receipt
-from shoal_contract.errors import ShoalError
+from shoal_contract.arguments import check_flag, check_time
+from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.limits import CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
 from shoal_contract.names import Name
 from shoal_contract.wire import slice_pb2 as wire
@@ -20,24 +21,52 @@ from shoal_contract.wire.common_pb2 import Chunk, Headers
 Item = TypeVar("Item")
 
 
+class PublishTerms(NamedTuple):
+    """Says how a chunk is published. `not_before_ms`: Unix time; 0: now. `live`: it is not stored."""
+
+    mandatory: bool = False
+    not_before_ms: int = 0
+    live: bool = False
+
+
+AT_ONCE: Final = PublishTerms()
+MANDATORY: Final = PublishTerms(mandatory=True)
+
+
+def publish_terms(mandatory: object, not_before: object, live: object = False) -> PublishTerms:
+    """Returns the terms that a caller asks for. Raises TypeError, OutOfRange; Malformed if it asks for both times."""
+    if live is not False and check_flag("live", live):
+        if not_before is not None:
+            raise Malformed("a live publish has no not_before: it is not stored", subject="live")
+        return PublishTerms(check_flag("mandatory", mandatory), 0, live=True)
+    if not_before is None and (mandatory is False or mandatory is True):
+        return MANDATORY if mandatory else AT_ONCE
+    return PublishTerms(check_flag("mandatory", mandatory), check_time("not_before", not_before))
+
+
 class PublishRequest(Request):
     """Is the base of requests that publish one chunk to one key."""
 
     __slots__ = ("key", "live")
     verb = "publish"
 
-    def __init__(self, key: bytes, mandatory: bool, live: bool, wire_bytes: int, deadline: float) -> None:
-        super().__init__((PublishRequest, mandatory, live), 1, wire_bytes + len(key) + 8, deadline)
+    def __init__(self, key: bytes, terms: PublishTerms, wire_bytes: int, deadline: float) -> None:
+        super().__init__((PublishRequest, terms), 1, wire_bytes + len(key) + 8, deadline)
         self.key = key
-        self.live = live
+        self.live = terms.live
+
+    @property
+    def delayed(self) -> bool:
+        """Returns whether the chunk waits for its time."""
+        return bool(self.kind[1].not_before_ms)
 
     @abstractmethod
     def chunk(self) -> bytes:
         """Returns the serialized chunk, which does not change after this."""
 
     def begin(self, step: wire.Step) -> Columns:
-        step.publishes.mandatory = self.kind[1]
-        step.publishes.live = self.live
+        publishes = step.publishes
+        publishes.mandatory, publishes.not_before_ms, publishes.live = self.kind[1]
         return (step.publishes.keys,)
 
     def put(self, columns: Columns) -> None:
@@ -59,12 +88,11 @@ class PublishChunk(PublishRequest):
         key: bytes,
         chunk: bytes,
         count: int,
-        mandatory: bool,
-        live: bool,
+        terms: PublishTerms,
         deadline: float,
         waiter: Waiter[Receipt],
     ) -> None:
-        super().__init__(key, mandatory, live, len(chunk), deadline)
+        super().__init__(key, terms, len(chunk), deadline)
         self._name = name
         self._chunk = chunk
         self._count = count
@@ -78,7 +106,8 @@ class PublishChunk(PublishRequest):
         return self._chunk
 
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
-        receipt = Receipt(self._name, outcome.offsets[position], outcome.queues[position], next(live, 0), self._count)
+        first, queues = outcome.offsets[position], outcome.queues[position]
+        receipt = Receipt(self._name, first, queues, next(live, 0), self._count, self.delayed)
         if not self._waiter.done():
             self._waiter.set_result(receipt)
 
@@ -99,12 +128,11 @@ class PublishSingles(PublishRequest):
         body: bytes,
         headers: Mapping[str, bytes] | None,
         wire_bytes: int,
-        mandatory: bool,
-        live: bool,
+        terms: PublishTerms,
         deadline: float,
         waiter: Waiter[Receipt],
     ) -> None:
-        super().__init__(key, mandatory, live, wire_bytes, deadline)
+        super().__init__(key, terms, wire_bytes, deadline)
         self._body = body
         self._headers = headers
         self._message: Chunk | None = None
@@ -174,10 +202,10 @@ class PublishSingles(PublishRequest):
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         first = outcome.offsets[position]
         queues = outcome.queues[position]
-        consumed = next(live, 0)
+        consumed, delayed = next(live, 0), self.delayed
         for index, (waiter, name, _) in enumerate(self._waiters):
             if not waiter.done():
-                waiter.set_result(Receipt(name, first + index if first else 0, queues, consumed))
+                waiter.set_result(Receipt(name, first + index if first else 0, queues, consumed, 1, delayed))
 
     def fail(self, error: ShoalError) -> None:
         for waiter, _, _ in self._waiters:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shoal.core.publish_requests import PublishChunk, PublishSingles, headers_bytes
+from shoal.core.publish_requests import PublishChunk, PublishSingles, PublishTerms, headers_bytes
 from shoal.core.waiters import Waiter
 from shoal.limits import CHUNK_FRAMING_BYTES
 from shoal.messages import Receipt
-from shoal_contract.arguments import Body, check_bodies, check_body, check_flag, check_headers, check_headers_of_each
+from shoal_contract.arguments import Body, check_bodies, check_body, check_headers, check_headers_of_each
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import TooLarge
 from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
@@ -20,17 +20,12 @@ def single(
     key: bytes,
     body: Body,
     headers: Mapping[str, Body] | None,
-    mandatory: bool,
-    live: bool,
+    terms: PublishTerms,
     deadline: float,
     waiter: Waiter[Receipt],
 ) -> PublishSingles:
     """Returns the request of one message. Raises TypeError, TooLarge, Malformed."""
     data = body if type(body) is bytes and len(body) <= BODY_BYTES_MAX else check_body(body)
-    if mandatory is not False:
-        check_flag("mandatory", mandatory)
-    if live is not False:
-        check_flag("live", live)
     size_bytes = len(data)
     fields = None
     if headers is not None and (fields := check_headers(headers)):
@@ -38,7 +33,7 @@ def single(
         if size_bytes + CHUNK_FRAMING_BYTES > CHUNK_BYTES_MAX:
             what = f"body and headers for key {name!r}: {size_bytes} bytes; the limit is {CHUNK_BYTES_MAX}"
             raise TooLarge(what, subject="chunk bytes", limit=CHUNK_BYTES_MAX, value=size_bytes)
-    return PublishSingles(name, key, data, fields, size_bytes, mandatory, live, deadline, waiter)
+    return PublishSingles(name, key, data, fields, size_bytes, terms, deadline, waiter)
 
 
 def batch(
@@ -46,14 +41,11 @@ def batch(
     key: bytes,
     bodies: Iterable[Body],
     headers: Iterable[Mapping[str, Body] | None],
-    mandatory: bool,
-    live: bool,
+    terms: PublishTerms,
     deadline: float,
     waiter: Waiter[Receipt],
 ) -> PublishChunk:
     """Returns the request of one chunk. Raises TypeError, TooLarge, Malformed."""
-    check_flag("mandatory", mandatory)
-    check_flag("live", live)
     chunk = None
     if type(bodies) is list and len(bodies) <= CHUNK_MESSAGES_MAX and _without_headers(headers, len(bodies)):
         try:
@@ -65,7 +57,7 @@ def batch(
     if chunk is None:
         checked = check_bodies(bodies)
         chunk, count = encode_chunk(checked, check_headers_of_each(headers, len(checked))), len(checked)
-    return PublishChunk(name, key, chunk, count, mandatory, live, deadline, waiter)
+    return PublishChunk(name, key, chunk, count, terms, deadline, waiter)
 
 
 def _without_headers(headers: object, bodies: int) -> bool:

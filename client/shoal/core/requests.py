@@ -1,4 +1,5 @@
-"""Defines the requests about queues in a Change frame, each with its waiter: declare, bind, unbind, drop, purge.
+"""Defines the requests about queues in a Change frame, each with its waiter: declare, bind, unbind, drop, purge;
+and about keys: configure.
 
 A request knows its step (requests of equal steps share one), its size, how to write itself into its step, and how to
 read its part of the outcome. It is written when it joins a frame, in the call that makes it: a request that cannot be
@@ -17,7 +18,7 @@ from shoal.limits import GATHER_OPERATIONS_MAX, REQUEST_OVERHEAD_BYTES
 from shoal.messages import Start
 from shoal_contract.errors import ShoalError, from_wire
 from shoal_contract.limits import DROP_IF_EMPTY_OPERATIONS
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 
 StepKind = tuple[Any, ...]
@@ -248,6 +249,23 @@ class PurgeRequest(QueueRequest):
     def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
         if not self.waiter.done():
             self.waiter.set_result((outcome.messages[position], outcome.positions[position]))
+
+
+class ConfigureRequest(QueueRequest):
+    """Gives a key options. The answer is empty."""
+
+    __slots__ = ()
+    verb = "configure"
+
+    def __init__(self, key: bytes, options: KeyOptions, deadline: float) -> None:
+        super().__init__((ConfigureRequest, options), b"", (key,), deadline)
+
+    def begin(self, step: wire.Step) -> Columns:
+        step.configures.options.CopyFrom(self.kind[1].to_wire())
+        return (step.configures.keys,)
+
+    def put(self, columns: Columns) -> None:
+        columns[0].append(self.keys[0])
 
 
 class BindRequest(QueueRequest):

@@ -2,6 +2,8 @@
 speed.
 
 Belongs here: what changes do, what may be given to whom. Not here: streams (fake_slice.py).
+
+Long because all that changes do is in one place, as in the model that it stands for.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from typing import Any
 
 from shoal.testing.fake_queues import FakeQueues
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ShoalError, Unroutable
+from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ResourceExhausted, ShoalError, Unroutable
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.names import DIRECT_PREFIX, direct_key, show
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Error
 
@@ -45,6 +47,8 @@ class Key:
     """Chunks, never trimmed: (first, end, serialized chunk)."""
     bindings: dict[bytes, Binding] = field(default_factory=dict)
     """Queue -> its binding."""
+    options: KeyOptions = PLAIN
+    """What the key was configured with."""
 
 
 Given = tuple[bytes, int, int, int, bytes, int]
@@ -64,6 +68,8 @@ class FakeState:
         """Live chunks since the last look of `take_live`."""
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
+        self.delayed: list[tuple[int, bytes, bytes]] = []
+        """What waits for its time: Unix time in milliseconds, key, chunk."""
         self.applied = 0
         """The number of changes applied; repeats are not."""
         self.used: Callable[[bytes], bool] = lambda queue: False
@@ -126,6 +132,9 @@ class FakeState:
             lives = declares.incarnations or [0] * len(declares.queues)
             for queue, incarnation in zip(declares.queues, lives, strict=True):
                 yield 0, partial(self._declare, queue, QueueOptions.of_wire(declares.options), incarnation)
+        elif step.HasField("configures"):
+            for key in step.configures.keys:
+                yield 0, partial(self._configure, key, KeyOptions.of_wire(step.configures.options))
         elif step.HasField("drops"):
             drops = step.drops
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
@@ -137,8 +146,10 @@ class FakeState:
         elif step.HasField("publishes"):
             published = step.publishes
             for key, chunk in zip(published.keys, published.chunks, strict=True):
-                publish = self._publish_live if published.live else self._publish
-                yield 1, partial(publish, key, chunk, published.mandatory)
+                if published.live:
+                    yield 1, partial(self._publish_live, key, chunk, published.mandatory)
+                    continue
+                yield 1, partial(self._publish, key, chunk, published.mandatory, published.not_before_ms)
         else:
             assert step.HasField("binds") or step.HasField("unbinds"), f"no {step.WhichOneof('step')} in this fake"
             binds = step.binds if step.HasField("binds") else step.unbinds
@@ -163,6 +174,11 @@ class FakeState:
             key = self.keys.setdefault(direct_key(queue), Key())
             key.bindings.setdefault(queue, Binding(key.head))
         return [found] if self.queues.knows_incarnations else [], []
+
+    def _configure(self, key: bytes, options: KeyOptions) -> tuple[list[int], list[int]]:
+        self._check_owner(key)
+        self.keys.setdefault(key, Key()).options = options
+        return [], []
 
     def _ack_in_change(self, queue: bytes, name: bytes, low: int, to: int) -> tuple[list[int], list[int]]:
         self._check_owner(name)
@@ -250,13 +266,24 @@ class FakeState:
                 del key.bindings[queue]
         return end
 
-    def _publish(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
+    def _publish(
+        self, name: bytes, chunk: bytes, mandatory: bool, not_before_ms: int = 0
+    ) -> tuple[list[int], list[int]]:
         self._check_owner(name)
         key = self.keys.setdefault(name, Key())
         bound = sum(not binding.end for binding in key.bindings.values())
-        if not bound:
+        bodies = len(parse_chunk(chunk).bodies)
+        kept = sum(end - first for first, end, _ in key.chunks)
+        if (bound or key.options.keeps_history) and 0 < key.options.capacity_messages < kept + bodies:
+            limit = key.options.capacity_messages
+            raise ResourceExhausted(f"key {show(name)} is full", subject=show(name), limit=limit, value=kept + bodies)
+        if not bound and (mandatory or not key.options.keeps_history):
             if mandatory:
                 raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
+            if not not_before_ms:
+                return [0], [0]
+        if not_before_ms:
+            self.delayed.append((not_before_ms, name, chunk))
             return [0], [0]
         first = key.head
         key.head += len(parse_chunk(chunk).bodies)
@@ -275,6 +302,12 @@ class FakeState:
         """Returns the live chunks since the last look: key, chunk, queues."""
         found, self.live = self.live, []
         return found
+
+    def publish_due(self) -> None:
+        """Publishes everything that waits for its time, as if it had come: the fake has no clock."""
+        for _, name, chunk in sorted(self.delayed):
+            self._publish(name, chunk, mandatory=False)
+        self.delayed.clear()
 
     def _check_owner(self, *keys: bytes) -> None:
         for key in keys:

@@ -200,6 +200,38 @@ class QueueOptions(_message.Message):
 Global___QueueOptions: _TypeAlias = QueueOptions  # noqa: Y015
 
 @_typing.final
+class KeyOptions(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HISTORY_MESSAGES_FIELD_NUMBER: _builtins.int
+    HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
+    CAPACITY_MESSAGES_FIELD_NUMBER: _builtins.int
+    CAPACITY_BYTES_FIELD_NUMBER: _builtins.int
+    history_messages: _builtins.int
+    """The key keeps its last so many messages, and those of the last so many seconds, even if every queue has them, or none
+    is bound; 0: none.
+    """
+    history_age_s: _builtins.int
+    capacity_messages: _builtins.int
+    """Publishes that would make the key keep more than this are refused with ResourceExhausted; 0: no limit."""
+    capacity_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        history_messages: _builtins.int = ...,
+        history_age_s: _builtins.int = ...,
+        capacity_messages: _builtins.int = ...,
+        capacity_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "capacity_messages", b"capacity_messages", "history_age_s", b"history_age_s", "history_messages", b"history_messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyOptions: _TypeAlias = KeyOptions  # noqa: Y015
+
+@_typing.final
 class Headers(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

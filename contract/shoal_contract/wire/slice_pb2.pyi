@@ -197,6 +197,7 @@ class Step(_message.Message):
     PURGES_FIELD_NUMBER: _builtins.int
     IMPORTS_FIELD_NUMBER: _builtins.int
     ACKS_FIELD_NUMBER: _builtins.int
+    CONFIGURES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def declares(self) -> Global___Declares: ...
     @_builtins.property
@@ -213,6 +214,8 @@ class Step(_message.Message):
     def imports(self) -> Global___Imports: ...
     @_builtins.property
     def acks(self) -> Global___TransactionAcks: ...
+    @_builtins.property
+    def configures(self) -> Global___Configures: ...
     def __init__(
         self,
         *,
@@ -224,12 +227,13 @@ class Step(_message.Message):
         purges: Global___Purges | None = ...,
         imports: Global___Imports | None = ...,
         acks: Global___TransactionAcks | None = ...,
+        configures: Global___Configures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks", "configures"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -347,9 +351,14 @@ class Publishes(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     MANDATORY_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     mandatory: _builtins.bool
     """Refuse with Unroutable where no queue is bound."""
+    not_before_ms: _builtins.int
+    """Unix time in milliseconds, 0: now. The chunks are kept, and published, with an offset, once the slice's clock has come
+    to this time; a past time is due at once. The outcome says offset 0 and 0 queues. `mandatory` is checked at once.
+    """
     live: _builtins.bool
     """Give the chunks to the sessions that consume the bound queues now, and store nothing: no offset, at most once. A
     change with such a step has no other steps. It is not journaled, and a repeat of it is done a second time.
@@ -366,11 +375,12 @@ class Publishes(_message.Message):
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         chunks: _abc.Iterable[_builtins.bytes] | None = ...,
         mandatory: _builtins.bool = ...,
+        not_before_ms: _builtins.int = ...,
         live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -482,6 +492,32 @@ class Purges(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Purges: _TypeAlias = Purges  # noqa: Y015
+
+@_typing.final
+class Configures(_message.Message):
+    """Gives keys options, in the place of those that they had. One request for each key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def options(self) -> _common_pb2.KeyOptions: ...
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        options: _common_pb2.KeyOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Configures: _TypeAlias = Configures  # noqa: Y015
 
 @_typing.final
 class TransactionAcks(_message.Message):
@@ -1378,6 +1414,7 @@ class PublishRequest(_message.Message):
     MANDATORY_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     mandatory: _builtins.bool
@@ -1386,6 +1423,8 @@ class PublishRequest(_message.Message):
     settles those below it, and of two calls under way the higher may come first; the lower is then OutOfRange.
     """
     sequence: _builtins.int
+    not_before_ms: _builtins.int
+    """As in Publishes."""
     live: _builtins.bool
     """As in Publishes. Without producer: what is not stored cannot be known again."""
     @_builtins.property
@@ -1398,11 +1437,12 @@ class PublishRequest(_message.Message):
         mandatory: _builtins.bool = ...,
         producer: _builtins.bytes = ...,
         sequence: _builtins.int = ...,
+        not_before_ms: _builtins.int = ...,
         live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1621,6 +1661,44 @@ class PurgeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PurgeResponse: _TypeAlias = PurgeResponse  # noqa: Y015
+
+@_typing.final
+class ConfigureRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    @_builtins.property
+    def options(self) -> _common_pb2.KeyOptions: ...
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        options: _common_pb2.KeyOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigureRequest: _TypeAlias = ConfigureRequest  # noqa: Y015
+
+@_typing.final
+class ConfigureResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigureResponse: _TypeAlias = ConfigureResponse  # noqa: Y015
 
 @_typing.final
 class DescribeRequest(_message.Message):

@@ -90,6 +90,11 @@ class SliceServiceStub:
                 request_serializer=shoal_dot_v1_dot_slice__pb2.PurgeRequest.SerializeToString,
                 response_deserializer=shoal_dot_v1_dot_slice__pb2.PurgeResponse.FromString,
                 _registered_method=True)
+        self.Configure = channel.unary_unary(
+                '/shoal.v1.SliceService/Configure',
+                request_serializer=shoal_dot_v1_dot_slice__pb2.ConfigureRequest.SerializeToString,
+                response_deserializer=shoal_dot_v1_dot_slice__pb2.ConfigureResponse.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/shoal.v1.SliceService/Watch',
                 request_serializer=shoal_dot_v1_dot_slice__pb2.WatchRequest.SerializeToString,
@@ -170,6 +175,12 @@ class SliceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Configure(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
         under a prefix that this slice owns.
@@ -235,6 +246,11 @@ def add_SliceServiceServicer_to_server(servicer, server):
                     servicer.Purge,
                     request_deserializer=shoal_dot_v1_dot_slice__pb2.PurgeRequest.FromString,
                     response_serializer=shoal_dot_v1_dot_slice__pb2.PurgeResponse.SerializeToString,
+            ),
+            'Configure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Configure,
+                    request_deserializer=shoal_dot_v1_dot_slice__pb2.ConfigureRequest.FromString,
+                    response_serializer=shoal_dot_v1_dot_slice__pb2.ConfigureResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -539,6 +555,33 @@ class SliceService:
             '/shoal.v1.SliceService/Purge',
             shoal_dot_v1_dot_slice__pb2.PurgeRequest.SerializeToString,
             shoal_dot_v1_dot_slice__pb2.PurgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Configure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shoal.v1.SliceService/Configure',
+            shoal_dot_v1_dot_slice__pb2.ConfigureRequest.SerializeToString,
+            shoal_dot_v1_dot_slice__pb2.ConfigureResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,7 @@ class SliceServiceStub:
     Describe: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]
     Purge: _grpc.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]
     """Until all of the queue's backlog on this slice is dropped."""
+    Configure: _grpc.UnaryUnaryMultiCallable[_slice_pb2.ConfigureRequest, _slice_pb2.ConfigureResponse]
     Watch: _grpc.UnaryStreamMultiCallable[_slice_pb2.WatchRequest, _slice_pb2.WatchResponse]
     """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
     under a prefix that this slice owns.
@@ -74,6 +75,7 @@ class SliceServiceAsyncStub(SliceServiceStub):
     Describe: _aio.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]  # type: ignore[assignment]
     Purge: _aio.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]  # type: ignore[assignment]
     """Until all of the queue's backlog on this slice is dropped."""
+    Configure: _aio.UnaryUnaryMultiCallable[_slice_pb2.ConfigureRequest, _slice_pb2.ConfigureResponse]  # type: ignore[assignment]
     Watch: _aio.UnaryStreamMultiCallable[_slice_pb2.WatchRequest, _slice_pb2.WatchResponse]  # type: ignore[assignment]
     """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
     under a prefix that this slice owns.
@@ -161,6 +163,13 @@ class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_slice_pb2.PurgeResponse, _abc.Awaitable[_slice_pb2.PurgeResponse]]:
         """Until all of the queue's backlog on this slice is dropped."""
+
+    @_abc_1.abstractmethod
+    def Configure(
+        self,
+        request: _slice_pb2.ConfigureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_slice_pb2.ConfigureResponse, _abc.Awaitable[_slice_pb2.ConfigureResponse]]: ...
 
     @_abc_1.abstractmethod
     def Watch(

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 
 import shoal
 from shoal_ops import output
@@ -30,21 +31,40 @@ async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_
     _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)
 
 
+async def configure(at: str, keys: Sequence[str], options: shoal.KeyOptions, as_json: bool) -> None:
+    async with connect(at) as broker:
+        await broker.configure(keys, options)
+    if as_json:
+        output.say_json({"configured": list(keys), "options": asdict(options)})
+    else:
+        output.say(f"configured {output.count(len(keys), 'key')}")
+
+
 async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_json: bool) -> None:
     async with connect(at) as broker:
         offsets = await broker.unbind(queue, keys, discard=discard)
     _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "up to offset", as_json)
 
 
-async def publish(at: str, key: str, body: str | None, mandatory: bool, live: bool, as_json: bool) -> None:
+async def publish(
+    at: str,
+    key: str,
+    body: str | None,
+    mandatory: bool,
+    live: bool,
+    not_before: datetime | float | None,
+    as_json: bool,
+) -> None:
     """Publishes one message. `body` None: all of standard input."""
     data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
     async with connect(at) as broker:
-        receipt = await broker.publish(key, data, mandatory=mandatory, live=live)
+        receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before, live=live)
     if as_json:
         output.say_json(receipt._asdict())
     elif live and receipt.queues:
         output.say(f"live, to {output.count(receipt.queues, 'queue')}, {receipt.live} of them consumed now")
+    elif receipt.delayed:
+        output.say("kept until its time has come: it has no offset yet")
     elif receipt.offset:
         output.say(f"offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}, {receipt.live} live now")
     else:

@@ -1,6 +1,8 @@
 """The forms of requests and answers about queues, keys and messages, as OpenAPI shows them.
 
 Belongs here: forms, their bounds and examples. Not here: administration (models_admin.py), and what is done with them.
+
+Long because the forms of all requests about queues, keys and messages are here.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from shoal_contract import options as contract_options
 from shoal_contract.arguments import (
     ACK_TIMEOUT_MS,
+    CAPACITY_BYTES,
+    CAPACITY_MESSAGES,
     EXPIRES_AFTER_S,
+    HISTORY_AGE_S,
+    HISTORY_MESSAGES,
     LEASE_MS,
     MAX_DELIVERIES,
     NACK_DELAY_MS,
     OFFSET,
     PULL_MESSAGES,
 )
-from shoal_contract.limits import BODY_BYTES_MAX, DEAD_LETTER_BYTES_MAX, NAME_BYTES_MAX
+from shoal_contract.limits import BODY_BYTES_MAX, DEAD_LETTER_BYTES_MAX, NAME_BYTES_MAX, TIME_S_MAX
 from shoal_ops.http import limits, names
 from shoal_ops.http.messages import BODY_BASE64_MAX
 
@@ -82,6 +88,23 @@ class QueueOptions(BaseModel):
         return contract_options.QueueOptions(
             self.expires_after_s, self.ack_timeout_ms, self.max_deliveries, dead_letter, self.exclusive
         )
+
+
+class KeyOptions(BaseModel):
+    model_config = example(history_messages=50, history_age_s=0, capacity_messages=0, capacity_bytes=0)
+    history_messages: Annotated[
+        int, Field(ge=0, le=HISTORY_MESSAGES.high, description="keep the last so many messages, whoever has them")
+    ] = 0
+    history_age_s: Annotated[
+        int, Field(ge=0, le=HISTORY_AGE_S.high, description="keep those of the last so many seconds, too")
+    ] = 0
+    capacity_messages: Annotated[
+        int, Field(ge=0, le=CAPACITY_MESSAGES.high, description="refuse publishes beyond so many kept; 0: no limit")
+    ] = 0
+    capacity_bytes: Annotated[int, Field(ge=0, le=CAPACITY_BYTES.high, description="the same, in bytes of bodies")] = 0
+
+    def values(self) -> contract_options.KeyOptions:
+        return contract_options.KeyOptions(**self.model_dump())
 
 
 class NameQueues(BaseModel):
@@ -157,11 +180,20 @@ class MessageBody(BaseModel):
 
 
 _LIVE = "only to those that consume now: nothing is stored, and it comes at most once"
+NotBefore = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=TIME_S_MAX * 1000,
+        description="Unix time in milliseconds; kept at once, published when this time has come; 0: now",
+    ),
+]
 
 
 class Publish(MessageBody):
     model_config = example(body="hello", headers={"from": "anna"})
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
+    not_before_ms: NotBefore = 0
     live: Annotated[bool, Field(description=_LIVE)] = False
 
 
@@ -178,6 +210,7 @@ class PublishBatch(BaseModel):
     model_config = example(messages=[{"body": "one"}, {"body": "two"}])
     messages: Annotated[list[MessageOfBatch], Field(min_length=1, max_length=limits.MESSAGES_PER_CALL_MAX)]
     mandatory: bool = False
+    not_before_ms: NotBefore = 0
     live: Annotated[bool, Field(description=_LIVE)] = False
 
 
@@ -196,7 +229,9 @@ class Receipt(BaseModel):
     """Answers a publish: the messages are durable once this receipt arrives, unless it was a live one."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1}]}
+        json_schema_extra={
+            "examples": [{"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1, "delayed": False}]
+        }
     )
     key: str
     key_encoded: str | None = None
@@ -204,6 +239,7 @@ class Receipt(BaseModel):
     queues: Annotated[int, Field(description="how many it was routed to")]
     live: Annotated[int, Field(description="of these, how many are consumed now")]
     messages: int
+    delayed: Annotated[bool, Field(description="they wait for the time of not_before_ms, and have no offset yet")]
 
 
 class Outcome(BaseModel):

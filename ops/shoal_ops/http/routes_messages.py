@@ -30,6 +30,7 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
         headers=messages.headers_of(message.headers, message.headers_base64),
         mandatory=message.mandatory,
         live=message.live,
+        not_before=_time(message.not_before_ms),
     )
     return receipt_of(gateway, receipt)
 
@@ -43,7 +44,12 @@ async def publish_batch(
     headers = [messages.headers_of(one.headers, one.headers_base64) for one in batch.messages]
     await let_go(request, batch.messages)
     receipt = await gateway.broker.publish_many(
-        key, bodies, headers=headers, mandatory=batch.mandatory, live=batch.live
+        key,
+        bodies,
+        headers=headers,
+        mandatory=batch.mandatory,
+        not_before=_time(batch.not_before_ms),
+        live=batch.live,
     )
     return receipt_of(gateway, receipt)
 
@@ -57,16 +63,19 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
             messages.body_of(one.body, one.body_base64),
             messages.headers_of(one.headers, one.headers_base64),
             one.mandatory,
+            _time(one.not_before_ms),
             one.live,
         )
         for one in many.messages
     ]
     await let_go(request, many.messages)
     receipts: list[asyncio.Future[shoal.Receipt] | ShoalError] = []
-    for key, body, headers, mandatory, live in checked:
+    for key, body, headers, mandatory, not_before, live in checked:
         try:
-            soon = gateway.broker.publish_soon(key, body, headers=headers, mandatory=mandatory, live=live)
-            receipts.append(await soon)
+            receipt = await gateway.broker.publish_soon(
+                key, body, headers=headers, mandatory=mandatory, not_before=not_before, live=live
+            )
+            receipts.append(receipt)
         except ShoalError as error:
             receipts.append(error)
     outcomes = [await _outcome(gateway, receipt) for receipt in receipts]
@@ -217,6 +226,11 @@ async def let_go(request: Request, forms: list[Any]) -> None:
         parsed.clear()
 
 
+def _time(unix_ms: int) -> float | None:
+    """Returns an absolute time as the client takes it, in seconds; None for 0."""
+    return unix_ms / 1000 if unix_ms else None
+
+
 def done_of(acks: models.Acks) -> list[shoal.Done]:
     """Returns what acks name. Raises Malformed, InvalidName, OutOfRange."""
     done: list[shoal.Done] = []
@@ -240,6 +254,7 @@ def receipt_of(gateway: Gateway, receipt: shoal.Receipt) -> models.Receipt:
         queues=receipt.queues,
         live=receipt.live,
         messages=receipt.messages,
+        delayed=receipt.delayed,
     )
 
 

@@ -1,4 +1,4 @@
-"""Queues and bindings: declare, bind, unbind, describe, drop, purge."""
+"""Queues, bindings and options of keys: declare, configure, bind, unbind, describe, drop, purge."""
 
 from __future__ import annotations
 
@@ -87,6 +87,12 @@ async def drop_queue(
 async def purge_queue(gateway: TheGateway, queue: QueueName) -> models.Purged:
     """Drops a queue's backlog; it stays bound."""
     return models.Purged(messages=await gateway.broker.purge(queue))
+
+
+@router.put("/v1/keys/{key}", status_code=204, response_class=Response)
+async def configure_key(gateway: TheGateway, key: KeyName, options: models.KeyOptions) -> None:
+    """Gives a key options, in the place of those that it has: a history, a capacity."""
+    await gateway.broker.configure(key, options.values())
 
 
 @router.post("/v1/queues/{queue}/bindings", response_model=models.Offsets, response_model_exclude_none=True)

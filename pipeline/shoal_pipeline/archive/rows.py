@@ -20,6 +20,7 @@ from shoal_slice_node.core.apply.records import (
     Kind,
     decode_acks,
     decode_change,
+    decode_due,
     decode_expire,
     decode_ownership,
     decode_retries,
@@ -40,6 +41,7 @@ _BY_RECORD: dict[int, str] = {
     Kind.OWNERSHIP: "own",
     Kind.EXPIRE: "expire",
     Kind.RETRY: "retry",
+    Kind.DUE: "due",
 }
 
 
@@ -205,6 +207,11 @@ class Rows:
                 sizes=[retry.times],
             )
 
+    def _due(self, record: Record) -> None:
+        keys = [due.name for due in decode_due(record.payload)]
+        run = _plain(record, "due", len(keys))
+        self._append(run, keys=keys, partitions=self._partitions_of(keys))
+
     def _reclaim(self, record: Record) -> None:
         self._append(_plain(record, "reclaim", 1))
 
@@ -219,6 +226,7 @@ _RECORDS: dict[str, Callable[[Rows, Record], None]] = {
     "own": Rows._ownership,
     "expire": Rows._expire,
     "retry": Rows._retries,
+    "due": Rows._due,
     "other": Rows._other,
 }
 

@@ -20,6 +20,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.process_memory import own_bytes
 from shoal_runtime.tasks import OnFailure, Tasks
 from shoal_runtime.unread import Unread
+from shoal_slice_node.adapters import clock
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.checkpoints import forget_emptied
 from shoal_slice_node.adapters.clock import steady_ms
@@ -278,7 +279,7 @@ class Broker:
             await asyncio.sleep(TICK_MS / 1000)
             await self.commit_loop.between_records.wait()
             now_ms = steady_ms()
-            self.node.tick(now_ms)
+            self.node.tick(now_ms, clock.now_ms())
             self.courier.look()
             if self.node.commit.operations != operations_seen:
                 operations_seen, active_ms = self.node.commit.operations, now_ms

@@ -104,6 +104,7 @@ class SliceService:
             chunks=[request.chunk.SerializeToString()],
             mandatory=request.mandatory,
             live=request.live,
+            not_before_ms=request.not_before_ms,
         )
         if request.live and (request.producer or request.sequence):
             raise Malformed(
@@ -132,6 +133,11 @@ class SliceService:
             position = outcome.positions[0]
             if not position:
                 return wire.PurgeResponse(messages=messages)
+
+    async def configure(self, request: wire.ConfigureRequest, call: Call) -> wire.ConfigureResponse:
+        configures = wire.Configures(keys=[request.key], options=request.options)
+        await self._change(call, wire.Step(configures=configures))
+        return wire.ConfigureResponse()
 
     async def pull(self, request: wire.PullRequest, call: Call) -> wire.PullResponse:
         work = node_requests.pull(
@@ -236,6 +242,7 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}}}),
         "Drop": Unary(wire.DropRequest, service.drop),
         "Purge": Unary(wire.PurgeRequest, service.purge),
+        "Configure": Unary(wire.ConfigureRequest, service.configure),
         "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
     }
     streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {

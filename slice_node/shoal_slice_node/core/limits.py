@@ -111,6 +111,32 @@ queue that was left and waits for its time ends later by as much."""
 
 TRANSIENT_WALK_REST_MS: Final = 10_000
 """The rest between two walks over the transient queues that have no time of their own."""
+DELAY_MS_MAX: Final = 366 * 86_400_000
+"""How far ahead a publish may be delayed: a year. A later time is most likely one in another unit."""
+
+DELAYED_CHUNKS_MAX: Final = 1_000_000
+DELAYED_BYTES_MAX: Final = 4 << 30
+"""Delayed publishes of a slice, and the bytes of their bodies: they stay on its disk until their time, whatever
+consumers do."""
+
+DUE_PER_RECORD_MAX: Final = 500
+DUE_BYTES_PER_RECORD: Final = 4 << 20
+"""What one DUE record does at most: about 5 ms, in steps. The last chunk may exceed the bytes."""
+
+DUE_EARLY_NOTED_MAX: Final = 10_000
+"""Rows noted in memory that came in before those that were looked at already; with more, the table is scanned anew."""
+
+DUE_AGAIN_MS: Final = 60_000
+"""After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full."""
+
+HISTORY_ROWS_PER_LOOK: Final = 32
+HISTORY_BYTES_PER_LOOK: Final = 256 << 10
+"""Log rows, and their bytes, that are looked at for what is too old for a key's history: under 0.2 ms. The rest
+follows."""
+
+HISTORIES_PER_TURN: Final = 40
+HISTORIES_REST_MS: Final = 1_000
+"""Keys with a history by age that are looked at in one turn, 2,000 a second, and the rest after all of them."""
 
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""

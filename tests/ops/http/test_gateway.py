@@ -65,7 +65,7 @@ def test_a_group_chat_works_over_http(http: httpx.Client) -> None:
         bound = ok(http.post(f"/v1/queues/{queue}/bindings", json={"keys": ["chat-7", "chat-news"]}))
         assert {one["key"]: one["offset"] for one in bound["offsets"]} == {"chat-7": 1, "chat-news": 1}
     receipt = ok(http.post("/v1/keys/chat-7/messages", json={"body": "hello", "headers": {"from": "anna"}}))
-    assert receipt == {"key": "chat-7", "offset": 1, "queues": 2, "live": 0, "messages": 1}
+    assert receipt == {"key": "chat-7", "offset": 1, "queues": 2, "live": 0, "messages": 1, "delayed": False}
     batch = {"messages": [{"body": "two"}, {"body_base64": base64.b64encode(b"\xff").decode()}]}
     assert ok(http.post("/v1/keys/chat-7/messages/batch", json=batch))["offset"] == 2
     assert ok(http.put("/v1/queues/chat-cleo/bindings/chat-7?start=last&value=1"))["offsets"][0]["offset"] == 3
@@ -104,6 +104,37 @@ def test_publish_to_many_keys_answers_each(http: httpx.Client) -> None:
     bad = {"messages": [{"key": "many-1", "body": "x"}, {"key": "k" * 255, "body_base64": "?"}]}
     assert http.post("/v1/messages", json=bad).status_code == 400
     assert ok(http.get("/v1/queues/many-a"))["messages"] == 1, "bad input publishes nothing"
+
+
+def test_publishes_wait_for_their_time(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/wait-a"))
+    ok(http.put("/v1/queues/wait-a/bindings/wait-1"))
+    later, past = int(time.time() * 1000) + 3_600_000, 1
+    for not_before_ms in (later, past):
+        receipt = ok(http.post("/v1/keys/wait-1/messages", json={"body": "1", "not_before_ms": not_before_ms}))
+        assert (receipt["offset"], receipt["queues"], receipt["delayed"]) == (0, 0, True)
+        batch = {"messages": [{"body": "2"}], "not_before_ms": not_before_ms}
+        assert ok(http.post("/v1/keys/wait-1/messages/batch", json=batch))["delayed"]
+        many = {"messages": [{"key": "wait-1", "body": "3", "not_before_ms": not_before_ms}]}
+        assert ok(http.post("/v1/messages", json=many))["outcomes"][0]["receipt"]["delayed"]
+    found: list[str] = []
+    while len(found) < 3:
+        found += [one["body"] for one in pull(http, "wait-a", wait_s=10)]
+    assert found == ["1", "2", "3"], "those of the past; the others wait"
+    assert not ok(http.post("/v1/keys/wait-1/messages", json={"body": "x"}))["delayed"]
+
+
+def test_a_key_keeps_a_history_and_has_a_capacity(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/old-a"))
+    assert http.put("/v1/keys/old-1", json={"history_messages": 2, "capacity_messages": 3}).status_code == 204
+    for number in range(2):
+        receipt = ok(http.post("/v1/keys/old-1/messages", json={"body": str(number)}))
+        assert (receipt["offset"], receipt["queues"]) == (number + 1, 0)
+    full = http.post("/v1/keys/old-1/messages/batch", json={"messages": [{"body": "x"}] * 3})
+    assert (full.status_code, full.json()["subject"], full.json()["limit"]) == (429, "old-1", 3)
+    ok(http.put("/v1/queues/old-a/bindings/old-1?start=earliest"))
+    assert [one["body"] for one in pull(http, "old-a")] == ["0", "1"]
+    assert http.put("/v1/keys/old-1", json={}).status_code == 204
 
 
 def test_send_goes_to_one_queue(http: httpx.Client) -> None:

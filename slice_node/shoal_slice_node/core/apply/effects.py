@@ -103,6 +103,7 @@ class Effects:
         "counters",
         "created",
         "dropped",
+        "due",
         "events",
         "kept_bytes",
         "kept_messages",
@@ -134,6 +135,8 @@ class Effects:
         """Keys of the Bound events: from there on they are watched."""
         self.created: list[tuple[bytes, bytes]] = []
         self.dropped: list[bytes] = []
+        self.due: list[bytes] = []
+        """Rows that came into table `due`, or stay there, by their keys."""
         # Keys with a log where a binding advanced or ended: their low may rise.
         self.advanced: list[bytes] = []
         self.transients: list[tuple[bytes, int]] = []

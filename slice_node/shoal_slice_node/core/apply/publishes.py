@@ -6,19 +6,20 @@ from shoal_contract.errors import Unroutable
 from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.apply.binds import bind_resolved
 from shoal_slice_node.core.apply.effects import Grown
+from shoal_slice_node.core.apply.key_options import check_capacity
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.rows.key_row import ID, NAME, grown
+from shoal_slice_node.core.rows.key_row import CONFIGURED, ID, NAME, decode_key, grown
 from shoal_slice_node.core.rows.log_row import encode_log
 
 
 def publish(
     state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mandatory: bool, time_ms: int
 ) -> tuple[int, int]:
-    """Publishes a chunk. Returns (first offset, number of queues it was routed to); (0, 0) if no queue is bound, and
-    then nothing is kept.
+    """Publishes a chunk. Returns (first offset, number of queues it was routed to); (0, 0) if no queue is bound and
+    the key has no history: then nothing is kept.
 
     `measure`: (messages, body bytes) of the chunk, which was checked with its frame. Raises NotOwner; Unroutable if
-    mandatory and nothing is bound.
+    mandatory and nothing is bound; ResourceExhausted for a key at its capacity.
     """
     full_name = state.owned_name(key)
     messages, body_bytes = measure
@@ -28,15 +29,19 @@ def publish(
     if not queues and key[:1] == DIRECT_PREFIX:
         queues = _bind_direct(state, full_name)
         row = tables.key.get(full_name)
-    if row is None or not queues:
+    configured = row is not None and row[0] == CONFIGURED
+    if row is None or not (queues or (configured and not mandatory and decode_key(row).options.keeps_history)):
         if mandatory:
             shown = state.refusals.shown(key)
             raise Unroutable(f"key {shown} has no queue bound to it, and the publish is mandatory", subject=shown)
         effects.published.append(None)
         effects.counters.publishes += messages  # kept messages are counted once for each step
         return 0, 0
-    first, before, row = grown(row, messages, body_bytes)
     key_id = row[ID]
+    if configured:
+        check_capacity(state, full_name, decode_key(row), measure)
+        effects.advanced.append(key_id)
+    first, before, row = grown(row, messages, body_bytes)
     tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))
     tables.key.put(full_name, row)
     effects.kept_messages += messages

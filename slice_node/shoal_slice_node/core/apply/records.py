@@ -8,6 +8,7 @@ OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
 RETRY      LSN when it was decided u64 | (queue id 8 | key id 8 | from u64 | to u64 | times u32 | fate u8 | reason u8)*
            messages that came back, delivered `times` times
 EXPIRE     LSN when it was decided u64 | (queue id 8 | length u8 | name)*     transient queues that nothing consumes
+DUE        (length u8 | key of a row of table `due` | length u8 | key's name)*     what is to happen now
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Kind(IntEnum):
     OWNERSHIP = 5
     EXPIRE = 6
     RETRY = 7
+    DUE = 8
 
 
 class ChangeHead(NamedTuple):
@@ -81,6 +83,13 @@ class Retry(NamedTuple):
     times: int
     fate: int
     reason: int
+
+
+class Due(NamedTuple):
+    """Names a row of table `due`. `name`: of the key that it is about, for readers of the archive."""
+
+    row_key: bytes
+    name: bytes
 
 
 NO_PRODUCER = bytes(PRODUCER_BYTES)
@@ -180,3 +189,20 @@ def decode_expire(payload: bytes) -> tuple[int, list[Expired]]:
             raise ValueError(f"an EXPIRE record of {len(payload)} bytes ends within a name")
         queues.append(Expired(queue_id, payload[position - length : position]))
     return looked_at_lsn, queues
+
+
+def encode_due(rows: Iterable[Due]) -> bytes:
+    return b"".join(bytes((len(field),)) + field for row in rows for field in row)
+
+
+def decode_due(payload: bytes) -> list[Due]:
+    """Returns what is due. Raises ValueError for a payload that is cut off."""
+    fields: list[bytes] = []
+    position = 0
+    while position < len(payload):
+        end = position + 1 + payload[position]
+        fields.append(payload[position + 1 : end])
+        position = end
+    if position > len(payload) or len(fields) % 2:
+        raise ValueError(f"a DUE record of {len(payload)} bytes is cut")
+    return [Due(row_key, name) for row_key, name in zip(fields[::2], fields[1::2], strict=True)]

@@ -7,7 +7,7 @@ from zlib import crc32
 from shoal_contract.errors import NotOwner, ShoalError
 from shoal_contract.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from shoal_contract.names import DIRECT_PREFIX, check_key, direct_key
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import PLAIN, QueueOptions
 from shoal_contract.partition_hash import MAY_HAVE_TAG, hashed_part, partition_of
 from shoal_slice_node.core.apply.bind_backs import BindBacks
 from shoal_slice_node.core.apply.counters import Counters
@@ -26,6 +26,7 @@ from shoal_slice_node.core.rows.small_rows import (
     NEXT_QUEUE,
     OWNED,
     RECLAIM_KEY,
+    TIME,
     PartitionRow,
     decode_owned,
     decode_partition,
@@ -44,7 +45,8 @@ _INCARNATION_QUEUE_BITS = 40
 
 class State:
     """Keeps the tables, and what belongs to the record that is being applied: `effects` collects its effects; `lsn`,
-    `epoch` and `time_ms` are the record's. The engine sets them for each record.
+    `epoch` and `time_ms` are the record's. The engine sets them for each record. Before the first one `time_ms` is that
+    of the newest record which the checkpoint has: record times go on from there, whatever the machine's clock says.
 
     `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
     """
@@ -61,7 +63,7 @@ class State:
         self.effects = Effects()
         self.lsn = 0
         self.epoch = int.from_bytes(tables.meta.get(EPOCH) or b"", "big")
-        self.time_ms = 0
+        self.time_ms = int.from_bytes(tables.local_totals.get(TIME) or b"", "big")
         self.map_version = 0
         self.owned = b"\x00"
         self.partitions = 1
@@ -155,10 +157,14 @@ class State:
         return None if found is None else (found[0], decode_key(found[1]))
 
     def vanish_if_empty(self, full_name: bytes, key: KeyRow) -> bool:
-        """Deletes a key that has no bindings and no backlog, with its log, which nothing needs. Only its partition's
-        floor stays. Returns whether it did."""
+        """Deletes a key that has no bindings, no backlog and no options, with its log, which nothing needs. Only its
+        partition's floor stays. Returns whether it did."""
         tables = self.tables
         if tables.binding.count(key.id) or tables.ended.count(key.id):
+            return False
+        if key.options != PLAIN:
+            if key.low < key.head:
+                self.effects.advanced.append(key.id)
             return False
         if key.low < key.head:
             self.forget_kept(key, key.head)
@@ -182,6 +188,11 @@ class State:
         self.counters.add(effects.counters)
         self.kept.messages += effects.kept_messages
         self.kept.body_bytes += effects.kept_bytes
+
+    def save_local(self) -> None:
+        """Writes the node's own rows that a checkpoint needs. Must be called before each freeze of the tables."""
+        self.kept.save()
+        self.tables.local_totals.put(TIME, self.time_ms.to_bytes(8, "big"))
 
     def add_member(self, key_id: bytes, queue_id: bytes) -> None:
         self.tables.binding.add(key_id, queue_id)

@@ -5,6 +5,7 @@ The leader finds each key's lowest cursor (trimmer.py) and journals it. This mod
 
 from __future__ import annotations
 
+from shoal_slice_node.core.apply.key_options import history_floor
 from shoal_slice_node.core.apply.lookups import row_start
 from shoal_slice_node.core.apply.records import decode_trims
 from shoal_slice_node.core.apply.state import State
@@ -24,6 +25,8 @@ def apply_trims(state: State, payload: bytes) -> None:
         if promised is not None:
             state.effects.advanced.append(key_id)
             low = min(low, row_start(state.tables, key, promised))
+        if key.options.keeps_history:
+            low = min(low, row_start(state.tables, key, history_floor(state.tables, key, state.time_ms)))
         if low > key.low:
             state.forget_kept(key, low)
             state.tables.log.trim(key_id, key.low, low)

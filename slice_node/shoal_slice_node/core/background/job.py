@@ -1,7 +1,7 @@
 """Defines background work: jobs that look in bounded turns for what the leader's own records should do.
 
 Belongs here: the form of a job, and the jobs as the node lists them. Not here: how each finds its work (trimmer,
-key_walk, reclaim_list, idle_producers).
+key_walk, history_walk, reclaim_list, due_list, idle_producers).
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from shoal_slice_node.core.apply.records import (
+    Due,
     Fate,
     Kind,
     Retry,
+    encode_due,
     encode_expire,
     encode_reclaim,
     encode_retries,
     encode_trims,
 )
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.background.due_list import DueList
+from shoal_slice_node.core.background.history_walk import HistoryWalk
 from shoal_slice_node.core.background.idle_producers import IdleProducers
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
@@ -52,18 +56,21 @@ class Job(Protocol):
 
 
 class TrimJob:
-    """Proposes the trims of keys whose cursors advanced, and of those that were not trimmed before a start."""
+    """Proposes the trims of keys whose cursors advanced, of those with an old history, and of those that were not
+    trimmed before a start."""
 
     name = "trim"
 
-    def __init__(self, trimmer: Trimmer, keys: KeyWalk) -> None:
+    def __init__(self, trimmer: Trimmer, keys: KeyWalk, histories: HistoryWalk) -> None:
         self._trimmer = trimmer
         self._keys = keys
+        self._histories = histories
         self._proposed: list[bytes] = []
 
     def turn(self, now_ms: int) -> Proposal | None:
         """See Job."""
         self._trimmer.advanced(self._keys.turn(), now_ms)
+        self._trimmer.advanced(self._histories.turn(now_ms, self._trimmer.wall_ms), now_ms)
         trims = self._trimmer.turn(now_ms) if self._trimmer.pending else []
         self._proposed = [trim.key_id for trim in trims]
         return Proposal(Kind.TRIM, encode_trims(trims), len(trims)) if trims else None
@@ -135,6 +142,25 @@ class RetryJob:
 
     def refused(self, now_ms: int) -> None:
         """See Job. The next turn finds what was not done."""
+
+
+class DueJob:
+    """Proposes to do what is due by the machine's clock."""
+
+    name = "due"
+
+    def __init__(self, rows: DueList) -> None:
+        self._rows = rows
+        self._proposed: list[Due] = []
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        self._proposed = self._rows.take()
+        return Proposal(Kind.DUE, encode_due(self._proposed), len(self._proposed)) if self._proposed else None
+
+    def refused(self, now_ms: int) -> None:
+        """See Job."""
+        self._rows.note([due.row_key for due in self._proposed])
 
 
 class ForgetProducersJob:

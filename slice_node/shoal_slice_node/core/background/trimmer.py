@@ -12,12 +12,15 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from shoal_contract.options import PLAIN
 from shoal_slice_node.core.apply.cursors import cursor_of_ended, cursor_of_live
+from shoal_slice_node.core.apply.key_options import history_floor
 from shoal_slice_node.core.apply.lookups import row_start
 from shoal_slice_node.core.apply.records import Trim
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
     CURSOR_SCANS_MAX,
+    HISTORY_ROWS_PER_LOOK,
     LOWEST_NOTED_MAX,
     LOWEST_NOTED_MEMBERS_MIN,
     SCAN_MEMBERS_PER_STEP,
@@ -46,6 +49,8 @@ class Trimmer:
     """Is told which keys' cursors advanced; says in bounded turns what may be trimmed."""
 
     def __init__(self, state: State) -> None:
+        self.wall_ms = 0
+        """The machine's time, as it was told last: the age of a history is counted by it."""
         self._state = state
         self._advances: dict[bytes, tuple[int, int]] = {}
         """Keys with cursors that advanced since their last scan began: (how often, time of the first in ms)."""
@@ -126,8 +131,14 @@ class Trimmer:
             return 1
         if self._is_held(key):
             return 2
+        if key.options.keeps_history and self._history_low(key) <= key.low:
+            return HISTORY_ROWS_PER_LOOK
         self._scans[key_id] = _CursorScan(self._state.lsn, key.head)
         return 1
+
+    def _history_low(self, key: KeyRow) -> int:
+        """Returns how far the key's history may be trimmed, as far as is known now."""
+        return row_start(self._state.tables, key, history_floor(self._state.tables, key, self.wall_ms))
 
     def _is_held(self, key: KeyRow) -> bool:
         """Returns whether the binding that was lowest still needs the first row of the log."""
@@ -172,5 +183,8 @@ class Trimmer:
                 self._lowest.popitem(last=False)
         key = found[1]
         low = row_start(self._state.tables, key, min(scan.lowest, key.head))
-        if low > key.low or (key.low == key.head and not self._state.tables.binding.count(key_id)):
+        if key.options.keeps_history:
+            low = min(low, self._history_low(key))
+        empty = key.low == key.head and key.options == PLAIN and not self._state.tables.binding.count(key_id)
+        if low > key.low or empty:
             trims.append(Trim(key_id, low, scan.looked_at_lsn))

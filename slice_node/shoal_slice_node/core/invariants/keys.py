@@ -9,8 +9,11 @@ from operator import itemgetter
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.limits import FIRST_OFFSET
+from shoal_contract.options import PLAIN
 from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.invariants.problem import Problem
+from shoal_slice_node.core.rows.due_row import is_delayed_id
+from shoal_slice_node.core.rows.history_row import ROW
 from shoal_slice_node.core.rows.ids import number_of_id, partition_of_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
@@ -26,11 +29,16 @@ def check_keys(tables: Tables, local_known: bool) -> Iterator[Problem]:
         with_log += key.low < key.head
         messages += key.head - key.low
         yield from _check_key(tables, full_name, key, local_known)
+    for key_id, _ in tables.history.scan():
+        if key_by_id(tables, key_id) is None:
+            yield Problem("history", key_id.hex(), "of a key that is not there")
     names = sum(1 for _ in tables.key_name.scan())
     if names != keys:
         yield Problem("key_name", "rows", f"{names} are there, for {keys} keys")
     logs = body_bytes = 0
     for key_id, rows in groupby(tables.log.scan(), itemgetter(0)):
+        if is_delayed_id(key_id):
+            continue  # See check_due.
         logs += 1
         body_bytes += yield from _check_log(tables, key_id, ((first, row) for _, first, row in rows))
     if logs != with_log:
@@ -51,8 +59,10 @@ def _check_key(tables: Tables, full_name: bytes, key: KeyRow, local_known: bool)
         yield Problem("key", shown, f"its number {number} is not below the next, {next_number}")
     if not FIRST_OFFSET <= key.low <= key.head:
         yield Problem("key", shown, f"low {key.low}, head {key.head}")
+    if bool(key.options.history_age_s) != (tables.history.get(key.id) == ROW):
+        yield Problem("key", shown, f"history for {key.options.history_age_s} s, and table `history` says otherwise")
     members = tables.binding.count(key.id) + tables.ended.count(key.id)
-    if not members and local_known and tables.local_hints.get(key.id) is None:
+    if not members and key.options == PLAIN and local_known and tables.local_hints.get(key.id) is None:
         yield Problem(
             "key", shown, "nothing is bound to it and `local_hints` does not name it, so it would never be deleted"
         )
@@ -78,7 +88,7 @@ def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]])
             yield Problem(
                 "log", shown, f"row {first}: {header.body_bytes_before} body bytes before it, not {body_bytes}"
             )
-        yield from _check_chunk(shown, first, log_row)
+        yield from check_chunk(shown, first, log_row)
         position = first + header.messages
         body_bytes = header.body_bytes_before + header.body_bytes
     if position != key.head or body_bytes != key.body_bytes:
@@ -87,7 +97,8 @@ def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]])
     return kept_bytes
 
 
-def _check_chunk(shown: str, first: int, row: bytes) -> Iterator[Problem]:
+def check_chunk(shown: str, first: int, row: bytes) -> Iterator[Problem]:
+    """Checks that a log row's chunk is what its header says."""
     header = decode_log(row)
     try:
         bodies = parse_chunk(chunk_of(row)).bodies

@@ -11,12 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shoal_contract.limits import PRODUCER_BYTES
+from shoal_slice_node.core.invariants.due import check_due
 from shoal_slice_node.core.invariants.keys import check_keys
 from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.invariants.queues import check_queues
 from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.rows.producer_row import answer_key, decode_producer
-from shoal_slice_node.core.rows.small_rows import ACKS_CUT, HINT, KEPT, OWNED, RECLAIM_QUEUE, TRIMS_HELD, decode_owned
+from shoal_slice_node.core.rows.small_rows import (
+    ACKS_CUT,
+    HINT,
+    KEPT,
+    OWNED,
+    RECLAIM_QUEUE,
+    TIME,
+    TRIMS_HELD,
+    decode_owned,
+)
 from shoal_slice_node.core.tables.tables import Tables
 
 
@@ -29,6 +39,7 @@ def check_tables(tables: Tables, local_known: bool = True) -> Iterator[Problem]:
     """
     yield from check_queues(tables)
     yield from check_keys(tables, local_known)
+    yield from check_due(tables)
     yield from _check_producers(tables)
     yield from _check_reclaim(tables)
     yield from _check_meta(tables)
@@ -74,7 +85,7 @@ def _check_meta(tables: Tables) -> Iterator[Problem]:
 def _check_local(tables: Tables) -> Iterator[Problem]:
     """Checks the form of the node's own rows. What they say is checked with the keys."""
     for row_key, _ in tables.local_totals.scan():
-        if row_key != KEPT:
+        if row_key not in (KEPT, TIME):
             yield Problem("local_totals", repr(row_key), "of no known name")
     for key_id, row in tables.local_hints.scan():
         if len(key_id) != ID_BYTES or row != HINT:

@@ -95,7 +95,7 @@ class Commit:
         self._let_go = let_go
         self._decide = decide
         self._next_lsn = self.applied_lsn + 1
-        self._time_ms = 0
+        self._time_ms = engine.state.time_ms
         self._pending: FairQueue[Item] = FairQueue(NODE)
         self._growing = GrowingQueues()
         self._writing: Batch | None = None

@@ -88,7 +88,7 @@ class Freezing:
     def freeze(self) -> None:
         """Freezes everything that is applied, with the totals of the logs. Must not be called while the store is
         `freezing`."""
-        self._state.kept.save()
+        self._state.save_local()
         self._store.freeze(self._state.lsn)
         self._state.tail.frozen()
         self._changed_since_ms = None

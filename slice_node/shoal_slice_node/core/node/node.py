@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable
 
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.background.due_list import DueList
+from shoal_slice_node.core.background.history_walk import HistoryWalk
 from shoal_slice_node.core.background.idle_producers import IdleProducers
-from shoal_slice_node.core.background.job import ExpireJob, ForgetProducersJob, ReclaimJob, RetryJob, TrimJob
+from shoal_slice_node.core.background.job import DueJob, ExpireJob, ForgetProducersJob, ReclaimJob, RetryJob, TrimJob
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
@@ -51,15 +53,17 @@ class Node:
         self.trimmer = Trimmer(engine.state)
         self.trimmer.advanced(advanced, now_ms)
         self.reclaims = ReclaimList(engine.state.tables)
+        self.due = DueList(engine.state)
         self.turns = Turns()
         unused_drops = UnusedDrops(self.dispatcher)
         self.commit = Commit(engine, epoch, self._on_effects, let_go, unused_drops.decide)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
-            TrimJob(self.trimmer, KeyWalk(engine.state)),
+            TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state)),
             ReclaimJob(self.reclaims),
             ExpireJob(self.dispatcher.transients, engine.state),
             RetryJob(self.dispatcher.registry.returns, engine.state),
+            DueJob(self.due),
             ForgetProducersJob(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
         self.maintenance = Maintenance(self.commit, self.acks, self.puller, jobs, now_ms)
@@ -93,7 +97,9 @@ class Node:
         """Does `work` in turns; work of one owner is done one after the other."""
         self.turns.add(source, work, done)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """Tells the time. `wall_ms`: the machine's, which may jump: absolute times are compared with it."""
+        self.due.wall_ms = self.trimmer.wall_ms = wall_ms
         self.maintenance.tick(now_ms)
         self.watching.tick(now_ms)
 
@@ -124,6 +130,8 @@ class Node:
             self.dispatcher.transients.left(queue_id, expires_after_s)
         if effects.events or effects.created or effects.dropped:
             self.dispatcher.applied(effects)
+        if effects.due:
+            self.due.note(effects.due)
         if effects.members or effects.ownership:
             self.watching.applied(effects)
         if effects.reclaim:

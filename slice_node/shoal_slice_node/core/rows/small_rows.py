@@ -16,6 +16,7 @@ reclaim     by letter, which is the form
             "k" | key id, "p" | producer | time_ms u64  ->  (never stored: in a RECLAIM record, a key that may have
                                    nothing left, a producer that is idle since then)
 local_totals   "kept"          ->  form u8: 1 | messages u64 | body bytes u64, of all logs: as of the checkpoint
+               "time"          ->  time_ms u64 of the newest record: as of the checkpoint
 local_hints    key id          ->  form u8: 1. The key may have nothing left; whether it has is looked up
 """
 
@@ -30,6 +31,7 @@ from shoal_slice_node.core.rows.forms import check_form
 NEXT_QUEUE = b"next_queue"
 OWNED = b"owned"
 KEPT = b"kept"
+TIME = b"time"
 EPOCH = b"epoch"
 ACKS_CUT_FORGOTTEN = b"acks_cut"
 

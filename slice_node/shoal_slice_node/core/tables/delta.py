@@ -48,6 +48,8 @@ class Delta:
         self.partition: Rows = DeltaRows(base.rows("partition"))
         self.meta: Rows = DeltaRows(base.rows("meta"))
         self.transient: Rows = DeltaRows(base.rows("transient"))
+        self.due: Rows = DeltaRows(base.rows("due"))
+        self.history: Rows = DeltaRows(base.rows("history"))
         self.local_totals: Rows = DeltaRows(base.rows("local_totals"))
         self.local_hints: Rows = DeltaRows(base.rows("local_hints"), ordered=True)
         self.binding: Groups = DeltaGroups(base.groups("binding"))

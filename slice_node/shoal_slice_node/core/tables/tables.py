@@ -99,6 +99,8 @@ class Tables(Protocol):
     partition: Rows
     meta: Rows
     transient: Rows
+    due: Rows
+    history: Rows
     local_totals: Rows
     local_hints: Rows
     binding: Groups
@@ -118,6 +120,8 @@ ROW_TABLES = (
     "partition",
     "meta",
     "transient",
+    "due",
+    "history",
 )
 """The tables of rows that are equal on every node that applied the same records."""
 

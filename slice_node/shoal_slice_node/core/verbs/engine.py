@@ -13,6 +13,7 @@ from shoal_contract.errors import Corrupt, ShoalError
 from shoal_contract.journal_record import SET_ASIDE, Record
 from shoal_slice_node.core.apply.acks import apply_acks
 from shoal_slice_node.core.apply.drops import reclaim
+from shoal_slice_node.core.apply.due import apply_due
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.imports import check_next_chunk
 from shoal_slice_node.core.apply.producers import heard, remember, repeated_answer
@@ -85,6 +86,8 @@ class Engine:
             yield from expire(self.state, record.payload)
         elif kind == Kind.RETRY:
             yield from apply_retries(self.state, record.payload)
+        elif kind == Kind.DUE:
+            yield from apply_due(self.state, record.payload)
         else:
             raise ValueError(f"its kind {kind} is not known to this version")
 

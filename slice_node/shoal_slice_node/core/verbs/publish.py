@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from shoal_contract.chunk import measure_chunk
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.due import delay
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.checking.columns import bounded, check_published, same
 from shoal_slice_node.core.limits import APPLIED_PER_STEP
@@ -18,6 +19,10 @@ def _check(number: int, step: wire.Publishes, measures: Measures) -> int:
     operations = bounded(len(step.keys))
     same(number, "publishes", "chunks", len(step.chunks), operations)
     check_published(step.keys)
+    if step.live and step.not_before_ms:
+        raise Malformed(
+            f"step {number} (publishes) is live and has not_before_ms: a live publish is not stored", subject="live"
+        )
     measures += map(measure_chunk, step.chunks)
     return operations
 
@@ -27,11 +32,14 @@ def _apply(change: Change, step: wire.Publishes) -> Work[wire.StepOutcome]:
     outcome = wire.StepOutcome()
     offsets: list[int] = []
     queues: list[int] = []
-    mandatory, effects = step.mandatory, state.effects
+    mandatory, effects, not_before_ms = step.mandatory, state.effects, step.not_before_ms
     kept_before = effects.kept_messages
     for number, (key, chunk, measure) in enumerate(zip(step.keys, step.chunks, change.measures, strict=False)):
         try:
-            first, routed = publish(state, key, chunk, measure, mandatory, time_ms)
+            if not_before_ms:
+                first = routed = delay(state, key, chunk, measure, mandatory, not_before_ms)
+            else:
+                first, routed = publish(state, key, chunk, measure, mandatory, time_ms)
         except ShoalError as error:
             first = routed = 0
             effects.published.append(None)

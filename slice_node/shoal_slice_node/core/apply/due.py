@@ -1,0 +1,125 @@
+"""Keeps what is to happen at an absolute time, and does it: the leader decides by its clock, a DUE record does it.
+
+Times are those of records, which never go back, also over a restart (State.time_ms). Each row is looked at again when
+the record is applied, and nothing is done before its time.
+"""
+
+from __future__ import annotations
+
+from shoal_contract.errors import NotOwner, OutOfRange, ResourceExhausted, Unroutable
+from shoal_contract.names import DIRECT_PREFIX
+from shoal_slice_node.core.apply.publishes import publish
+from shoal_slice_node.core.apply.records import decode_due
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import (
+    APPLIED_PER_STEP,
+    DELAY_MS_MAX,
+    DELAYED_BYTES_MAX,
+    DELAYED_CHUNKS_MAX,
+    DUE_AGAIN_MS,
+)
+from shoal_slice_node.core.rows.due_row import (
+    DELAYED,
+    FIRST,
+    DelayedCounts,
+    DelayedRow,
+    decode_counts,
+    decode_delayed,
+    decode_due_key,
+    delayed_id,
+    delayed_key,
+    due_time,
+    encode_counts,
+    encode_delayed,
+)
+from shoal_slice_node.core.rows.key_row import ID, NAME
+from shoal_slice_node.core.rows.log_row import chunk_of, encode_log
+from shoal_slice_node.core.turns import Work
+
+
+def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mandatory: bool, not_before_ms: int) -> int:
+    """Keeps a chunk, to be published when its time has come. `not_before_ms`: Unix time; a past one is due at once.
+    Returns 0: it has no offset yet, and was routed to no queue.
+
+    `mandatory` is checked now: when the time has come, there is nobody to tell. Raises NotOwner, Unroutable; OutOfRange
+    for a time too far ahead, ResourceExhausted if as much is delayed as may be.
+    """
+    full_name = state.owned_name(key)
+    if mandatory and not _is_routable(state, full_name):
+        shown = state.refusals.shown(key)
+        raise Unroutable(f"key {shown} has no queue bound to it, and the publish is mandatory", subject=shown)
+    latest_ms = state.time_ms + DELAY_MS_MAX
+    if not_before_ms > latest_ms:
+        raise OutOfRange(
+            f"not_before is {not_before_ms}; the limit is {DELAY_MS_MAX // 86_400_000} days from now, {latest_ms}",
+            subject="not_before",
+            limit=latest_ms,
+            value=not_before_ms,
+        )
+    messages, body_bytes = measure
+    number, chunks, kept_bytes = decode_counts(state.tables.meta.get(DELAYED))
+    _check_room("delayed publishes", chunks + 1, DELAYED_CHUNKS_MAX)
+    _check_room("delayed bytes", kept_bytes + body_bytes, DELAYED_BYTES_MAX)
+    row_key = delayed_key(not_before_ms, number)
+    state.tables.due.put(row_key, encode_delayed(DelayedRow(messages, body_bytes, full_name)))
+    state.tables.log.append(delayed_id(number), FIRST, encode_log(messages, body_bytes, state.time_ms, 0, chunk))
+    _save_counts(state, DelayedCounts(number + 1, chunks + 1, kept_bytes + body_bytes))
+    state.effects.due.append(row_key)
+    state.effects.published.append(None)
+    return 0
+
+
+def _is_routable(state: State, full_name: bytes) -> bool:
+    row = state.tables.key.get(full_name)
+    if row is not None and state.tables.binding.count(row[ID]):
+        return True
+    name = full_name[NAME]
+    return name[:1] == DIRECT_PREFIX and state.tables.queue_by_name.get(name[1:]) is not None
+
+
+def _check_room(what: str, value: int, limit: int) -> None:
+    if value > limit:
+        raise ResourceExhausted(
+            f"this slice would have {value} {what}; the limit is {limit}", subject=what, limit=limit, value=value
+        )
+
+
+def _save_counts(state: State, counts: DelayedCounts) -> None:
+    state.tables.meta.put(DELAYED, encode_counts(counts))
+
+
+def apply_due(state: State, payload: bytes) -> Work[None]:
+    """Applies a DUE record: does what its rows say, except where that is done already or is not due at the record's
+    time."""
+    for number, (row_key, _) in enumerate(decode_due(payload)):
+        row = state.tables.due.get(row_key)
+        if row is not None:
+            if due_time(row_key) > state.time_ms:
+                state.effects.due.append(row_key)  # To be found again.
+            else:
+                _publish_delayed(state, row_key, decode_delayed(row))
+        if number % APPLIED_PER_STEP == 0:
+            yield
+
+
+def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow) -> None:
+    """Publishes a delayed chunk. If its partition is another slice's now, or its key is at its capacity, it stays, and
+    is looked at again later."""
+    tables, number = state.tables, decode_due_key(row_key).number
+    key, measure = delayed.full_name[NAME], (delayed.messages, delayed.body_bytes)
+    tables.due.delete(row_key)
+    chunk_id = delayed_id(number)
+    chunk = chunk_of(next(tables.log.read(chunk_id, FIRST, FIRST))[1])
+    kept_before = state.effects.kept_messages
+    try:
+        publish(state, key, chunk, measure, False, state.time_ms)
+    except (NotOwner, ResourceExhausted):
+        later = delayed_key(state.time_ms + DUE_AGAIN_MS, number)
+        tables.due.put(later, encode_delayed(delayed))
+        state.effects.due.append(later)
+        return
+    state.effects.counters.publishes += state.effects.kept_messages - kept_before
+    state.effects.counters.chunks += 1
+    tables.log.trim(chunk_id, FIRST, FIRST + delayed.messages)
+    counts = decode_counts(tables.meta.get(DELAYED))
+    _save_counts(state, counts._replace(chunks=counts.chunks - 1, body_bytes=counts.body_bytes - delayed.body_bytes))

@@ -1,0 +1,53 @@
+"""Checks the invariants of what is due at an absolute time. Part of `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby, islice
+from operator import itemgetter
+
+from shoal_slice_node.core.invariants.keys import check_chunk
+from shoal_slice_node.core.invariants.problem import Problem
+from shoal_slice_node.core.rows.due_row import (
+    DELAYED,
+    FIRST,
+    PUBLISH,
+    decode_counts,
+    decode_delayed,
+    decode_due_key,
+    delayed_id,
+    is_delayed_id,
+)
+from shoal_slice_node.core.rows.key_row import NAME
+from shoal_slice_node.core.rows.log_row import decode_log
+from shoal_slice_node.core.tables.tables import Tables
+
+
+def check_due(tables: Tables) -> Iterator[Problem]:
+    """Yields the problems of delayed publishes: each has its chunk, nothing else has one, and their sums are right."""
+    counts = decode_counts(tables.meta.get(DELAYED))
+    chunks = body_bytes = 0
+    for row_key, row in tables.due.scan():
+        _, letter, number = decode_due_key(row_key)
+        delayed = decode_delayed(row)
+        shown = f"{row_key.hex()} of key {delayed.full_name[NAME]!r}"
+        if letter != PUBLISH:
+            yield Problem("due", shown, f"is of no known kind: {letter!r}")
+            continue
+        chunks += 1
+        body_bytes += delayed.body_bytes
+        if number >= counts.next_number:
+            yield Problem("due", shown, f"its number {number} is not below the next, {counts.next_number}")
+        rows = list(islice(tables.log.read(delayed_id(number), FIRST, FIRST), 1))
+        if [first for first, _ in rows] != [FIRST]:
+            yield Problem("due", shown, "its chunk is not there")
+            continue
+        header = decode_log(rows[0][1])
+        if (header.messages, header.body_bytes) != (delayed.messages, delayed.body_bytes):
+            yield Problem("due", shown, f"its chunk has {header.messages} messages, {header.body_bytes} body bytes")
+        yield from check_chunk(shown, FIRST, rows[0][1])
+    if (chunks, body_bytes) != counts[1:]:
+        yield Problem("meta", DELAYED.decode(), f"says {tuple(counts[1:])}; there are {(chunks, body_bytes)}")
+    logs = sum(1 for key_id, _ in groupby(tables.log.scan(), itemgetter(0)) if is_delayed_id(key_id))
+    if logs != chunks:
+        yield Problem("log", "delayed", f"{logs} chunks are kept for later, for {chunks} delayed publishes")

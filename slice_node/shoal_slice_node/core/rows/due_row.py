@@ -1,0 +1,108 @@
+"""Encodes table `due`, what happens at an absolute time, and the row of `meta` that counts it.
+
+due     time_ms u64 | letter | subject     ->  what is to be done; rows lie in the order of their times
+        time_ms u64 | "p" | number u64     ->  form u8: 1 | messages u32 | body bytes u32 | full name of the key:
+                                               a delayed publish. The number is in order of acceptance
+meta    "delayed"                          ->  next number u64 | chunks u64 | body bytes u64, of delayed publishes
+log     delayed id (8) | 1                 ->  the chunk of a delayed publish, as a row of a log of its own
+
+A delayed id is a key id of a partition that no cluster has. So a chunk of any size lies in parts of a page, as all
+chunks do, and goes with one trim.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from shoal_contract.limits import FIRST_OFFSET, PARTITIONS_MAX
+from shoal_slice_node.core.rows.forms import check_form
+from shoal_slice_node.core.rows.ids import key_id, partition_of_id
+
+DELAYED: Final = b"delayed"
+PUBLISH: Final = b"p"
+FORM: Final = 1
+FIRST: Final = FIRST_OFFSET
+"""The offset of a delayed chunk in its own log."""
+
+_DELAYED_PARTITION: Final = 0xFFFF
+_DUE_KEY = Struct(">QsQ")
+_TIME = Struct(">Q")
+_PUBLISH = Struct(">BII")
+_COUNTS = Struct(">QQQ")
+
+assert PARTITIONS_MAX < _DELAYED_PARTITION
+
+
+class DueKey(NamedTuple):
+    """Holds the key of a row: when it is due, what it is, its number."""
+
+    time_ms: int
+    letter: bytes
+    number: int
+
+
+class DelayedRow(NamedTuple):
+    """Describes a delayed publish. `full_name`: partition and name of its key."""
+
+    messages: int
+    body_bytes: int
+    full_name: bytes
+
+
+class DelayedCounts(NamedTuple):
+    """Counts the delayed publishes of a slice. `next_number`: of the next one."""
+
+    next_number: int
+    chunks: int
+    body_bytes: int
+
+
+NO_DELAYED: Final = DelayedCounts(1, 0, 0)
+
+
+def delayed_key(time_ms: int, number: int) -> bytes:
+    """Returns the key of a delayed publish's row."""
+    return _DUE_KEY.pack(time_ms, PUBLISH, number)
+
+
+def decode_due_key(row_key: bytes) -> DueKey:
+    """Reads the key of a row. Raises ValueError for one of another length."""
+    if len(row_key) != _DUE_KEY.size:
+        raise ValueError(f"a row key of table due has {len(row_key)} bytes, not {_DUE_KEY.size}")
+    return DueKey._make(_DUE_KEY.unpack(row_key))
+
+
+def due_time(row_key: bytes) -> int:
+    """Returns when a row is due, from its key."""
+    time_ms: int
+    (time_ms,) = _TIME.unpack_from(row_key)
+    return time_ms
+
+
+def encode_delayed(row: DelayedRow) -> bytes:
+    return _PUBLISH.pack(FORM, row.messages, row.body_bytes) + row.full_name
+
+
+def decode_delayed(row: bytes) -> DelayedRow:
+    check_form("due", row, FORM, _PUBLISH.size)
+    _, messages, body_bytes = _PUBLISH.unpack_from(row)
+    return DelayedRow(messages, body_bytes, row[_PUBLISH.size :])
+
+
+def delayed_id(number: int) -> bytes:
+    """Returns the id of the log that holds the chunk of a delayed publish."""
+    return key_id(_DELAYED_PARTITION, number)
+
+
+def is_delayed_id(some_id: bytes) -> bool:
+    """Returns whether an id of table `log` is that of a delayed publish."""
+    return partition_of_id(some_id) == _DELAYED_PARTITION
+
+
+def encode_counts(counts: DelayedCounts) -> bytes:
+    return _COUNTS.pack(*counts)
+
+
+def decode_counts(row: bytes | None) -> DelayedCounts:
+    return NO_DELAYED if row is None else DelayedCounts._make(_COUNTS.unpack(row))
