@@ -177,12 +177,18 @@ class Broker(BindingVerbs, QueueVerbs):
 
         `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable if no queue is bound.
         `not_before`: a datetime with a time zone, or Unix time in seconds: the message is kept at once, and published
-        when the slice's clock has come to that time, at most a year from now. `live`: give it
-        only to inboxes that are open now, and store nothing; after a lost connection it is not repeated: Unavailable.
-        Raises TooLarge, OutOfRange. Waits while too much is unanswered.
+        when the slice's clock has come to that time, at most a year from now. `live`: give it only to inboxes that are
+        open now, and store nothing; after a lost connection it is not repeated: Unavailable. Raises TooLarge,
+        OutOfRange, Malformed for both at once. Waits while too much is unanswered.
         """
         future = await self.publish_soon(
-            key, body, headers=headers, mandatory=mandatory, not_before=not_before, live=live, deadline_s=deadline_s
+            key,
+            body,
+            headers=headers,
+            mandatory=mandatory,
+            not_before=not_before,
+            live=live,
+            deadline_s=deadline_s,
         )
         return await future
 
@@ -260,8 +266,9 @@ class Broker(BindingVerbs, QueueVerbs):
         key = direct_key(encode_name(queue, "queue"))
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        terms = publish_terms(True, None, live)
-        await self._routing.publish(publishing.single(queue, key, body, headers, terms, deadline, future))
+        await self._routing.publish(
+            publishing.single(queue, key, body, headers, publish_terms(True, None, live), deadline, future)
+        )
         return await future
 
     def transaction(self, *, deadline_s: float | None = None) -> Transaction:

@@ -86,8 +86,8 @@ class Done(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Answers a publish, which is durable by then. `offset` 0: no queue was bound and nothing was kept,
-    or it is `delayed`, or was a live publish."""
+    """Answers a publish, which is durable by then. `offset` 0: nothing was kept, as no queue was bound or as it was a
+    live publish; or it is `delayed`."""
 
     key: Name
     """The key as the caller gave it; for `send`, the queue."""

@@ -175,9 +175,6 @@ def publish(
         str | None, typer.Argument(metavar="BODY", help="Text of the message; left out: read from standard input.")
     ] = None,
     mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail if no queue is bound to the key.")] = False,
-    live: Annotated[
-        bool, typer.Option("--live", help="Only to those that consume now: nothing is stored, and it may be lost.")
-    ] = False,
     not_before: Annotated[
         str | None,
         typer.Option(
@@ -185,6 +182,9 @@ def publish(
             help="Publish it when this time has come: as 2030-12-24T18:00+01:00, or in seconds since 1970.",
         ),
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Only to those that consume now: nothing is stored, and it may be lost.")
+    ] = False,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:

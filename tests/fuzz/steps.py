@@ -133,7 +133,7 @@ def look(world: World, random: Random) -> None:
 
 Step = Callable[[World, Random], None]
 WEIGHTS: dict[Step, int] = {
-    setting: 6, away: 2, declare: 3, bind: 5, unbind: 4, publish: 10, configure: 1, publish_live: 1, drop: 1, purge: 2,
+    setting: 6, away: 2, declare: 3, bind: 5, unbind: 4, publish: 10, publish_live: 1, configure: 1, drop: 1, purge: 2,
     several: 4, again: 2, bulk: 2, transaction: 8, ack_in_change: 3,
     open_session: 2, close_session: 1, attach: 6, detach: 2, pull: 3, take: 14, ack: 10, ack_by_name: 1, nack: 3,
     write: 5, refuse: 2, apply: 5, turn: 9, work: 3, flush: 5, trim: 3, reclaim: 2, producers: 1, due: 3, expire: 2,

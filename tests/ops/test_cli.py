@@ -144,13 +144,13 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
         return found
 
     assert await run("declare", "anna") == {"declared": ["anna"]}
-    assert await run("declare", "one", "--exclusive", "newest") == {"declared": ["one"]}
-    assert (await run("describe", "one"))["options"]["exclusive"] == "newest"  # type: ignore[index]
     kept = {"history_messages": 5, "history_age_s": 0, "capacity_messages": 0, "capacity_bytes": 900}
     assert await run("configure", "room-9", "--history-messages", "5", "--capacity-bytes", "900") == {
         "configured": ["room-9"],
         "options": kept,
     }
+    assert await run("declare", "one", "--exclusive", "newest") == {"declared": ["one"]}
+    assert (await run("describe", "one"))["options"]["exclusive"] == "newest"  # type: ignore[index]
     assert await run("bind", "anna", "room") == {"queue": "anna", "offsets": {"room": 1}}
     assert await run("bind", "anna", "room", "--start", "last=3") == {"queue": "anna", "offsets": {"room": 1}}
     watched = await run("watch", "members", "room", "-n", "1")

@@ -1,4 +1,7 @@
-"""A bound for deliveries: counts survive a restart, and what reaches the bound goes to the dead-letter key, once."""
+"""A bound for deliveries: counts survive a restart, and what reaches the bound goes to the dead-letter key, once.
+
+Long because all that befalls a dead letter is here.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from shoal_contract.chunk import encode_chunk, parse_chunk
 from shoal_contract.errors import InvalidName, OutOfRange, ResourceExhausted
 from shoal_contract.journal_record import Record
 from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_HEADERS_MAX, DEAD_LETTER_BYTES_MAX
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Fate, Kind, Retry, encode_retries
 from shoal_slice_node.core.dispatch import returns
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.rows.detail_row import decode_detail
+from shoal_slice_node.core.rows.key_row import decode_key
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
-from .core_driver import bind, declare, drop, publish, purge, unbind
+from .core_driver import bind, configure, declare, drop, publish, purge, unbind
 from .test_nacks import Driver as NackDriver
 
 Copy = tuple[bytes, dict[str, bytes]]
@@ -94,6 +98,20 @@ def test_a_message_that_comes_back_too_often_goes_to_the_dead_letter_key_once(co
     core.settle()
     assert core.copies() == [] and core.counts() == [] and not list(core.tables.detail.scan())
     assert not list(core.tables.log.scan()), "all is done: nothing is kept"
+    core.check()
+
+
+def test_a_dead_letter_key_at_its_capacity_takes_copies_all_the_same(core: Driver) -> None:
+    """A copy cannot be refused: its message is done for its queue in the same record."""
+    core.change(configure("dead", KeyOptions(capacity_messages=1)), publish("dead", b"full"))
+    assert core.change(publish("dead", b"more")).steps[0].refusals
+    session = attached(core)
+    core.change(publish("k", b"bad"))
+    for _ in range(2):
+        core.times(session)
+        core.again(session, 1, 2)
+    key = decode_key(core.tables.key.get(core.state.full_name(b"dead")) or b"")
+    assert key.head == 3, "the copy stands behind what filled the key"
     core.check()
 
 

@@ -91,7 +91,7 @@ async def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
     with environment.begin(write=True, db=table) as transaction:
         transaction.put(FORMAT_ROW, b"0")
     environment.close()
-    with pytest.raises(Conflict, match="format 0; this version reads format 8"):
+    with pytest.raises(Conflict, match="format 0; this version reads format 9"):
         await Store.open(tmp_path)
 
 
@@ -147,7 +147,7 @@ async def test_inspection_counts_what_is_stored(tmp_path: Path) -> None:
     await store.close()
     summary = inspect_store(tmp_path)
     tables = {table.name: table for table in summary.tables}
-    assert summary.format == "8" and summary.checkpoint_lsn == 9
+    assert summary.format == "9" and summary.checkpoint_lsn == 9
     assert tables["key"].rows == 100 and tables["binding"].rows == 100 and tables["log"].rows == 0
 
 

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 
 class PublishTerms(NamedTuple):
-    """Says how a chunk is published. `not_before_ms`: Unix time; 0: now. `live`: it is not stored."""
+    """Says how a chunk is published. `not_before_ms`: Unix time; 0: now. `live`: only to who consumes now."""
 
     mandatory: bool = False
     not_before_ms: int = 0
@@ -34,14 +34,16 @@ MANDATORY: Final = PublishTerms(mandatory=True)
 
 
 def publish_terms(mandatory: object, not_before: object, live: object = False) -> PublishTerms:
-    """Returns the terms that a caller asks for. Raises TypeError, OutOfRange; Malformed if it asks for both times."""
-    if live is not False and check_flag("live", live):
-        if not_before is not None:
-            raise Malformed("a live publish has no not_before: it is not stored", subject="live")
-        return PublishTerms(check_flag("mandatory", mandatory), 0, live=True)
-    if not_before is None and (mandatory is False or mandatory is True):
+    """Returns the terms that a caller asks for. Raises TypeError, OutOfRange; Malformed for a live publish with a
+    time."""
+    if not_before is None and live is False and (mandatory is False or mandatory is True):
         return MANDATORY if mandatory else AT_ONCE
-    return PublishTerms(check_flag("mandatory", mandatory), check_time("not_before", not_before))
+    terms = PublishTerms(
+        check_flag("mandatory", mandatory), check_time("not_before", not_before), check_flag("live", live)
+    )
+    if terms.live and terms.not_before_ms:
+        raise Malformed("a live publish cannot wait for a time: not_before and live exclude each other", subject="live")
+    return terms
 
 
 class PublishRequest(Request):
@@ -65,8 +67,7 @@ class PublishRequest(Request):
         """Returns the serialized chunk, which does not change after this."""
 
     def begin(self, step: wire.Step) -> Columns:
-        publishes = step.publishes
-        publishes.mandatory, publishes.not_before_ms, publishes.live = self.kind[1]
+        step.publishes.mandatory, step.publishes.not_before_ms, step.publishes.live = self.kind[1]
         return (step.publishes.keys,)
 
     def put(self, columns: Columns) -> None:

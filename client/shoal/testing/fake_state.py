@@ -3,7 +3,7 @@ speed.
 
 Belongs here: what changes do, what may be given to whom. Not here: streams (fake_slice.py).
 
-Long because all that changes do is in one place, as in the model that it stands for.
+Long because every verb of a slice is here.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class FakeState:
             for key, chunk in zip(published.keys, published.chunks, strict=True):
                 if published.live:
                     yield 1, partial(self._publish_live, key, chunk, published.mandatory)
-                    continue
-                yield 1, partial(self._publish, key, chunk, published.mandatory, published.not_before_ms)
+                else:
+                    yield 1, partial(self._publish, key, chunk, published.mandatory, published.not_before_ms)
         else:
             assert step.HasField("binds") or step.HasField("unbinds"), f"no {step.WhichOneof('step')} in this fake"
             binds = step.binds if step.HasField("binds") else step.unbinds
@@ -290,6 +290,12 @@ class FakeState:
         key.chunks.append((first, key.head, chunk))
         return [first], [bound]
 
+    def publish_due(self) -> None:
+        """Publishes everything that waits for its time, as if it had come: the fake has no clock."""
+        for _, name, chunk in sorted(self.delayed):
+            self._publish(name, chunk, mandatory=False)
+        self.delayed.clear()
+
     def _publish_live(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
         self._check_owner(name)
         bound = [queue for queue, binding in self.keys.get(name, Key()).bindings.items() if not binding.end]
@@ -302,12 +308,6 @@ class FakeState:
         """Returns the live chunks since the last look: key, chunk, queues."""
         found, self.live = self.live, []
         return found
-
-    def publish_due(self) -> None:
-        """Publishes everything that waits for its time, as if it had come: the fake has no clock."""
-        for _, name, chunk in sorted(self.delayed):
-            self._publish(name, chunk, mandatory=False)
-        self.delayed.clear()
 
     def _check_owner(self, *keys: bytes) -> None:
         for key in keys:

@@ -61,10 +61,10 @@ async def publish(
         receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before, live=live)
     if as_json:
         output.say_json(receipt._asdict())
-    elif live and receipt.queues:
-        output.say(f"live, to {output.count(receipt.queues, 'queue')}, {receipt.live} of them consumed now")
     elif receipt.delayed:
         output.say("kept until its time has come: it has no offset yet")
+    elif live and receipt.queues:
+        output.say(f"live, to {output.count(receipt.queues, 'queue')}, {receipt.live} of them consumed now")
     elif receipt.offset:
         output.say(f"offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}, {receipt.live} live now")
     else:

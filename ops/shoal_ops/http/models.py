@@ -179,7 +179,6 @@ class MessageBody(BaseModel):
     headers_base64: Annotated[dict[str, str], Field(max_length=limits.HEADERS_MAX)] = {}
 
 
-_LIVE = "only to those that consume now: nothing is stored, and it comes at most once"
 NotBefore = Annotated[
     int,
     Field(
@@ -188,6 +187,7 @@ NotBefore = Annotated[
         description="Unix time in milliseconds; kept at once, published when this time has come; 0: now",
     ),
 ]
+_LIVE = "only to those that consume now: nothing is stored, and it comes at most once"
 
 
 class Publish(MessageBody):

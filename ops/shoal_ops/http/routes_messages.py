@@ -29,8 +29,8 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         mandatory=message.mandatory,
-        live=message.live,
         not_before=_time(message.not_before_ms),
+        live=message.live,
     )
     return receipt_of(gateway, receipt)
 

@@ -103,8 +103,8 @@ class SliceService:
             keys=[request.key],
             chunks=[request.chunk.SerializeToString()],
             mandatory=request.mandatory,
-            live=request.live,
             not_before_ms=request.not_before_ms,
+            live=request.live,
         )
         if request.live and (request.producer or request.sequence):
             raise Malformed(

@@ -13,13 +13,19 @@ from shoal_slice_node.core.rows.log_row import encode_log
 
 
 def publish(
-    state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mandatory: bool, time_ms: int
+    state: State,
+    key: bytes,
+    chunk: bytes,
+    measure: tuple[int, int],
+    mandatory: bool,
+    time_ms: int,
+    bounded: bool = True,
 ) -> tuple[int, int]:
     """Publishes a chunk. Returns (first offset, number of queues it was routed to); (0, 0) if no queue is bound and
     the key has no history: then nothing is kept.
 
-    `measure`: (messages, body bytes) of the chunk, which was checked with its frame. Raises NotOwner; Unroutable if
-    mandatory and nothing is bound; ResourceExhausted for a key at its capacity.
+    `measure`: (messages, body bytes) of the chunk, which was checked with its frame. `bounded`: the key's capacity
+    counts. Raises NotOwner; Unroutable if mandatory and nothing is bound; ResourceExhausted for a key at its capacity.
     """
     full_name = state.owned_name(key)
     messages, body_bytes = measure
@@ -39,7 +45,8 @@ def publish(
         return 0, 0
     key_id = row[ID]
     if configured:
-        check_capacity(state, full_name, decode_key(row), measure)
+        if bounded:
+            check_capacity(state, full_name, decode_key(row), measure)
         effects.advanced.append(key_id)
     first, before, row = grown(row, messages, body_bytes)
     tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))

@@ -110,7 +110,7 @@ class _Retrying:
                 copy = copy_of(chunk, offset - part.stored.first, death)
                 if copy is not None:
                     body_bytes = len(chunk.bodies[offset - part.stored.first])
-                    first, _ = publish(state, dead_letter, copy, (1, body_bytes), False, state.time_ms)
+                    first, _ = publish(state, dead_letter, copy, (1, body_bytes), False, state.time_ms, bounded=False)
                     state.effects.counters.publishes += bool(first)  # `publish` counts what is not kept.
                     state.effects.counters.chunks += 1
                 yield

@@ -20,9 +20,7 @@ def _check(number: int, step: wire.Publishes, measures: Measures) -> int:
     same(number, "publishes", "chunks", len(step.chunks), operations)
     check_published(step.keys)
     if step.live and step.not_before_ms:
-        raise Malformed(
-            f"step {number} (publishes) is live and has not_before_ms: a live publish is not stored", subject="live"
-        )
+        raise Malformed(f"step {number} has live publishes with a time; they cannot wait for one", subject="live")
     measures += map(measure_chunk, step.chunks)
     return operations
 
