@@ -93,6 +93,8 @@ async def test_the_flag_is_checked(broker: shoal.Broker) -> None:
         await broker.publish("k", b"x", live=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="live"):
         await broker.publish_many("k", [b"x"], live="yes")  # type: ignore[arg-type]
+    with pytest.raises(shoal.Malformed, match="not_before"):
+        await broker.publish("k", b"x", live=True, not_before=1e9)
 
 
 async def test_a_live_publish_under_way_when_the_stream_is_lost_is_not_repeated(

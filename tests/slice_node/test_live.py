@@ -255,6 +255,9 @@ def test_a_change_has_live_publishes_only_or_none() -> None:
     atomic = wire.Change(steps=[live("k", b"x")], atomic=True).SerializeToString()
     with pytest.raises(Malformed, match="is not atomic"):
         parse_change(atomic)
+    later = publish("k", b"x", not_before_ms=1, live=True)
+    with pytest.raises(Malformed, match="live publishes with a time"):
+        parse_change(wire.Change(steps=[later]).SerializeToString())
     alone = wire.Change(steps=[live("k", b"x"), live("k", b"y")]).SerializeToString()
     assert parse_change(alone).live
     with pytest.raises(Malformed, match="never journaled"):

@@ -70,7 +70,7 @@ def test_messages_are_pushed_and_nothing_is_lost_over_a_reconnect(http: httpx.Cl
 
 def test_live_messages_are_pushed_without_an_id_and_leave_nothing(http: httpx.Client) -> None:
     declare(http, "push-live", "push-live-1")
-    receipt = {"key": "push-live-1", "offset": 0, "queues": 1, "live": 0, "messages": 1}
+    receipt = {"key": "push-live-1", "offset": 0, "queues": 1, "live": 0, "messages": 1, "delayed": False}
     assert ok(http.post("/v1/keys/push-live-1/messages", json={"body": "nobody", "live": True})) == receipt
     with streaming(http, "push-live", "auto") as events:
         ok(http.post("/v1/keys/push-live-1/messages", json={"body": "one", "live": True}))
