@@ -74,7 +74,7 @@ class QueueOptions:
     @staticmethod
     def of_wire(options: common_pb2.QueueOptions) -> QueueOptions:
         """Returns the options that a frame holds. Raises Malformed for a number that stands for nothing here."""
-        if not options.exclusive < len(_EXCLUSIVE):
+        if not 0 <= options.exclusive < len(_EXCLUSIVE):
             raise Malformed(f"exclusive is {options.exclusive}: unknown to this version", subject="exclusive")
         return QueueOptions(
             options.expires_after_s,

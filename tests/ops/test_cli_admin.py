@@ -161,6 +161,7 @@ async def test_options_of_deliveries_are_declared_and_told(cluster: LocalCluster
     told = re.sub(" +", " ", (await shoal("describe", "jobs", at=at))[1])
     assert "ack timeout 30000 ms" in told and "deliveries at most 5" in told and "dead-letter key failed" in told
     expected = {"expires_after_s": 0, "ack_timeout_ms": 30_000, "max_deliveries": 5, "dead_letter": "failed"}
+    expected |= {"exclusive": "none"}
     assert (await shoal_json("describe", "jobs", at=at))["options"] == expected
     code, _, error = await shoal("declare", "other", "--dead-letter", "failed", at=at)
     assert code == exits.BAD_CALL and "max_deliveries is 0: no message would ever go there" in error

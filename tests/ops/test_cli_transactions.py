@@ -42,7 +42,16 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
     assert found == {
         "committed": [
             {"acked": {"queue": "{cli-room}bot", "key": "{cli-room}talk", "messages": 1}},
-            {"published": {"key": "{cli-room}talk", "offset": 2, "queues": 1, "live": 0, "messages": 1}},
+            {
+                "published": {
+                    "key": "{cli-room}talk",
+                    "offset": 2,
+                    "queues": 1,
+                    "live": 0,
+                    "messages": 1,
+                    "delayed": False,
+                }
+            },
             {"bound": {"queue": "{cli-room}a b", "offsets": {"{cli-room}talk": 2}}},
         ]
     }

@@ -33,7 +33,7 @@ def test_nacked_messages_come_again_and_poison_goes_to_the_dead_letter_key(http:
     ok(http.put("/v1/queues/jobs", json=options))
     ok(http.put("/v1/queues/jobs/bindings/jobs-new"))
     ok(http.put("/v1/queues/jobs", json=options))
-    assert ok(http.get("/v1/queues/jobs"))["options"] == {"expires_after_s": 0, **options}
+    assert ok(http.get("/v1/queues/jobs"))["options"] == {"expires_after_s": 0, "exclusive": "none", **options}
     ok(http.post("/v1/keys/jobs-new/messages", json={"body": "poison"}))
     (found,) = pull(http, "jobs", lease_ms=600_000)
     assert pull(http, "jobs") == []

@@ -28,7 +28,7 @@ def test_all_steps_are_done_and_answered(http: httpx.Client) -> None:
             {"unbind": {"queue": "{tx-1}bot", "keys": ["{tx-1}votes"], "discard": True}},
         )
     )
-    receipt = {"key": "{tx-1}talk", "offset": 1, "queues": 2, "live": 0, "messages": 1}
+    receipt = {"key": "{tx-1}talk", "offset": 1, "queues": 2, "live": 0, "messages": 1, "delayed": False}
     assert found["steps"] == [
         {"declared": 2},
         {"offsets": [{"key": "{tx-1}talk", "offset": 1}, {"key": "{tx-1}votes", "offset": 1}]},
