@@ -13,11 +13,11 @@ import shoal
 
 
 async def ask(broker: shoal.Broker, asker: str, friend: str) -> bool:
-    """Asks somebody to become a friend. Returns False if there is nobody of this name."""
+    """Asks somebody to become a friend. Returns False if there is no such person."""
     try:
         await broker.send(f"person-{friend}", b"be my friend?", headers={"kind": b"request", "from": asker.encode()})
     except shoal.Unroutable:
-        print(f"{asker} asks {friend}: there is nobody of this name")
+        print(f"{asker} asks {friend}: there is no such person")
         return False
     print(f"{asker} asks {friend}")
     return True

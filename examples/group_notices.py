@@ -1,6 +1,6 @@
 """Group notices: one message to every member of a group, stored once, however many they are.
 
-Members who are there get it at once, in one delivery for all queues behind a connection. For the others it waits, and
+Members that are there get it at once, in one delivery for all queues behind a connection. For the others it waits, and
 costs nothing until they come.
 """
 

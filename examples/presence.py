@@ -1,7 +1,7 @@
-"""Presence: who of a group is there, told as it changes: first the state, then every change once.
+"""Presence: which members of a group are there, told as it changes: first the state, then every change once.
 
 A member is a queue that is bound to the group's key, and is online while a session has it attached. Nothing is sent for
-members that nobody watches, and nothing is polled.
+members that are not watched, and nothing is polled.
 """
 
 from __future__ import annotations

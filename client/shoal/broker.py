@@ -274,7 +274,7 @@ class Broker(BindingVerbs, QueueVerbs):
     def transaction(self, *, deadline_s: float | None = None) -> Transaction:
         """Returns a transaction: `async with broker.transaction() as tx`. What `tx` takes in the block is done when the
         block ends: all of it, in one record of one slice, or nothing. `deadline_s`: for the end of the block."""
-        seconds = self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
+        seconds = self._seconds(deadline_s)
         return Transaction(self._routing, self.connection.homes, self._known, lambda: self._deadline(seconds))
 
     def consume(

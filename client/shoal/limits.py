@@ -131,7 +131,7 @@ WINDOW_LOOK_S: Final = 1.0
 
 WINDOW_FULL_S: Final = 5.0
 """How long a window must be full, with nothing taken from the inbox, until that is told, in seconds: long enough for
-work on a message, short enough for somebody who waits and wonders."""
+work on a message, short enough for a person that waits."""
 
 WINDOW_TOLD_S: Final = 60.0
 """How long an inbox waits until it tells of a full window again, in seconds."""

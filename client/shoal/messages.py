@@ -116,7 +116,7 @@ class Acker(Protocol):
         self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
     ) -> None:
         """Is told that the work on offsets first <= offset < end failed, for some of the delivery's consumers. These
-        messages are not acked. What gives them back at once, once the wire has a call for that, belongs here."""
+        messages are neither acked nor nacked: a nack would bring them again at once, and again."""
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue that a consumer stands for."""

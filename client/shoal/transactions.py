@@ -231,8 +231,8 @@ class Transaction:
         self._acked += messages
 
     def ack_done(self, queue: Name, done: Iterable[Done]) -> None:
-        """Acks messages by key and offsets, whoever was given them, as `Leases.ack` does; refused as with `ack`. Raises
-        OutOfRange, CrossSlice."""
+        """Acks messages by key and offsets, whichever consumer has them, as `Leases.ack` does; refused as with `ack`.
+        Raises OutOfRange, CrossSlice."""
         name = encode_name(queue, "queue")
         named = [(encode_name(one.key, "key"), OFFSET.check(one.first), OFFSET.check(one.end)) for one in done]
         for _, first, end in named:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -54,7 +55,7 @@ class Watching:
         await asyncio.gather(*(watch.close() for watch in list(self.opened)))
 
 
-class Watch(Generic[Event]):
+class Watch(ABC, Generic[Event]):
     """Is a watch under way. `async with broker.watch_...(...) as watch: async for event in watch:`, or only the loop:
     then close it, or leave it to the broker's end. Entering waits until every slice that it needs has answered. It goes
     on over lost connections and changes of leaders."""
@@ -167,14 +168,17 @@ class Watch(Generic[Event]):
         self._silent = set(self._followed)
         self._deadline = asyncio.get_running_loop().time() + self._deadline_s
 
+    @abstractmethod
     def _begin(self) -> None:
-        raise NotImplementedError
+        """Follows the slices that it needs."""
 
+    @abstractmethod
     def _take(self, slice_name: str, response: wire.WatchResponse | None) -> list[Event]:
-        raise NotImplementedError
+        """Returns the events of a response; None: a new stream begins."""
 
+    @abstractmethod
     def _forget(self) -> None:
-        raise NotImplementedError
+        """Ends what `_begin` began, but for its tasks. May be called twice."""
 
     def _follow(self, name: str, slice_of: Callable[[], str]) -> None:
         """Reads the streams of one slice from now on. `name`: what it is called until it answers."""

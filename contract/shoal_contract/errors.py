@@ -28,7 +28,7 @@ class ShoalError(Exception):
     wire."""
 
     done: Mapping[str | bytes, int] = MappingProxyType({})
-    """Of such a call, what was done, with what it returns of each; 0 where it returns nothing."""
+    """What such a call did, with what it returns of each; 0 where it returns nothing."""
 
     def __init__(
         self,

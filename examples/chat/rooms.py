@@ -1,10 +1,10 @@
 """What a chat is in Shoal's words. A room is a key; a person and an open page are queues.
 
 - `person-NAME` is durable and bound to every room that its person has joined. Nothing consumes it: its backlog is the
-  number of unread messages, by room, and costs nothing while nobody looks.
+  number of unread messages, by room, and costs nothing while it is not looked at.
 - `tab-NAME-ID` is transient: one open page. Its backlog is what the page has not confirmed, so a page that comes back
   within a minute has lost nothing.
-- `keeper-ROOM` is durable and never read: it makes the room keep its messages, so that who joins sees the last ones.
+- `keeper-ROOM` is durable and never read: it makes the room keep its messages, so that a new member sees the last ones.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Tab:
         await self._broker.publish(room_key(checked(room)), text.encode(), headers=headers, mandatory=True)
 
     async def tell(self, person: str, text: str, id: str) -> None:
-        """Says something to one person. Raises shoal.Unroutable if there is nobody of this name."""
+        """Says something to one person. Raises shoal.Unroutable if there is no such person."""
         headers = {"from": self.person.encode(), "id": id.encode(), "to": checked(person).encode()}
         await self._broker.publish(direct_key(person), text.encode(), headers=headers, mandatory=True)
 
@@ -95,7 +95,7 @@ class Tab:
             change.bind(self._mine, room_key(room))
 
     async def people(self, room: str) -> AsyncIterator[list[str]]:
-        """Yields who is in a room, anew with each change: the people with a page that is connected now."""
+        """Yields the people in a room, anew with each change: those with a page that is connected now."""
         online: dict[str, bool] = {}
         async with self._broker.watch_members(room_key(checked(room))) as watch:
             async for event in watch:

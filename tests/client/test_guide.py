@@ -31,7 +31,7 @@ WAIT_S = 60
 
 @pytest.fixture(scope="module")
 def real_redirector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a cluster of this file's own: the guide tells offsets as a fresh cluster gives them."""
+    """The redirector of a cluster of this file's own: the guide tells offsets as a fresh cluster gives them."""
     with RealCluster(tmp_path_factory.mktemp("guide") / "data") as redirector:
         yield redirector
 

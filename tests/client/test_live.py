@@ -1,4 +1,4 @@
-"""Live publishes, against any cluster and on the fake: who gets them, in which order, and never twice."""
+"""Live publishes, against any cluster and on the fake: which queues get them, in which order, and never twice."""
 
 from __future__ import annotations
 

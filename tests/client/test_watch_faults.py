@@ -10,6 +10,7 @@ import shoal
 from shoal import Broker
 from shoal.core.watched import WatchedCounts, WatchedMembers
 from shoal.limits import WATCH_RESPONSES_MAX
+from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.fake_cluster import FakeCluster
 from tests.client.test_watches import bound, next_of
@@ -104,6 +105,19 @@ async def test_a_watch_that_is_not_read_holds_a_few_responses(cluster: FakeClust
         applied(members, await next_of(watch))
     assert members == dict.fromkeys(queues, False)
     await watch.close()
+
+
+async def test_the_fake_tells_what_changes_while_a_response_is_taken() -> None:
+    members: dict[bytes, bool] = {}
+    watches = FakeWatches(lambda key: members, lambda: [b"room"])
+    stream = watches.stream(wire.WatchRequest(members=b"room"))
+    told: list[bytes] = []
+    async with asyncio.timeout(10):
+        while len(told) < 5:
+            told.extend((await anext(stream)).queues)
+            members[b"q%d" % len(members)] = False
+            watches.tell()
+    assert told == [b"q0", b"q1", b"q2", b"q3", b"q4"]
 
 
 def place(number: int) -> wire.WatchPosition:

@@ -42,7 +42,7 @@ SAID = {
     "friendship": [
         "anna asks ben",
         "cleo asks ben",
-        "anna asks bert: there is nobody of this name",
+        "anna asks bert: there is no such person",
         "anna hears on friends-anna-ben: ben says yes",
         "cleo hears on friends-ben-cleo: ben says yes",
     ],

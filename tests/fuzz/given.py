@@ -81,7 +81,7 @@ class Given:
         self.held.pop((life.number, key), None)
 
     def done(self, life: Life, key: bytes, offsets: set[int]) -> None:
-        """Notes that a change acked these messages, whoever holds them. Those on their way may still come."""
+        """Notes that a change acked these messages, whichever consumer holds them. Those on their way may come."""
         held = self.holds(life, key)
         for offset in offsets & held.keys():
             del held[offset]
@@ -100,7 +100,7 @@ class Given:
             del held[offset]
 
     def ack_left(self, life: Life, key: bytes, stretches: list[tuple[int, int]]) -> None:
-        """Notes that a unary ack named offsets that a consumer had when it left, and nobody else has yet."""
+        """Notes that a unary ack named offsets that a consumer had when it left, and no other has yet."""
         held = self.holds(life, key)
         named = {offset for low, high in stretches for offset in range(low, high)} - held.keys()
         life.acked.setdefault(key, set()).update(named & life.owes(key))

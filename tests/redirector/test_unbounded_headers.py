@@ -62,7 +62,7 @@ def send(address: str, content: bytes) -> None:
 
 
 def held_mib(redirector: Redirector) -> Iterator[int]:
-    """Of its own, now, each time it is asked."""
+    """The memory of its own, now, each time it is asked."""
     status = Path(f"/proc/{redirector.process.pid}/status")
     while True:
         yield int(status.read_text(encoding="ascii").split("RssAnon:")[1].split()[0]) >> 10

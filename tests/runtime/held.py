@@ -55,7 +55,7 @@ class Held:
         self.clients["c", port] = client
 
     def after(self, held_mib: int) -> list[int]:
-        """Who ends at one look."""
+        """The connections that end at one look."""
         self.bytes = held_mib * MIB
         self.ended.clear()
         self.guard.look()

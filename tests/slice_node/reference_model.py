@@ -35,7 +35,7 @@ class Key:
     used: int = 0
     messages: dict[int, bytes] = field(default_factory=dict)
     history: int = 0
-    """How many messages the key keeps whoever has them. Then it stays, whatever is bound."""
+    """How many messages the key keeps after all have them. Then it stays, whatever is bound."""
     remembered: int = 0
     """How many of its last messages it must have for that."""
 

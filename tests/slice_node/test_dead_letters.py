@@ -49,7 +49,7 @@ class Driver(NackDriver):
         return found
 
     def counts(self) -> list[tuple[int, int, int]]:
-        """Of all bindings."""
+        """The counts of all bindings."""
         return [tuple(one) for _, row in self.tables.detail.scan() for one in decode_detail(row).counts]  # type: ignore[misc]
 
     def again(self, session: Session, low: int, to: int, delay_ms: int = 0, key: str = "k") -> None:

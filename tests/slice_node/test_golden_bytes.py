@@ -16,9 +16,8 @@ from shoal_contract.journal_record import decode_record
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_slice_node.core.apply import records
 from shoal_slice_node.core.apply.queues import Queue
-from shoal_slice_node.core.apply.records import Acked, ChangeHead, Due, Expired, Fate, Kind, Retry, Trim
+from shoal_slice_node.core.apply.records import Acked, ChangeHead, Due, Expired, Fate, Kind, Reason, Retry, Trim
 from shoal_slice_node.core.delivery_counts import Counted, DeliveryCounts
-from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows import (
     detail_row,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.chunk import parse_chunk
-from shoal_slice_node.core.apply import retries
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 
 from .core_driver import PARTITIONS, acks, bind, declare, drop, publish, purge
@@ -24,7 +23,7 @@ def foreign(core: Driver) -> None:
     """From here on another slice owns the dead-letter key."""
     partition = int.from_bytes(core.state.full_name(b"dead")[:2], "big")
     owned = bytes(number != partition for number in range(PARTITIONS))
-    assert retries.owns(core.state, b"dead") and owned.count(1)
+    assert core.state.owns(b"dead") and owned.count(1)
     core.record(Kind.OWNERSHIP, encode_ownership(2, owned))
 
 

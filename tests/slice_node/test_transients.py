@@ -246,7 +246,7 @@ def test_a_session_that_came_while_a_queue_ended_gets_it_if_it_was_declared_agai
     core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
     assert expiry.kind == Kind.EXPIRE and core.exists("t")
     core.now_ms += 20
-    core.node.tick(core.now_ms, core.wall_ms)  # The queue stays: who waited for it has it now.
+    core.node.tick(core.now_ms, core.wall_ms)  # The queue stays: the session that waited for it has it now.
     core.commit()
     assert core.exists("t") and core.dispatcher.registry.is_consumed(queue_of(core, "t"))
     core.change(bind("t", "k"), publish("k", b"x"))

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 
 class PublishTerms(NamedTuple):
-    """Says how a chunk is published. `not_before_ms`: Unix time; 0: now. `live`: only to who consumes now."""
+    """Says how a chunk is published. `not_before_ms`: Unix time; 0: now. `live`: only to sessions that consume now."""
 
     mandatory: bool = False
     not_before_ms: int = 0

@@ -15,7 +15,7 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class AckRequest(Request):
-    """Acks offsets first <= offset < end of a key for a queue, as a part of a change. Nobody waits for it alone."""
+    """Acks offsets first <= offset < end of a key for a queue, as a part of a change. No call waits for it alone."""
 
     __slots__ = ("_end", "_first", "_key", "_queue")
     verb = "ack"

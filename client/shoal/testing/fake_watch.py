@@ -76,9 +76,8 @@ class FakeWatches:
                 more = begin + 2 < len(items)
                 yield _response(what, items[begin : begin + 2], None if more else sent, snapshot=True, more=more)
         while cuts == self._cuts:
-            changed = self._changed
-            yield _response(what, watched.changes[sent:], len(watched.changes))
-            sent = len(watched.changes)
+            changed, begin, sent = self._changed, sent, len(watched.changes)
+            yield _response(what, watched.changes[begin:], sent)  # More may change while it is taken.
             await changed.wait()
 
 

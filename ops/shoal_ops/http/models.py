@@ -93,7 +93,8 @@ class QueueOptions(BaseModel):
 class KeyOptions(BaseModel):
     model_config = example(history_messages=50, history_age_s=0, capacity_messages=0, capacity_bytes=0)
     history_messages: Annotated[
-        int, Field(ge=0, le=HISTORY_MESSAGES.high, description="keep the last so many messages, whoever has them")
+        int,
+        Field(ge=0, le=HISTORY_MESSAGES.high, description="keep the last so many messages, read or not"),
     ] = 0
     history_age_s: Annotated[
         int, Field(ge=0, le=HISTORY_AGE_S.high, description="keep those of the last so many seconds, too")

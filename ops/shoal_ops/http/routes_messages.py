@@ -168,20 +168,6 @@ async def stream(
     return events.EventResponse(gateway.push, opened, gateway.metrics, ack == "auto")
 
 
-def _named(acks: models.Acks) -> list[shoal.Done]:
-    """Returns the offsets that acks, or nacks, name. Raises OutOfRange, InvalidName."""
-    done = []
-    for text in acks.ids:
-        key, offset = names.from_message_id(text)
-        done.append(shoal.Done(key, offset, offset + 1))
-    for one in acks.ranges:
-        if one.end <= one.first:
-            problem = f"range {one.first} to {one.end} is empty: end is the first offset that is not meant"
-            raise OutOfRange(problem, subject="end", limit=one.first, value=one.end)
-        done.append(shoal.Done(names.given("key", one.key, one.key_encoded), one.first, one.end))
-    return done
-
-
 async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models.Pull) -> JSONResponse:
     """Answers a pull, with messages or once the time is over. A caller that leaves while it waits takes nothing."""
     loop = asyncio.get_running_loop()

@@ -25,7 +25,7 @@ async def transact(request: Request, gateway: TheGateway, wanted: forms.Transact
     """Does all steps in one record, or none of them.
 
     All keys must lie on one slice, or it answers CrossSlice; keys that begin with the same tag in braces do. If any
-    step is refused, the answer is its problem, nothing is done, and nobody sees a part of it. A queue that is declared
+    step is refused, the answer is its problem, nothing is done, and no part of it is seen. A queue that is declared
     needs the tag in its name, too; queues that are only bound may have their home anywhere.
     """
     answers: list[Answer] = []

@@ -295,7 +295,8 @@ OWNERS_REMEMBERED_MAX: Final = 16
 Beyond, the one that came first is forgotten, and is new when it comes."""
 
 EXCLUSIVES_REMEMBERED_MAX: Final = 10_000
-"""Exclusive queues whose last consumers are remembered: at most 1 KiB each. Of others, whoever comes is the newest."""
+"""Exclusive queues whose last consumers are remembered: at most 1 KiB each. Of others, each new consumer is the
+newest."""
 
 ENDED_UNREAD_MAX: Final = 1_000
 """Handles of a session that were ended and not yet told: about 1 KiB each. Beyond, attaches are refused until the

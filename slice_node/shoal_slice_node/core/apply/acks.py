@@ -62,14 +62,14 @@ def settle(state: State, queue: Queue, acks: list[Acked]) -> None:
 
 
 def _apply(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) -> None:
-    detail, has_row = _load(state, queue, key_id)
+    detail, has_row = load_binding(state, queue, key_id)
     if detail is not None:
         _advance(detail, acks)
         _save(state, queue, key_id, detail, has_row)
     state.effects.advanced.append(key_id)
 
 
-def _load(state: State, queue: Queue, key_id: bytes) -> tuple[Detail | None, bool]:
+def load_binding(state: State, queue: Queue, key_id: bytes) -> tuple[Detail | None, bool]:
     """Returns a binding, and whether it has a detail row; None if there is no such binding."""
     row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
     if row is not None:
@@ -80,7 +80,7 @@ def _load(state: State, queue: Queue, key_id: bytes) -> tuple[Detail | None, boo
 
 
 def _save(state: State, queue: Queue, key_id: bytes, detail: Detail, has_row: bool) -> None:
-    """Writes what `_load` returned, except the queue itself."""
+    """Writes what `load_binding` returned, except the queue itself."""
     if detail.ended:
         _save_ended(state, queue, key_id, detail)
         return
@@ -105,7 +105,7 @@ def ack(
     try:
         queue = existing_queue(state, name)
         row = state.tables.key.get(state.owned_name(key))
-        detail, has_row = (None, False) if row is None else _load(state, queue, row[ID])
+        detail, has_row = (None, False) if row is None else load_binding(state, queue, row[ID])
         if row is None or detail is None:
             raise _not_bound(state, name, key)
     except ShoalError as error:

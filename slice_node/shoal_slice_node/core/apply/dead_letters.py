@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from shoal_contract.limits import CHUNK_BYTES_MAX, CHUNK_HEADERS_MAX
 from shoal_contract.wire.common_pb2 import Chunk, Headers
+from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.limits import DEAD_LETTER_HOPS_MAX
 
-REASONS: Final = {1: b"nack", 2: b"timeout", 3: b"left"}
-"""By the number that records hold."""
+_REASONS: Final[dict[int, bytes]] = {reason: reason.name.lower().encode() for reason in Reason}
 HOPS: Final = "shoal-hops"
 
 
@@ -47,7 +47,7 @@ def copy_of(chunk: Chunk, index: int, death: Death) -> bytes | None:
     if number > DEAD_LETTER_HOPS_MAX:
         return None
     ours = {
-        "shoal-reason": REASONS.get(death.reason, b"unknown"),
+        "shoal-reason": _REASONS.get(death.reason, b"unknown"),
         "shoal-key": death.key,
         "shoal-offset": b"%d" % death.offset,
         "shoal-queue": death.queue,

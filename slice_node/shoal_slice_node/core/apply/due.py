@@ -41,8 +41,8 @@ def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mand
     """Keeps a chunk, to be published when its time has come. `not_before_ms`: Unix time; a past one is due at once.
     Returns 0: it has no offset yet, and was routed to no queue.
 
-    `mandatory` is checked now: when the time has come, there is nobody to tell. Raises NotOwner, Unroutable; OutOfRange
-    for a time too far ahead, ResourceExhausted if as much is delayed as may be.
+    `mandatory` is checked now: when the time has come, no caller waits for an answer. Raises NotOwner, Unroutable;
+    OutOfRange for a time too far ahead, ResourceExhausted if as much is delayed as may be.
     """
     full_name = state.owned_name(key)
     if mandatory and not _is_routable(state, full_name):

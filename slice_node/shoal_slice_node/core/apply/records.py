@@ -58,7 +58,7 @@ class Trim(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """Names a queue that expires. `name`: for readers of the archive, who know no ids."""
+    """Names a queue that expires. `name`: for readers of the archive, which know no ids."""
 
     queue_id: bytes
     name: bytes
@@ -73,6 +73,16 @@ class Fate(IntEnum):
     """They are done for this queue; copies go to its dead-letter key, if it has one that this slice owns."""
     SENT = 2
     """They are done for this queue: their copies are on the slice that owns its dead-letter key."""
+
+
+class Reason(IntEnum):
+    """Says why messages came back. Never renumber: records hold the numbers."""
+
+    NACK = 1
+    TIMEOUT = 2
+    """Not acked in time: the queue's ack timeout, or the lease of a pull, is over."""
+    LEFT = 3
+    """Their session ended, or detached the queue."""
 
 
 class Retry(NamedTuple):

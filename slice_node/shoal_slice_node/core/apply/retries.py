@@ -7,8 +7,7 @@ owns that key, the leader sends the copy first (Returns.letters), and its record
 
 from __future__ import annotations
 
-from shoal_contract.partition_hash import partition_of
-from shoal_slice_node.core.apply.acks import settle
+from shoal_slice_node.core.apply.acks import load_binding, settle
 from shoal_slice_node.core.apply.binds import save_detail
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of, takes_copies
 from shoal_slice_node.core.apply.effects import Retried
@@ -19,7 +18,7 @@ from shoal_slice_node.core.apply.records import Acked, Fate, Retry, decode_retri
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.undone import undone
 from shoal_slice_node.core.limits import APPLIED_PER_STEP, COUNTED_RANGES_MAX
-from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import Detail
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow
 from shoal_slice_node.core.turns import Work
 
@@ -36,11 +35,6 @@ def apply_retries(state: State, payload: bytes) -> Work[None]:
             yield
 
 
-def owns(state: State, key: bytes) -> bool:
-    """Returns whether this slice owns the key."""
-    return bool(state.owned[partition_of(key, state.partitions)])
-
-
 class _Retrying:
     """Applies one retry."""
 
@@ -54,15 +48,15 @@ class _Retrying:
         if queue is None or found is None or not queue.options.max_deliveries:
             return
         key, name = found[1], found[0][NAME]
-        detail = self._detail(queue)
-        if detail is None:
+        detail, has_row = load_binding(state, queue, retry.key_id)
+        if detail is None or retry.first < detail.cursor or retry.to > (detail.end or key.head):
             return
         dead_letter = queue.options.dead_letter
         assert isinstance(dead_letter, bytes)
         copies = retry.fate == Fate.DEAD and takes_copies(dead_letter, name)
-        is_done = retry.fate == Fate.SENT or (retry.fate == Fate.DEAD and (not copies or owns(state, dead_letter)))
+        is_done = retry.fate == Fate.SENT or (retry.fate == Fate.DEAD and (not copies or state.owns(dead_letter)))
         if not is_done:
-            self._count(queue, key, detail)
+            self._count(queue, key, detail, has_row)
         else:
             if copies:
                 yield from self._publish_copies(queue.name, dead_letter, key, name, detail)
@@ -72,30 +66,13 @@ class _Retrying:
         if retry.queue_id in state.watch.queues:
             state.effects.events.append(Retried(retry.queue_id, retry.key_id, retry.first, retry.to, is_done))
 
-    def _detail(self, queue: Queue) -> Detail | None:
-        """Returns the binding as a detail row would have it; None: there is no binding with these messages."""
+    def _count(self, queue: Queue, key: KeyRow, detail: Detail, has_row: bool) -> None:
         state, retry = self._state, self._retry
-        row = state.tables.detail.get(detail_key(queue.id, retry.key_id)) if queue.details else None
-        bucket = queue.bucket(retry.key_id)
-        if row is not None:
-            detail = decode_detail(row)
-        elif retry.key_id in bucket.starts:
-            detail = Detail(bucket.starts[retry.key_id], bucket.cursor(retry.key_id))
-        else:
-            return None
-        found = state.key_by_id(retry.key_id)
-        assert found is not None
-        fits = detail.cursor <= retry.first and retry.to <= (detail.end or found[1].head)
-        return detail if fits else None
-
-    def _count(self, queue: Queue, key: KeyRow, detail: Detail) -> None:
-        state, retry = self._state, self._retry
-        had_row = bool(detail.ended or detail.done or detail.counts)
         for low, to in detail.done.gaps(max(retry.first, key.low), retry.to):
             detail.counts.put(low, to, retry.times)
         detail.counts.keep_lowest(COUNTED_RANGES_MAX)
         if detail.counts:
-            queue.details += 0 if had_row else 1
+            queue.details += not has_row
             save_detail(state, queue, retry.key_id, detail)
             queue.save()
 

@@ -131,7 +131,7 @@ class State:
 
     def is_home(self, queue: bytes) -> bool:
         """Returns whether this slice owns the queue's direct key."""
-        return bool(self.owned[partition_of(direct_key(queue), self.partitions)])
+        return self.owns(direct_key(queue))
 
     def not_owner(self, key: bytes) -> ShoalError:
         version, shown = self.map_version, self.refusals.shown(key)

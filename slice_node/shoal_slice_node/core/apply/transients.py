@@ -1,7 +1,7 @@
 """Keeps the register of transient queues, and drops those that nothing consumed for as long as they allow.
 
-The leader decides which: it knows who consumes what, and since when. An EXPIRE record drops them, so that replay and
-replicas agree. A queue that was declared or bound since the leader looked stays.
+The leader decides which: it knows which sessions consume what, and since when. An EXPIRE record drops them, so that
+replay and replicas agree. A queue that was declared or bound since the leader looked stays.
 """
 
 from __future__ import annotations

@@ -9,11 +9,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from shoal_slice_node.core.apply.effects import AckedByChange
-from shoal_slice_node.core.apply.records import Acked
+from shoal_slice_node.core.apply.records import Acked, Reason
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 
 

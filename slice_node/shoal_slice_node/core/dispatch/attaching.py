@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 
 from shoal_contract.errors import ShoalError
+from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.dispatch.attach_room import AttachRoom
 from shoal_slice_node.core.dispatch.exclusive import Exclusive, consumed_elsewhere, taken_over
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
@@ -17,7 +18,6 @@ from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.limits import ATTACHMENT_BYTES, INLINE_STREAMS_MAX
 
 

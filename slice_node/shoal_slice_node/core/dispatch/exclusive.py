@@ -1,8 +1,8 @@
 """Decides which one session consumes an exclusive queue: the newest, or the oldest that is still there.
 
 Of a client that lost its connection, the slice remembers since when it consumed the queue. So its return is no newer
-attach: if another session came meanwhile, that one stays. All of this is in memory: after a restart whoever comes last
-is the newest. Not here: ending attachments (attaching).
+attach: if another session came meanwhile, that one stays. All of this is in memory: after a restart the client that
+comes last is the newest. Not here: ending attachments (attaching).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ NEWEST: Final = "newest"
 
 
 class Exclusive:
-    """Remembers who consumed one exclusive queue, oldest first. `newest`: a newer session takes it over; else the older
-    one stays."""
+    """Remembers the consumers of one exclusive queue, oldest first. `newest`: a newer session takes it over; else the
+    older one stays."""
 
     __slots__ = ("_owners", "newest")
 

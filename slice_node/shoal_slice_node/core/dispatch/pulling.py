@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
@@ -14,7 +15,6 @@ from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.sessions import Parcel, Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Reason
 from shoal_slice_node.core.limits import OWED_BY_PULLS_MAX, PULL_BYTES_MAX, PULL_MESSAGES_MAX, PULL_ROWS_PER_STEP
 
 _NO_WINDOW = 1 << 62

@@ -77,7 +77,7 @@ class Registry:
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
         self._exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
-        """Queue id -> who consumed it; of exclusive queues, those whose feed was made last."""
+        """Queue id -> its consumers; of exclusive queues, those whose feed was made last."""
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""
@@ -134,7 +134,7 @@ class Registry:
         return feed
 
     def _exclusive(self, queue_id: bytes, word: str) -> Exclusive:
-        """Returns who consumed an exclusive queue, as far as it is remembered: also while nothing consumes it."""
+        """Returns the consumers of an exclusive queue, as far as they are remembered: also while it has none."""
         exclusive = self._exclusives.pop(queue_id, None) or Exclusive(word == NEWEST)
         self._exclusives[queue_id] = exclusive
         if len(self._exclusives) > EXCLUSIVES_REMEMBERED_MAX:

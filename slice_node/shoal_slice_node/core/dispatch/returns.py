@@ -19,12 +19,11 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.dead_letters import takes_copies
 from shoal_slice_node.core.apply.effects import Retried
 from shoal_slice_node.core.apply.log_rows import LogRows
-from shoal_slice_node.core.apply.records import Fate, Retry
-from shoal_slice_node.core.apply.retries import owns
+from shoal_slice_node.core.apply.records import Fate, Reason, Retry
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.letters import Letters
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Reason, Resting, Returned
+from shoal_slice_node.core.dispatch.stretches import Resting, Returned
 from shoal_slice_node.core.limits import (
     DEAD_BYTES_PER_RECORD_MAX,
     DEAD_PER_RECORD_MAX,
@@ -167,7 +166,7 @@ class Returns:
             return Fate.AGAIN
         dead_letter = feed.dead_letter
         assert isinstance(dead_letter, bytes)
-        here = not takes_copies(dead_letter, stream.key) or owns(self._state, dead_letter)
+        here = not takes_copies(dead_letter, stream.key) or self._state.owns(dead_letter)
         return Fate.DEAD if here else Fate.AGAIN  # Its count first; then a letter.
 
     def _fitting(self, stream: Stream, first: int, to: int, left_bytes: int, first_of_record: bool) -> tuple[int, int]:

@@ -116,7 +116,7 @@ class Session:
     def __init__(self, number: int, window_bytes: int, owner: bytes = b"") -> None:
         self.number = number
         self.owner = owner
-        """The client's producer id, the same over reconnects; b"": the session is nobody's but its own."""
+        """The client's producer id, the same over reconnects; b"": the session belongs to no client with an id."""
         self.window_bytes = self.room_bytes = window_bytes
         self.under_way_bytes = 0
         self.owed = 0

@@ -6,8 +6,9 @@ from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.delivery_counts import DeliveryCounts
-from shoal_slice_node.core.dispatch.stretches import Out, Reason, Resting, Returned
+from shoal_slice_node.core.dispatch.stretches import Out, Resting, Returned
 from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
+
+from shoal_slice_node.core.apply.records import Reason
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Attachment
@@ -37,16 +38,6 @@ class Out:
         self.first = first
         self.body_bytes -= body_bytes
         return body_bytes
-
-
-class Reason(IntEnum):
-    """Says why messages came back. Never renumber: records hold the numbers."""
-
-    NACK = 1
-    TIMEOUT = 2
-    """Not acked in time: the queue's ack timeout, or the lease of a pull, is over."""
-    LEFT = 3
-    """Their session ended, or detached the queue."""
 
 
 class Returned(NamedTuple):

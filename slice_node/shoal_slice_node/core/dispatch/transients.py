@@ -9,7 +9,8 @@ last of them was: it ends later, never earlier. Walks over table `transient`, in
 those that were there before this leader; they are repeated, with rests, as long as some have no time of their own. So
 memory has a bound, and however many queues are left, each ends.
 
-A queue that is about to be dropped has its end decided: who attaches it now waits for the next queue of its name.
+A queue that is about to be dropped has its end decided: a session that attaches it now waits for the next queue
+of its name.
 """
 
 from __future__ import annotations

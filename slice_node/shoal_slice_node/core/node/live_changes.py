@@ -1,4 +1,4 @@
-"""Does changes of live publishes: looks up who is bound, and gives the chunks to the sessions that consume them now.
+"""Does changes of live publishes: looks up what is bound, and gives the chunks to the sessions that consume them now.
 
 Such a change is not journaled, and changes no table. It has its place among the commit loop's items, so the stored
 publishes of its source that came before it are applied. Not here: which queues get a chunk (dispatch/live, growing).
@@ -50,8 +50,8 @@ def publish_live(node: Node, checked: Checked, answer: wire.Answer) -> Work[Effe
 
 
 def _publish(node: Node, key: bytes, chunk: bytes, messages: int, mandatory: bool) -> tuple[int, int]:
-    """Gives a live chunk to who consumes it now. Returns the number of queues it was routed to, and of those that are
-    consumed. Raises NotOwner; Unroutable if mandatory and nothing is bound."""
+    """Gives a live chunk to the sessions that consume the key now. Returns the number of queues it was
+    routed to, and of those that are consumed. Raises NotOwner; Unroutable if mandatory and nothing is bound."""
     state, dispatcher = node.state, node.dispatcher
     tables = state.tables
     full_name = state.owned_name(key)

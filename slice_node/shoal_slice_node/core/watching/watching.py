@@ -44,7 +44,7 @@ Kind = TypeVar("Kind", WatchedKey, WatchedPrefix)
 
 
 class Watching:
-    """Keeps the watches. `dirty`: those that may have something to be told, by number; whoever drives the node empties
+    """Keeps the watches. `dirty`: those that may have something to be told, by number; the driver of the node empties
     it. `loading`: keys whose members are being looked up, in turn."""
 
     def __init__(self, state: State, registry: Registry) -> None:
