@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import OutOfRange, ResourceExhausted, Unroutable, from_wire
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
@@ -62,6 +63,11 @@ class Driver(CoreDriver):
         return decode_counts(self.tables.meta.get(DELAYED))[1:]
 
 
+def _bytes(*bodies: bytes) -> int:
+    """Those of a chunk of these bodies."""
+    return len(encode_chunk(bodies))
+
+
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])
 def core(request: pytest.FixtureRequest) -> Driver:
     return Driver(request.param)
@@ -74,7 +80,7 @@ def check(core: Driver) -> None:
 def test_a_delayed_publish_is_published_when_its_time_has_come_and_not_before(core: Driver) -> None:
     told = core.later("k", b"late", b"later", after_ms=HOUR_MS)
     assert (list(told.offsets), list(told.queues)) == ([0], [0]) and not told.refusals
-    assert core.delayed == (1, 9)
+    assert core.delayed == (1, _bytes(b"late", b"later"))
     core.change(publish("k", b"now"))
     assert core.wait(HOUR_MS - 1) == [("k", 1, b"now")]
     check(core)
@@ -104,7 +110,7 @@ def test_what_comes_in_below_what_was_done_already_is_found(core: Driver, monkey
 
 def test_many_are_done_in_several_records(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(due_list, "DUE_PER_RECORD_MAX", 4)
-    monkeypatch.setattr(due_list, "DUE_BYTES_PER_RECORD", 3)
+    monkeypatch.setattr(due_list, "DUE_BYTES_PER_RECORD", 3 * _bytes(b"0"))
     bodies = [b"%d" % number for number in range(10)]
     for body in bodies:
         core.later("k", body, after_ms=5)
@@ -133,7 +139,7 @@ def test_a_clock_that_goes_back_between_the_decision_and_its_record_makes_nothin
     core.node.tick(core.now_ms, core.wall_ms)
     core.wall_ahead_ms -= HOUR_MS
     core.commit()
-    assert core.records[-1].kind == Kind.DUE and core.take(core.reader) == [] and core.delayed == (1, 1)
+    assert core.records[-1].kind == Kind.DUE and core.take(core.reader) == [] and core.delayed == (1, _bytes(b"x"))
     assert core.wait(HOUR_MS - 1) == []
     assert [body for _, _, body in core.wait(1)] == [b"x"]
 
@@ -216,7 +222,7 @@ def test_mandatory_is_checked_at_once(core: Driver) -> None:
         with pytest.raises(Unroutable, match="mandatory"):
             raise from_wire(core.later(key, b"x", after_ms=10, mandatory=True).refusals[0].error)
     assert not core.later("k", b"x", after_ms=10, mandatory=True).refusals
-    assert core.delayed == (1, 1)
+    assert core.delayed == (1, _bytes(b"x"))
 
 
 def test_a_time_too_far_ahead_is_refused(core: Driver) -> None:
@@ -226,15 +232,15 @@ def test_a_time_too_far_ahead_is_refused(core: Driver) -> None:
         raise from_wire(refusal.error)
     assert (refused.value.subject, refused.value.limit) == ("not_before", core.wall_ms + DELAY_MS_MAX)
     last = core.change(publish("k", b"x", not_before_ms=(1 << 64) - 1)).steps[0]
-    assert len(last.refusals) == 1 and core.delayed == (1, 1)
+    assert len(last.refusals) == 1 and core.delayed == (1, _bytes(b"x"))
 
 
 def test_more_than_a_slice_may_keep_for_later_is_refused(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply_due, "DELAYED_CHUNKS_MAX", 2)
-    monkeypatch.setattr(apply_due, "DELAYED_BYTES_MAX", 3)
+    monkeypatch.setattr(apply_due, "DELAYED_BYTES_MAX", _bytes(b"aaa", b""))
     assert not core.later("k", b"aaa", after_ms=10).refusals
     (refusal,) = core.later("k", b"b", after_ms=10).refusals
-    with pytest.raises(ResourceExhausted, match="4 delayed bytes; the limit is 3"):
+    with pytest.raises(ResourceExhausted, match="8 delayed bytes; the limit is 7"):
         raise from_wire(refusal.error)
     assert not core.later("k", b"", after_ms=10).refusals
     (refusal,) = core.later("k", b"", after_ms=10).refusals
@@ -266,7 +272,7 @@ def test_a_key_of_another_slice_is_looked_at_again_later(core: Driver) -> None:
     core.later("k", b"x", after_ms=10)
     core.record(Kind.OWNERSHIP, encode_ownership(2, bytes(PARTITIONS)))
     core.wait(20)
-    assert core.delayed == (1, 1)
+    assert core.delayed == (1, _bytes(b"x"))
     check(core)
     core.record(Kind.OWNERSHIP, encode_ownership(3, b"\x01" * PARTITIONS))
     assert [body for _, _, body in core.wait(DUE_AGAIN_MS + HOUR_MS // 60)] == [b"x"]
@@ -278,10 +284,10 @@ def test_apply_guards_what_a_record_names(core: Driver) -> None:
     ((row_key, _),) = core.tables.due.scan()
     names = [Due(row_key, b"k"), Due(delayed_key(1, 7), b"k"), Due(b"", b"")]
     core.record(Kind.DUE, encode_due(names))
-    assert core.delayed == (1, 1) and core.take(core.reader) == []
+    assert core.delayed == (1, _bytes(b"x")) and core.take(core.reader) == []
     early = Record(Kind.DUE, 0, core.state.lsn + 1, 1, core.wall_ms + HOUR_MS - 1, encode_due(names))
     core.engine.apply(early)
-    assert core.delayed == (1, 1)
+    assert core.delayed == (1, _bytes(b"x"))
 
 
 def test_a_check_finds_damage() -> None:

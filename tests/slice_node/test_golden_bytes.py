@@ -316,10 +316,10 @@ RECORDS = [
 ROWS += [
     Golden(
         "due p",
-        DelayedRow(2, 5, b"\x00\x03anna"),
+        DelayedRow(2, 5, 9, b"\x00\x03anna"),
         due_row.encode_delayed,
         due_row.decode_delayed,
-        "0100000002000000050003616e6e61",
+        "020000000200000005000000090003616e6e61",
     ),
     Golden(
         "due p, its key",

@@ -25,8 +25,10 @@ from shoal_slice_node.adapters.limits import (
     TAIL_OPERATIONS_MAX,
 )
 from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.node.freezing import FreezeLimits, Freezing
 from shoal_slice_node.core.node.replica import Replica
+from shoal_slice_node.core.turns import Work
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_files import Journal
@@ -132,13 +134,27 @@ async def recover(
     return Recovered(store, journal, replica, freezing, replayed)
 
 
+def _step(work: Work[Effects]) -> Effects | None:
+    """Does a step of applying a record. Returns its effects when it is applied."""
+    try:
+        next(work)
+    except StopIteration as stop:
+        effects: Effects = stop.value
+        return effects
+    return None
+
+
 async def _replay(replica: Replica, store: Store, journal: Journal, freezing: Freezing) -> int:
     """Applies the records that the checkpoint does not have, LOOP_SLICE_MS at a time. Returns their number. Only an
     oversized tail is checkpointed during replay; otherwise the first checkpoint waits until the node follows."""
     began = turn_began = time.perf_counter()
     state, replayed = replica.state, 0
     for record in journal.records(store.checkpoint_lsn + 1):
-        effects = replica.apply(record)
+        work = replica.in_steps(record)
+        while (effects := _step(work)) is None:
+            if replica.may_stop_within(record) and freezing.is_large(DELTA_STALL_FACTOR):
+                freezing.freeze(replica.save_part())
+                await store.checkpoint()
         replayed += 1
         if effects.set_aside:
             _log.warning(

@@ -116,12 +116,16 @@ DELAY_MS_MAX: Final = 366 * 86_400_000
 
 DELAYED_CHUNKS_MAX: Final = 1_000_000
 DELAYED_BYTES_MAX: Final = 4 << 30
-"""Delayed publishes of a slice, and the bytes of their bodies: they stay on its disk until their time, whatever
-consumers do."""
+"""Delayed publishes of a slice, and the bytes of their chunks, with headers: they stay on its disk until their time,
+whatever consumers do."""
 
 DUE_PER_RECORD_MAX: Final = 500
 DUE_BYTES_PER_RECORD: Final = 4 << 20
-"""What one DUE record does at most: about 5 ms, in steps. The last chunk may exceed the bytes."""
+"""What one DUE record does at most: about 5 ms, in steps. The bytes are those of whole chunks; the last one may exceed
+them."""
+
+DUE_BYTES_PER_STEP: Final = 256 << 10
+"""Bytes of chunks after which a step ends: under 1 ms, or one large chunk."""
 
 DUE_EARLY_NOTED_MAX: Final = 10_000
 """Rows noted in memory that came in before those that were looked at already; with more, the table is scanned anew."""

@@ -30,7 +30,7 @@ from shoal_slice_node.storage.disk_errors import FULL
 from shoal_slice_node.storage.limits import STORE_BYTES_MAX, STORE_READERS_MAX
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE, fits_memory
 
-FORMAT: Final = b"9"
+FORMAT: Final = b"10"
 """Another placing of keys (shoal_contract.partition_hash) is another format, too: rows of keys begin with the
 partition, so a key that is placed elsewhere would not be found."""
 STORE: Final = "store"

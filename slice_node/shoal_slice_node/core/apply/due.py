@@ -17,6 +17,7 @@ from shoal_slice_node.core.limits import (
     DELAYED_BYTES_MAX,
     DELAYED_CHUNKS_MAX,
     DUE_AGAIN_MS,
+    DUE_BYTES_PER_STEP,
 )
 from shoal_slice_node.core.rows.due_row import (
     DELAYED,
@@ -59,11 +60,11 @@ def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mand
     messages, body_bytes = measure
     number, chunks, kept_bytes = decode_counts(state.tables.meta.get(DELAYED))
     _check_room("delayed publishes", chunks + 1, DELAYED_CHUNKS_MAX)
-    _check_room("delayed bytes", kept_bytes + body_bytes, DELAYED_BYTES_MAX)
+    _check_room("delayed bytes", kept_bytes + len(chunk), DELAYED_BYTES_MAX)
     row_key = delayed_key(not_before_ms, number)
-    state.tables.due.put(row_key, encode_delayed(DelayedRow(messages, body_bytes, full_name)))
+    state.tables.due.put(row_key, encode_delayed(DelayedRow(messages, body_bytes, len(chunk), full_name)))
     state.tables.log.append(delayed_id(number), FIRST, encode_log(messages, body_bytes, state.time_ms, 0, chunk))
-    _save_counts(state, DelayedCounts(number + 1, chunks + 1, kept_bytes + body_bytes))
+    _save_counts(state, DelayedCounts(number + 1, chunks + 1, kept_bytes + len(chunk)))
     state.effects.due.append(row_key)
     state.effects.published.append(None)
     return 0
@@ -90,15 +91,19 @@ def _save_counts(state: State, counts: DelayedCounts) -> None:
 
 def apply_due(state: State, payload: bytes) -> Work[None]:
     """Applies a DUE record: does what its rows say, except where that is done already or is not due at the record's
-    time."""
+    time. So the record may be applied again to tables that hold a part of it: replay freezes between its steps."""
+    step_bytes = 0
     for number, (row_key, _) in enumerate(decode_due(payload)):
         row = state.tables.due.get(row_key)
         if row is not None:
             if due_time(row_key) > state.time_ms:
                 state.effects.due.append(row_key)  # To be found again.
             else:
-                _publish_delayed(state, row_key, decode_delayed(row))
-        if number % APPLIED_PER_STEP == 0:
+                delayed = decode_delayed(row)
+                _publish_delayed(state, row_key, delayed)
+                step_bytes += delayed.chunk_bytes
+        if number % APPLIED_PER_STEP == 0 or step_bytes >= DUE_BYTES_PER_STEP:
+            step_bytes = 0
             yield
 
 
@@ -122,4 +127,4 @@ def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow) -> None:
     state.effects.counters.chunks += 1
     tables.log.trim(chunk_id, FIRST, FIRST + delayed.messages)
     counts = decode_counts(tables.meta.get(DELAYED))
-    _save_counts(state, counts._replace(chunks=counts.chunks - 1, body_bytes=counts.body_bytes - delayed.body_bytes))
+    _save_counts(state, counts._replace(chunks=counts.chunks - 1, chunk_bytes=counts.chunk_bytes - delayed.chunk_bytes))

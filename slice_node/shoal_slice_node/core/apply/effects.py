@@ -145,3 +145,8 @@ class Effects:
         """The acks of an ACKS record were not applied: they must be taken again."""
         # What background work must look at: rows of `reclaim`, and hints of keys, as a RECLAIM record names them.
         self.reclaim: list[bytes] = []
+
+    def clear_totals(self) -> None:
+        """Begins the totals anew: what they were is added to the slice's."""
+        self.counters = Counters()
+        self.kept_messages = self.kept_bytes = 0

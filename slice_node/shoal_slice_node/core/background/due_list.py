@@ -47,8 +47,9 @@ class DueList:
             self._position = b""
             self._head_ms = 0
 
-    def take(self) -> list[Due]:
-        """Returns rows that are due, for one record; they are not returned again unless they are noted."""
+    def take(self) -> tuple[list[Due], int]:
+        """Returns rows that are due, for one record, and the bytes of their chunks. They are not returned again unless
+        they are noted."""
         found: list[Due] = []
         left = DUE_BYTES_PER_RECORD
         table, now_ms = self._state.tables.due, self.wall_ms
@@ -56,21 +57,22 @@ class DueList:
             row_key = heappop(self._early)
             row = table.get(row_key)
             if row is not None:
-                found.append(Due(row_key, _name_of(row)))
-                left -= decode_delayed(row).body_bytes
+                left -= _add(found, row_key, row)
         if now_ms < self._head_ms:
-            return found
+            return found, DUE_BYTES_PER_RECORD - left
         for row_key, row in islice(table.scan(start=self._position), DUE_PER_RECORD_MAX - len(found)):
             if due_time(row_key) > now_ms or left <= 0:
                 self._head_ms = due_time(row_key)
-                return found
-            found.append(Due(row_key, _name_of(row)))
-            left -= decode_delayed(row).body_bytes
+                return found, DUE_BYTES_PER_RECORD - left
+            left -= _add(found, row_key, row)
             self._position = row_key + b"\x00"
         if len(found) < DUE_PER_RECORD_MAX:
             self._head_ms = _NEVER
-        return found
+        return found, DUE_BYTES_PER_RECORD - left
 
 
-def _name_of(row: bytes) -> bytes:
-    return decode_delayed(row).full_name[NAME]
+def _add(found: list[Due], row_key: bytes, row: bytes) -> int:
+    """Adds a row to those that were found. Returns the bytes of its chunk."""
+    delayed = decode_delayed(row)
+    found.append(Due(row_key, delayed.full_name[NAME]))
+    return delayed.chunk_bytes

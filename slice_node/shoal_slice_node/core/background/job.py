@@ -30,7 +30,7 @@ from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.transients import Transients
-from shoal_slice_node.core.limits import DEAD_COST, RECLAIM_COST_PER_TURN
+from shoal_slice_node.core.limits import DEAD_COST, LOG_BYTES_PER_COST, RECLAIM_COST_PER_TURN
 
 
 class Proposal(NamedTuple):
@@ -155,8 +155,11 @@ class DueJob:
 
     def turn(self, now_ms: int) -> Proposal | None:
         """See Job."""
-        self._proposed = self._rows.take()
-        return Proposal(Kind.DUE, encode_due(self._proposed), len(self._proposed)) if self._proposed else None
+        self._proposed, chunk_bytes = self._rows.take()
+        if not self._proposed:
+            return None
+        operations = len(self._proposed) + chunk_bytes // LOG_BYTES_PER_COST
+        return Proposal(Kind.DUE, encode_due(self._proposed), operations)
 
     def refused(self, now_ms: int) -> None:
         """See Job."""

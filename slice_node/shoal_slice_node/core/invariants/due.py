@@ -19,14 +19,14 @@ from shoal_slice_node.core.rows.due_row import (
     is_delayed_id,
 )
 from shoal_slice_node.core.rows.key_row import NAME
-from shoal_slice_node.core.rows.log_row import decode_log
+from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
 from shoal_slice_node.core.tables.tables import Tables
 
 
 def check_due(tables: Tables) -> Iterator[Problem]:
     """Yields the problems of delayed publishes: each has its chunk, nothing else has one, and their sums are right."""
     counts = decode_counts(tables.meta.get(DELAYED))
-    chunks = body_bytes = 0
+    chunks = chunk_bytes = 0
     for row_key, row in tables.due.scan():
         _, letter, number = decode_due_key(row_key)
         delayed = decode_delayed(row)
@@ -35,7 +35,7 @@ def check_due(tables: Tables) -> Iterator[Problem]:
             yield Problem("due", shown, f"is of no known kind: {letter!r}")
             continue
         chunks += 1
-        body_bytes += delayed.body_bytes
+        chunk_bytes += delayed.chunk_bytes
         if number >= counts.next_number:
             yield Problem("due", shown, f"its number {number} is not below the next, {counts.next_number}")
         rows = list(islice(tables.log.read(delayed_id(number), FIRST, FIRST), 1))
@@ -45,9 +45,11 @@ def check_due(tables: Tables) -> Iterator[Problem]:
         header = decode_log(rows[0][1])
         if (header.messages, header.body_bytes) != (delayed.messages, delayed.body_bytes):
             yield Problem("due", shown, f"its chunk has {header.messages} messages, {header.body_bytes} body bytes")
+        if len(chunk_of(rows[0][1])) != delayed.chunk_bytes:
+            yield Problem("due", shown, f"its chunk has not {delayed.chunk_bytes} bytes")
         yield from check_chunk(shown, FIRST, rows[0][1])
-    if (chunks, body_bytes) != counts[1:]:
-        yield Problem("meta", DELAYED.decode(), f"says {tuple(counts[1:])}; there are {(chunks, body_bytes)}")
+    if (chunks, chunk_bytes) != counts[1:]:
+        yield Problem("meta", DELAYED.decode(), f"says {tuple(counts[1:])}; there are {(chunks, chunk_bytes)}")
     logs = sum(1 for key_id, _ in groupby(tables.log.scan(), itemgetter(0)) if is_delayed_id(key_id))
     if logs != chunks:
         yield Problem("log", "delayed", f"{logs} chunks are kept for later, for {chunks} delayed publishes")

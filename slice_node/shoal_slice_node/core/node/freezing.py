@@ -85,10 +85,10 @@ class Freezing:
             or self.is_large()
         )
 
-    def freeze(self) -> None:
-        """Freezes everything that is applied, with the totals of the logs. Must not be called while the store is
-        `freezing`."""
+    def freeze(self, lsn: int | None = None) -> None:
+        """Freezes everything that is applied, with the totals of the logs. `lsn`: what the tables have, if a record is
+        applied in part (Replica.save_part). Must not be called while the store is `freezing`."""
         self._state.save_local()
-        self._store.freeze(self._state.lsn)
+        self._store.freeze(self._state.lsn if lsn is None else lsn)
         self._state.tail.frozen()
         self._changed_since_ms = None

@@ -13,12 +13,14 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import RECOVERED_KEYS_MAX
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.core.turns import Work, finish
 from shoal_slice_node.core.verbs.engine import Engine
 
 
@@ -53,10 +55,29 @@ class Replica:
 
     def apply(self, record: Record) -> Effects:
         """Applies a record. Raises Corrupt for a record that cannot be applied."""
-        effects = self._engine.apply(record)
+        return finish(self.in_steps(record))
+
+    def in_steps(self, record: Record) -> Work[Effects]:
+        """Applies a record as `apply` does, in steps. Between two of them no other code may read the tables; but if
+        `may_stop_within` says so, `save_part` makes them ready for a freeze."""
+        effects = yield from self._engine.in_steps(record)
         self._engine.state.tail.applied(1, len(record.payload))
         self._note(effects.advanced)
         return effects
+
+    @staticmethod
+    def may_stop_within(record: Record) -> bool:
+        """Returns whether tables that hold a part of the record may be saved: it is then applied once more to them,
+        and what is done already is left as it is. Only a DUE record may change more bytes than it has."""
+        return record.kind == Kind.DUE
+
+    def save_part(self) -> int:
+        """Adds to the totals what a record has done that is applied in part. Returns the LSN that the tables have: that
+        of the record before."""
+        state = self._engine.state
+        state.add_totals(state.effects)
+        state.effects.clear_totals()
+        return state.lsn - 1
 
     def _note(self, key_ids: Iterable[bytes]) -> None:
         advanced = self._advanced

@@ -1,13 +1,13 @@
 """Encodes table `due`, what happens at an absolute time, and the row of `meta` that counts it.
 
 due     time_ms u64 | letter | subject     ->  what is to be done; rows lie in the order of their times
-        time_ms u64 | "p" | number u64     ->  form u8: 1 | messages u32 | body bytes u32 | full name of the key:
-                                               a delayed publish. The number is in order of acceptance
-meta    "delayed"                          ->  next number u64 | chunks u64 | body bytes u64, of delayed publishes
+        time_ms u64 | "p" | number u64     ->  form u8: 2 | messages u32 | body bytes u32 | chunk bytes u32 | full name
+                                               of the key: a delayed publish. The number is in order of acceptance
+meta    "delayed"                          ->  next number u64 | chunks u64 | their bytes u64, of delayed publishes
 log     delayed id (8) | 1                 ->  the chunk of a delayed publish, as a row of a log of its own
 
 A delayed id is a key id of a partition that no cluster has. So a chunk of any size lies in parts of a page, as all
-chunks do, and goes with one trim.
+chunks do, and goes with one trim. Bytes of chunks are those of whole chunks, with headers: that is what is kept.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from shoal_slice_node.core.rows.ids import key_id, partition_of_id
 
 DELAYED: Final = b"delayed"
 PUBLISH: Final = b"p"
-FORM: Final = 1
+FORM: Final = 2
 FIRST: Final = FIRST_OFFSET
 """The offset of a delayed chunk in its own log."""
 
 _DELAYED_PARTITION: Final = 0xFFFF
 _DUE_KEY = Struct(">QsQ")
 _TIME = Struct(">Q")
-_PUBLISH = Struct(">BII")
+_PUBLISH = Struct(">BIII")
 _COUNTS = Struct(">QQQ")
 
 assert PARTITIONS_MAX < _DELAYED_PARTITION
@@ -43,10 +43,12 @@ class DueKey(NamedTuple):
 
 
 class DelayedRow(NamedTuple):
-    """Describes a delayed publish. `full_name`: partition and name of its key."""
+    """Describes a delayed publish. `chunk_bytes`: of the chunk as it came. `full_name`: partition and name of its
+    key."""
 
     messages: int
     body_bytes: int
+    chunk_bytes: int
     full_name: bytes
 
 
@@ -55,7 +57,7 @@ class DelayedCounts(NamedTuple):
 
     next_number: int
     chunks: int
-    body_bytes: int
+    chunk_bytes: int
 
 
 NO_DELAYED: Final = DelayedCounts(1, 0, 0)
@@ -81,13 +83,13 @@ def due_time(row_key: bytes) -> int:
 
 
 def encode_delayed(row: DelayedRow) -> bytes:
-    return _PUBLISH.pack(FORM, row.messages, row.body_bytes) + row.full_name
+    return _PUBLISH.pack(FORM, row.messages, row.body_bytes, row.chunk_bytes) + row.full_name
 
 
 def decode_delayed(row: bytes) -> DelayedRow:
     check_form("due", row, FORM, _PUBLISH.size)
-    _, messages, body_bytes = _PUBLISH.unpack_from(row)
-    return DelayedRow(messages, body_bytes, row[_PUBLISH.size :])
+    _, messages, body_bytes, chunk_bytes = _PUBLISH.unpack_from(row)
+    return DelayedRow(messages, body_bytes, chunk_bytes, row[_PUBLISH.size :])
 
 
 def delayed_id(number: int) -> bytes:
