@@ -8,6 +8,7 @@ from shoal_contract.errors import InvalidName, Malformed, NotOwner, ResourceExha
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.watching.limits import (
+    PREFIXES_PER_CONNECTION_MAX,
     PREFIXES_WATCHED_MAX,
     REMEMBER_MS,
     WATCHES_MAX,
@@ -76,6 +77,18 @@ def test_prefixes_are_bounded_and_those_without_a_watch_give_way(core: CoreDrive
         ToldWatch(core, prefix="p-more")
     watches[5].leave()
     ToldWatch(core, prefix="p-more")
+
+
+def test_one_connection_does_not_take_all_prefixes(core: CoreDriver) -> None:
+    own = [ToldWatch(core, prefix=f"p{number}") for number in range(PREFIXES_PER_CONNECTION_MAX)]
+    ToldWatch(core, prefix="p0"), ToldWatch(core, prefix="p0", presence=False)
+    with pytest.raises(ResourceExhausted, match="prefixes watched by one connection: 9; the limit is 8"):
+        ToldWatch(core, prefix="p-more")
+    ToldWatch(core, prefix="p-more", connection="other")
+    own[5].leave()
+    ToldWatch(core, prefix="p-more")
+    with pytest.raises(ResourceExhausted, match="prefixes watched by one connection"):
+        ToldWatch(core, prefix="p5")
 
 
 def test_memory_is_counted_and_a_group_without_room_is_counted_only(core: CoreDriver) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.watching import member_line, watching
 from tests.slice_node.core_driver import CoreDriver, bind, declare, drop, unbind
 from tests.slice_node.told_watch import ToldWatch, settle
 
@@ -148,10 +150,14 @@ class Watches(RuleBasedStateMachine):
     def members_are_told_at_once(self) -> None:
         """Once they were looked up: whatever waits for its turn, as long as sessions' ends do not."""
         self.core.pump()
+        self.take_in()
         for what, watch in self.watches:
             if "key" in what and watch.responses:
                 watch.take()
                 assert watch.members == self.members(what["key"])
+
+    def take_in(self) -> None:
+        """So few changes are taken in at once."""
 
     @rule()
     def all_is_told(self) -> None:
@@ -198,3 +204,34 @@ class Watches(RuleBasedStateMachine):
 
 TestWatches = Watches.TestCase
 TestWatches.settings = settings(max_examples=80, stateful_step_count=40, deadline=None, print_blob=True)
+
+
+class SlowWatches(Watches):
+    """The same if nearly every change waits for its turn, and things go on meanwhile."""
+
+    def __init__(self) -> None:
+        self.patches = pytest.MonkeyPatch()
+        self.patches.setattr(member_line, "CHANGES_PER_STEP_MAX", 1)
+        self.patches.setattr(member_line, "PRESENCE_AT_ONCE_MAX", 0)
+        self.patches.setattr(watching, "LENGTHS_AT_ONCE_MAX", 0)
+        super().__init__()
+
+    def take_in(self) -> None:
+        while self.core.node.watching.has_turns:
+            self.core.node.watching.turn()
+
+    @rule(turns=st.integers(1, 5))
+    def turn(self, turns: int) -> None:
+        for _ in range(turns):
+            if self.core.node.watching.has_turns:
+                self.core.node.watching.turn()
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.patches.undo()
+
+
+TestSlowWatches = SlowWatches.TestCase
+TestSlowWatches.settings = settings(TestWatches.settings, max_examples=40)

@@ -106,7 +106,7 @@ class Node:
     @property
     def has_turns(self) -> bool:
         """Returns whether `turn` has something to do."""
-        return bool(self.turns or self.watching.loading) or self.dispatcher.has_work or self.maintenance.has_turns
+        return bool(self.turns or self.watching.has_turns) or self.dispatcher.has_work or self.maintenance.has_turns
 
     def turn(self) -> bool:
         """Does a step of what waits for its turn: an ack flush, dispatch, a read; each under about a millisecond.
@@ -117,8 +117,8 @@ class Node:
             more = True
         if self.dispatcher.turn():
             more = True
-        if self.watching.loading:
-            self.watching.load_turn()
+        if self.watching.has_turns:
+            self.watching.turn()
             more = True
         if self.turns:
             self.turns.step()

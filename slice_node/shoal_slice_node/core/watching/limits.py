@@ -12,6 +12,9 @@ WATCHES_MAX: Final = 4_096
 WATCHES_PER_CONNECTION_MAX: Final = 64
 """Watches of one connection: it has 100 calls in all, and needs some for its other questions."""
 
+PREFIXES_PER_CONNECTION_MAX: Final = 8
+"""Prefixes that one connection watches: so it does not take all of them."""
+
 PREFIXES_WATCHED_MAX: Final = 64
 """Prefixes that are watched at a time, each counted once with presence and once without: each bind and unbind looks at
 each length that they have."""
@@ -49,6 +52,20 @@ longer: so a watch that cannot keep up costs half of what snapshots without an e
 WATCHED_PER_TICK_MAX: Final = 256
 """Keys and prefixes whose changes one tick tells."""
 
+CHANGES_PER_STEP_MAX: Final = 500
+"""Changes of members that are taken in at one go, each in one watched key or prefix: about a millisecond."""
+
+PRESENCE_AT_ONCE_MAX: Final = 8
+"""A queue that is known in more watched keys becomes online or offline there in turns: one step attaches 25 queues."""
+
+LENGTHS_AT_ONCE_MAX: Final = 4
+"""If the prefixes that are watched have more lengths, keys of which other queues are consumed are looked at in turns:
+one step may have hundreds of them."""
+
+FORGOTTEN_PER_TICK_MAX: Final = 1_000
+"""Members that one tick forgets, of keys that have not been watched for a while: under a millisecond. The last key may
+exceed it."""
+
 MEMBERS_PER_STEP_MAX: Final = 200
 KEYS_PER_STEP_MAX: Final = 100
 """Members and keys that one step looks up: about half a millisecond."""
@@ -65,7 +82,7 @@ PART_BYTES_MAX: Final = 80 << 10
 WATCH_BYTES: Final = 6_000
 """Memory of a watch: its call, its task, its place."""
 
-MEMBER_BYTES: Final = 450
+MEMBER_BYTES: Final = 600
 """Memory of a member that is known: its name, its id, where it is noted."""
 
 CHANGE_BYTES: Final = 160

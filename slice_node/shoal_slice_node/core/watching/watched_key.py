@@ -28,8 +28,8 @@ from shoal_slice_node.core.watching.limits import (
 )
 from shoal_slice_node.core.watching.watcher import Watcher
 
-Known = dict[bytes, list["WatchedKey"]]
-"""Queue id -> the watched keys that know it as a member."""
+Known = dict[bytes, dict["WatchedKey", None]]
+"""Queue id -> the watched keys that know it as a member, in the order in which they came to know it."""
 IsOnline = Callable[[bytes], bool]
 
 
@@ -60,6 +60,10 @@ class WatchedKey:
         self._snapshot: list[wire.WatchResponse] = []
         """The parts of the snapshot at `number`, once a watch needed them."""
 
+    @property
+    def members_known(self) -> int:
+        return len(self._names)
+
     # What happens.
 
     def joined(self, queue_id: bytes, name: bytes, online: bool) -> None:
@@ -70,30 +74,33 @@ class WatchedKey:
             joined = wire.MEMBER_CHANGE_JOINED_ONLINE if queue_id in self._online else wire.MEMBER_CHANGE_JOINED
             self._changed(joined, name)
 
-    def left(self, queue_id: bytes) -> None:
+    def left(self, queue_id: bytes) -> bool:
+        """Notes that a queue is no member now. Returns whether it was one."""
         name = self._names.pop(queue_id, None)
         if name is None:
-            return
+            return False
         self._online.discard(queue_id)
         self._forget(queue_id)
         self._let_go(MEMBER_BYTES)
         if self.loaded:
             self._changed(wire.MEMBER_CHANGE_LEFT, name)
+        return True
 
-    def attached(self, queue_id: bytes, now: bool) -> None:
-        """Notes that a member is attached by a session now, or by none any more."""
-        if not self.presence or (queue_id in self._online) == now:
-            return
+    def attached(self, queue_id: bytes, now: bool) -> bool:
+        """Notes that a member is attached by a session now, or by none any more. Returns whether that is new."""
+        if not self.presence or (queue_id in self._online) == now or queue_id not in self._names:
+            return False
         if now:
             self._online.add(queue_id)
         else:
             self._online.remove(queue_id)
         if self.loaded:
             self._changed(wire.MEMBER_CHANGE_ONLINE if now else wire.MEMBER_CHANGE_OFFLINE, self._names[queue_id])
+        return True
 
     def _add(self, queue_id: bytes, name: bytes, online: bool) -> None:
         self._names[queue_id] = name
-        self._known.setdefault(queue_id, []).append(self)
+        self._known.setdefault(queue_id, {})[self] = None
         self._hold(MEMBER_BYTES)
         if online and self.presence:
             self._online.add(queue_id)
@@ -169,7 +176,7 @@ class WatchedKey:
 
     def _forget(self, queue_id: bytes) -> None:
         keys = self._known[queue_id]
-        keys.remove(self)
+        del keys[self]
         if not keys:
             del self._known[queue_id]
 

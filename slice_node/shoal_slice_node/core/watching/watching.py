@@ -18,7 +18,7 @@ from shoal_contract.errors import InvalidName, Malformed, exhausted
 from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.effects import Dropped, Effects, Joined
+from shoal_slice_node.core.apply.effects import Effects, Joined, Left
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.watch import WatchedMembers
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -27,6 +27,9 @@ from shoal_slice_node.core.watching.counting import Counting
 from shoal_slice_node.core.watching.limits import (
     COUNTS_EVERY_MS,
     CROWD,
+    FORGOTTEN_PER_TICK_MAX,
+    LENGTHS_AT_ONCE_MAX,
+    PREFIXES_PER_CONNECTION_MAX,
     PREFIXES_WATCHED_MAX,
     REMEMBER_MS,
     REMEMBERED_MAX,
@@ -35,6 +38,7 @@ from shoal_slice_node.core.watching.limits import (
     WATCHES_MAX,
     WATCHES_PER_CONNECTION_MAX,
 )
+from shoal_slice_node.core.watching.member_line import MemberLine
 from shoal_slice_node.core.watching.watched_key import Known, WatchedKey
 from shoal_slice_node.core.watching.watched_prefix import WatchedPrefix
 from shoal_slice_node.core.watching.watcher import NOTHING, Watcher
@@ -64,6 +68,8 @@ class Watching:
         self._watchers: dict[int, Watched] = {}
         """The watches, by number, with what they watch."""
         self._of_connection: Counter[Hashable] = Counter()
+        self._prefixes_of_connection: dict[Hashable, Counter[bytes]] = {}
+        """Connection -> its watches of each prefix."""
         self._known: Known = {}
         self._keys: dict[bytes, list[WatchedKey]] = {}
         """Name -> up to two watched keys: with presence, and without. The same for prefixes."""
@@ -72,7 +78,8 @@ class Watching:
         """What has changes to tell, when its time has come."""
         self._idle: OrderedDict[Watched, int] = OrderedDict()
         """What no watch is left of, with the time (ms) until which it is remembered; the oldest first."""
-        self._members = WatchedMembers(self._keys, self._prefixes, self._known)
+        self._line = MemberLine(self._known, self._is_online, self._note_due, self._take_in, self._count_consumed)
+        self._members = WatchedMembers(self._keys, self._prefixes, self._line)
         self._watch.members = None
 
     def begin(self, life: int) -> None:
@@ -96,7 +103,7 @@ class Watching:
             size, limit = len(request.counts), NAME_BYTES_MAX
             problem = f"prefix {show(request.counts[:20])}... is {size} bytes; the limit is {limit}"
             raise InvalidName(problem, subject="prefix", limit=limit, value=size)
-        self._check_room(connection)
+        self._check_room(connection, request.counts if what == "counts" else None)
         if what == "members":
             watched: Watched = self._watched_key(request.members, request.presence)
         else:
@@ -107,16 +114,21 @@ class Watching:
         watched.watchers[watcher.number] = watcher
         self._watchers[watcher.number] = watched
         self._of_connection[connection] += 1
+        if isinstance(watched, WatchedPrefix):
+            self._prefixes_of_connection.setdefault(connection, Counter())[watched.key] += 1
         self._idle.pop(watched, None)
         self._share.hold(WATCH_BYTES)
         return watcher
 
-    def _check_room(self, connection: Hashable) -> None:
+    def _check_room(self, connection: Hashable, prefix: bytes | None) -> None:
         if len(self._watchers) >= WATCHES_MAX:
             raise exhausted("watches of this slice", WATCHES_MAX, len(self._watchers) + 1)
         own = self._of_connection[connection] + 1
         if own > WATCHES_PER_CONNECTION_MAX:
             raise exhausted("watches of one connection", WATCHES_PER_CONNECTION_MAX, own)
+        prefixes = self._prefixes_of_connection.get(connection, ())
+        if prefix is not None and prefix not in prefixes and len(prefixes) >= PREFIXES_PER_CONNECTION_MAX:
+            raise exhausted("prefixes watched by one connection", PREFIXES_PER_CONNECTION_MAX, len(prefixes) + 1)
         if self._share.left_bytes < WATCH_BYTES:
             used_bytes = self._share.used_bytes + WATCH_BYTES
             raise exhausted("memory of attached queues and watches, bytes", self._share.limit_bytes, used_bytes)
@@ -157,11 +169,21 @@ class Watching:
         self._of_connection[watcher.connection] -= 1
         if not self._of_connection[watcher.connection]:
             del self._of_connection[watcher.connection]
+        if isinstance(watched, WatchedPrefix):
+            self._leave_prefix(watcher.connection, watched.key)
         del watched.watchers[watcher.number]
         if not watched.watchers and self._is_registered(watched):
             self._idle[watched] = now_ms + REMEMBER_MS
             if len(self._idle) > REMEMBERED_MAX:
                 self._forget(next(iter(self._idle)))
+
+    def _leave_prefix(self, connection: Hashable, prefix: bytes) -> None:
+        prefixes = self._prefixes_of_connection[connection]
+        prefixes[prefix] -= 1
+        if not prefixes[prefix]:
+            del prefixes[prefix]
+        if not prefixes:
+            del self._prefixes_of_connection[connection]
 
     def _is_registered(self, watched: Watched) -> bool:
         register = self._keys if isinstance(watched, WatchedKey) else self._prefixes
@@ -200,43 +222,51 @@ class Watching:
         """Takes in what a record did, after dispatch did."""
         if effects.ownership:
             self._check_owned()
-        for event in effects.members:
-            if isinstance(event, Dropped):
-                for watched in list(self._known.get(event.queue_id, ())):
-                    watched.left(event.queue_id)
-                    self._due[watched] = None
-                continue
-            for watched in self._keys.get(event.key, ()):
-                if isinstance(event, Joined):
-                    watched.joined(event.queue_id, event.queue, self._is_online(event.queue_id))
-                else:
-                    watched.left(event.queue_id)
-                self._due[watched] = None
-            self._count(event.key, self._prefixes_of(event.key))
+        if effects.members:
+            self._line.happened(effects.members)
+
+    def _take_in(self, event: Joined | Left) -> int:
+        """Takes in that a queue joined or left a key. Returns how many watched keys and prefixes heard of it."""
+        heard = self._keys.get(event.key, ())
+        for watched in heard:
+            if isinstance(event, Joined):
+                watched.joined(event.queue_id, event.queue, self._is_online(event.queue_id))
+            else:
+                watched.left(event.queue_id)
+            self._due[watched] = None
+        return len(heard) + self._count(event.key, self._prefixes_of(event.key))
+
+    def _note_due(self, watched: WatchedKey) -> None:
+        self._due[watched] = None
 
     def attached(self, queue_id: bytes, now: bool) -> None:
         """Hears from dispatch that a session attached a queue, or that no session has it attached any more."""
-        for watched in self._known.get(queue_id, ()):
-            if watched.presence:
-                watched.attached(queue_id, now)
-                self._due[watched] = None
+        self._line.attached(queue_id)
 
     def consumed(self, key: bytes) -> None:
         """Hears from dispatch that other queues of a key are consumed than before."""
         for watched in self._keys.get(key, ()):
             if watched.presence and watched.large:
                 self._due[watched] = None
-        if self._prefixes:
-            self._count(key, (one for one in self._prefixes_of(key) if one.presence))
+        if len(self._members.lengths) > LENGTHS_AT_ONCE_MAX:
+            self._line.consumed(key)
+        elif self._prefixes:
+            self._count_consumed(key)
+
+    def _count_consumed(self, key: bytes) -> int:
+        return self._count(key, (one for one in self._prefixes_of(key) if one.presence))
 
     def _prefixes_of(self, key: bytes) -> Iterator[WatchedPrefix]:
         for length in self._members.lengths:
             yield from self._prefixes.get(key[:length], ())
 
-    def _count(self, key: bytes, prefixes: Iterable[WatchedPrefix]) -> None:
-        for watched in prefixes:
+    def _count(self, key: bytes, prefixes: Iterable[WatchedPrefix]) -> int:
+        """Notes that a key's counts changed. Returns how many prefixes heard of it."""
+        heard = list(prefixes)
+        for watched in heard:
             watched.changed(key)
             self._due[watched] = None
+        return len(heard)
 
     def _is_online(self, queue_id: bytes) -> bool:
         feed = self._registry.feeds.get(queue_id)
@@ -271,11 +301,25 @@ class Watching:
             counts = isinstance(watched, WatchedPrefix) or watched.large or len(watched.watchers) > CROWD
             watched.next_ms = now_ms + COUNTS_EVERY_MS if counts else 0
             self.dirty.update(watched.watchers)
-        while self._idle:
+        left = FORGOTTEN_PER_TICK_MAX
+        while self._idle and left > 0:
             watched, until_ms = next(iter(self._idle.items()))
             if until_ms > now_ms:
                 return
+            left -= 1 + (watched.members_known if isinstance(watched, WatchedKey) else 0)
             self._forget(watched)
+
+    @property
+    def has_turns(self) -> bool:
+        """Returns whether `turn` has something to do."""
+        return bool(self.loading or self._line)
+
+    def turn(self) -> None:
+        """Takes in some changes that wait, and looks up some members."""
+        if self._line:
+            self._line.step()
+        if self.loading:
+            self.load_turn()
 
     def load_turn(self) -> None:
         """Looks up some members of the key that waited longest. Must not be called while `loading` is empty."""

@@ -1,0 +1,170 @@
+"""A queue that is a member of very many watched keys holds nothing up: what happens to it is taken in in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.watching.limits import CHANGES_PER_STEP_MAX, MEMBER_BYTES, PRESENCE_AT_ONCE_MAX, REMEMBER_MS
+from shoal_slice_node.core.watching.watched_key import WatchedKey
+from shoal_slice_node.core.watching.watched_prefix import WatchedPrefix
+from tests.slice_node.core_driver import CoreDriver, bind, declare, drop, unbind
+from tests.slice_node.told_watch import ToldWatch, settle
+
+QUEUES, KEYS = 60, 120
+
+
+class Steps:
+    """Counts what is done in one step of the node, in watched keys and prefixes. `most`: the largest step."""
+
+    def __init__(self, core: CoreDriver) -> None:
+        self.core = core
+        self.done = self.most = 0
+
+    def ended(self) -> None:
+        self.most, self.done = max(self.most, self.done), 0
+
+    def turns(self) -> None:
+        self.ended()
+        while self.core.node.turn():
+            self.ended()
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+    found = Steps(CoreDriver())
+    for kind, name in (WatchedKey, "left"), (WatchedKey, "attached"), (WatchedPrefix, "changed"):
+        real = getattr(kind, name)
+
+        def counted(*arguments: object, real: object = real) -> object:
+            found.done += 1
+            return real(*arguments)  # type: ignore[operator]
+
+        monkeypatch.setattr(kind, name, counted)
+    yield found
+
+
+def watched_keys(core: CoreDriver) -> list[ToldWatch]:
+    """Each key has all queues as members."""
+    names = [f"q{number}" for number in range(QUEUES)]
+    core.declare(names)
+    keys = [f"k{number}" for number in range(KEYS)]
+    for name in names:
+        core.change(bind(name, *keys))
+    watches = [ToldWatch(core, key=key, connection=key) for key in keys]
+    settle(core)
+    for watch in watches:
+        watch.take()
+        assert watch.members == dict.fromkeys(names, False)
+    return watches
+
+
+def test_one_record_that_drops_members_of_many_watched_keys(steps: Steps) -> None:
+    core = steps.core
+    watches = watched_keys(core)
+    steps.done = 0
+    core.change(drop(*(f"q{number}" for number in range(QUEUES - 1))))
+    late = ToldWatch(core, key="k0", connection="late")
+    assert 0 < steps.done <= CHANGES_PER_STEP_MAX
+    core.change(declare("q1"), bind("q1", "k7"))
+    steps.turns()
+    assert 0 < steps.most <= CHANGES_PER_STEP_MAX
+    settle(core)
+    for number, watch in enumerate((*watches, late)):
+        watch.take()
+        assert watch.members == {f"q{QUEUES - 1}": False} | ({"q1": False} if number == 7 else {})
+    for watch in (*watches, late):
+        watch.leave()
+    settle(core, REMEMBER_MS + 1)
+    settle(core)
+    assert core.dispatcher.shares.attached.used_bytes == 0 and core.state.watch.members is None
+
+
+def attach_all(core: CoreDriver) -> Session:
+    session = core.session()
+    for number in range(QUEUES):
+        assert core.attach(session, f"q{number}", handle=number + 1)
+    return session
+
+
+def test_sessions_that_attach_members_of_many_watched_keys(steps: Steps) -> None:
+    core = steps.core
+    watches = watched_keys(core)
+    steps.done = 0
+    session = attach_all(core)
+    assert steps.done <= QUEUES * PRESENCE_AT_ONCE_MAX
+    steps.turns()
+    assert 0 < steps.most <= CHANGES_PER_STEP_MAX
+    core.dispatcher.detach(session, 1)
+    other = core.session()
+    core.attach(other, "q0", handle=1)  # Back before it was told that it left.
+    core.dispatcher.close(session)
+    core.pump()
+    steps.turns()
+    assert steps.most <= CHANGES_PER_STEP_MAX
+    settle(core)
+    for watch in watches:
+        watch.take()
+        assert watch.members == {f"q{number}": number == 0 for number in range(QUEUES)}
+
+
+def test_prefixes_of_many_lengths_hear_of_consumed_keys_in_turns(steps: Steps) -> None:
+    core = steps.core
+    core.change(declare("q"))
+    keys = [f"key/{number}" for number in range(300)]
+    core.change(bind("q", *keys))
+    watches = [ToldWatch(core, prefix="key/"[:length], connection=str(length)) for length in range(5)]
+    settle(core)
+    for watch in watches:
+        watch.take()
+    steps.done = 0
+    core.attach(core.session(), "q")
+    steps.turns()
+    assert steps.most <= CHANGES_PER_STEP_MAX + len(watches)
+    settle(core)
+    for watch in watches:
+        settle(core)
+        watch.take()
+        assert watch.counts == dict.fromkeys(keys, (1, 1))
+
+
+def test_a_queue_that_leaves_while_its_join_waits_is_not_told_as_a_member_for_ever(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = steps.core
+    watch = ToldWatch(core, key="k")
+    settle(core)
+    watch.take()
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CHANGES_PER_STEP_MAX", 1)
+    core.change(declare("a", "b", "c"), bind("a", "k"), bind("b", "k"), bind("c", "k"))
+    core.change(drop("b"), unbind("c", "k"))
+    assert core.node.watching.has_turns
+    steps.turns()
+    settle(core)
+    watch.take()
+    assert watch.members == {"a": False}
+    assert core.dispatcher.shares.attached.used_bytes < 10_000 + 2 * MEMBER_BYTES
+
+
+def test_keys_that_are_not_watched_any_more_are_forgotten_over_several_ticks(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = steps.core
+    for watch in watched_keys(core):
+        watch.leave()
+    forgotten: list[WatchedKey] = []
+    forget = WatchedKey.forget
+
+    def counted(watched: WatchedKey) -> None:
+        forgotten.append(watched)
+        forget(watched)
+
+    monkeypatch.setattr(WatchedKey, "forget", counted)
+    core.now_ms += REMEMBER_MS + 1
+    core.node.watching.tick(core.now_ms)
+    assert 0 < len(forgotten) * QUEUES < 1_100
+    for _ in range(KEYS):
+        core.node.watching.tick(core.now_ms)
+    assert len(forgotten) == KEYS and core.state.watch.members is None
