@@ -217,6 +217,42 @@ def test_live_chunks_that_wait_for_turns_are_bounded(monkeypatch: pytest.MonkeyP
     assert b"stored" in bodies(core, session)
 
 
+def waiting(core: CoreDriver) -> list[int]:
+    """The chunks of each key that wait for turns."""
+    return [len(spread.chunks) for spread in core.dispatcher.growing.spreads.values()]
+
+
+def test_tiny_chunks_that_wait_for_turns_are_counted_with_what_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes 300 bytes, and has two bytes of its own."""
+    core, session = consumed("k")
+    monkeypatch.setattr(growing, "GIVEN_AT_ONCE_MAX", 0)
+    monkeypatch.setattr(growing, "GROWTHS_WAITING_BYTES_MAX", 200_000)
+    for _ in range(20):
+        core.change(*[publish("k", b"")] * 200)
+        assert sum(waiting(core)) * 250 < 200_000
+    assert len(bodies(core, session)) == 1_000, "its window"
+    assert core.dispatcher.growing._waiting_bytes == 0 and not core.dispatcher.growing.spreads
+    core.check_served()
+
+
+def test_live_chunks_of_a_key_that_is_behind_are_lost_early_and_stored_ones_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core, session = consumed("k", "other")
+    monkeypatch.setattr(growing, "GIVEN_AT_ONCE_MAX", 0)
+    monkeypatch.setattr(growing, "LIVE_WAITING_BYTES_MAX", 100_000)
+    for _ in range(20):
+        core.live(*[live("k", b"")] * 200)
+    core.live(live("other", b"first"))
+    core.change(publish("k", b"stored"))
+    k, other = waiting(core)
+    assert other == 1 and 250 * k <= 101_000
+    got = bodies(core, session)
+    assert len(got) == k + 1 and {b"first", b"stored"} <= set(got)
+    core.live(live("k", b"again"))
+    assert bodies(core, session) == [b"again"], "none is lost once the others are given"
+
+
 def test_a_large_change_is_done_in_steps() -> None:
     core, session = consumed("k")
     answer = wire.Answer()

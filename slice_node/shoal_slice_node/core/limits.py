@@ -310,7 +310,14 @@ LIVE_LOOKS_MAX: Final = 16
 """Sessions of one queue that are asked for room for a live chunk. If none of them has any, the queue loses it."""
 
 GROWTHS_WAITING_BYTES_MAX: Final = 16 << 20
-"""Bytes of the chunks that wait for such turns. Beyond, streams that are behind read the log; live chunks are lost."""
+"""Memory of the chunks that wait for such turns. Beyond, streams that are behind read the log; live chunks are lost."""
+
+GROWTH_BYTES: Final = 330
+"""Memory of a chunk that waits, besides its own bytes (measured: 310 with an 18-byte key)."""
+
+LIVE_WAITING_BYTES_MAX: Final = 1 << 20
+"""Memory of the chunks of one key that wait, at which its further live chunks are lost: what is live is worth nothing
+late. About 3,000 small ones, or one large one."""
 
 LONG_WORK_STEPS: Final = (4, 32, 256)
 """Steps after which a piece of work stands in the second line of turns, the third, and the last. A step takes about a

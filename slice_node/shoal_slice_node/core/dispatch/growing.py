@@ -21,22 +21,26 @@ from shoal_slice_node.core.dispatch.stretches import Out
 from shoal_slice_node.core.limits import (
     DONE_RANGES_MAX,
     GIVEN_AT_ONCE_MAX,
+    GROWTH_BYTES,
     GROWTHS_WAITING_BYTES_MAX,
     HANDLE_BYTES,
+    LIVE_WAITING_BYTES_MAX,
 )
 
 
 class _Spread:
     """Keeps what one key's streams still have to get. `sweep`: chunks were let go; after the chunks that are left,
-    streams that are behind are made to lag. `remaining`: streams left for the chunk, or for the sweep, under way."""
+    streams that are behind are made to lag. `remaining`: streams left for the chunk, or for the sweep, under way.
+    `waiting_bytes`: memory of `chunks`."""
 
-    __slots__ = ("chunks", "grown", "remaining", "sweep")
+    __slots__ = ("chunks", "grown", "remaining", "sweep", "waiting_bytes")
 
     def __init__(self) -> None:
         self.chunks: deque[Grown | LiveChunk] = deque()
         self.grown: Grown | LiveChunk | None = None
         self.remaining: Iterator[Stream] | None = None
         self.sweep = False
+        self.waiting_bytes = 0
 
 
 class Growing:
@@ -64,7 +68,7 @@ class Growing:
         self._spread(spread, grown)
 
     def live(self, live: LiveChunk) -> None:
-        """Gives a live chunk, behind what the key's streams still have to get."""
+        """Gives a live chunk, behind what the key's streams still have to get. It is lost if that is much."""
         streams = self._registry.by_key.get(live.key_id)
         if not streams:
             return
@@ -73,20 +77,26 @@ class Growing:
             self._left -= len(streams)
             give_live(self._registry, live, streams.values())
             return
-        self._spread(spread, live)
+        if spread is None or spread.waiting_bytes < LIVE_WAITING_BYTES_MAX:
+            self._spread(spread, live)
 
     def _spread(self, spread: _Spread | None, grown: Grown | LiveChunk) -> None:
         if spread is None:
             spread = self.spreads[grown.key_id] = _Spread()
         spread.chunks.append(grown)
-        self._waiting_bytes += len(grown.chunk)
+        self._count(spread, len(grown.chunk) + GROWTH_BYTES)
         if self._waiting_bytes > GROWTHS_WAITING_BYTES_MAX:
             self._let_go(spread)
 
     def _let_go(self, spread: _Spread) -> None:
-        self._waiting_bytes -= sum(len(grown.chunk) for grown in spread.chunks)
+        self._count(spread, -spread.waiting_bytes)
         spread.chunks.clear()
         spread.sweep = True
+
+    def _count(self, spread: _Spread, size_bytes: int) -> None:
+        """Counts memory of chunks that wait, or (below 0) do not any more."""
+        spread.waiting_bytes += size_bytes
+        self._waiting_bytes += size_bytes
 
     def turn(self, streams_max: int) -> None:
         """Goes on with up to `streams_max` streams of the key that waited longest."""
@@ -111,7 +121,7 @@ class Growing:
         """Begins the next chunk of the key, or its sweep. Returns False if nothing is left."""
         if spread.chunks:
             spread.grown = spread.chunks.popleft()
-            self._waiting_bytes -= len(spread.grown.chunk)
+            self._count(spread, -len(spread.grown.chunk) - GROWTH_BYTES)
         elif spread.sweep:
             spread.grown, spread.sweep = None, False
         else:
