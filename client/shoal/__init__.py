@@ -43,7 +43,8 @@ from shoal.messages import (
 )
 from shoal.parts import Part, Parts
 from shoal.telling import SliceState, State, StateChange
-from shoal.transactions import Transaction, TransactionResult
+from shoal.transaction_steps import TransactionResult
+from shoal.transactions import Transaction
 from shoal.watch_events import (
     Complete,
     CountEvent,

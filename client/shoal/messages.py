@@ -15,7 +15,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
 from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE, check_delay_ms
 from shoal_contract.names import Name, text
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
@@ -423,3 +423,5 @@ class KeyDescription:
     """The number of queues bound to the key."""
     body_bytes: int
     """The bytes of bodies kept."""
+    options: KeyOptions = PLAIN
+    """What it was configured with."""

@@ -9,7 +9,7 @@ Long because every verb of a slice is here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -99,13 +99,13 @@ class FakeState:
 
     def _copy(self) -> tuple[Any, ...]:
         keys = {
-            name: Key(key.head, list(key.chunks), {queue: _copied(one) for queue, one in key.bindings.items()})
+            name: replace(key, chunks=list(key.chunks), bindings={q: _copied(one) for q, one in key.bindings.items()})
             for name, key in self.keys.items()
         }
-        return keys, self.queues.copy(), list(self.dropped)
+        return keys, self.queues.copy(), list(self.dropped), list(self.delayed)
 
-    def _restore(self, keys: dict[bytes, Key], queues: Any, dropped: list[bytes]) -> None:
-        self.keys, self.dropped = keys, dropped
+    def _restore(self, keys: dict[bytes, Key], queues: Any, dropped: list[bytes], delayed: list[Any]) -> None:
+        self.keys, self.dropped, self.delayed = keys, dropped, delayed
         self.queues.restore(queues)
 
     def _step(self, step: wire.Step) -> wire.StepOutcome:
@@ -398,7 +398,9 @@ class FakeState:
 
     def _describe_key(self, name: bytes) -> wire.KeyDescription:
         key = self.keys.get(name, Key())
-        return wire.KeyDescription(key=name, exists=name in self.keys, head=key.head, queues=len(key.bindings))
+        options = None if key.options == PLAIN else key.options.to_wire()
+        bound = len(key.bindings)
+        return wire.KeyDescription(key=name, exists=name in self.keys, head=key.head, queues=bound, options=options)
 
 
 def _copied(binding: Binding) -> Binding:
