@@ -104,8 +104,12 @@ class KeyOptions(BaseModel):
     ] = 0
     capacity_bytes: Annotated[int, Field(ge=0, le=CAPACITY_BYTES.high, description="the same, in bytes of bodies")] = 0
 
+    @classmethod
+    def of(cls, options: contract_options.KeyOptions) -> Self:
+        return cls(**asdict(options))
+
     def values(self) -> contract_options.KeyOptions:
-        return contract_options.KeyOptions(**self.model_dump())
+        return contract_options.KeyOptions(**self.model_dump(include=set(KeyOptions.model_fields)))
 
 
 class NameQueues(BaseModel):
@@ -391,6 +395,7 @@ class Key(BaseModel):
                     "body_bytes": 5,
                     "partition": 911,
                     "slice": "s01",
+                    "options": {"history_messages": 1},
                 }
             ]
         }
@@ -404,6 +409,7 @@ class Key(BaseModel):
     body_bytes: int
     partition: int
     slice: str
+    options: KeyOptions
 
 
 class Purged(BaseModel):
