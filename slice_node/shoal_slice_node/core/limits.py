@@ -312,7 +312,7 @@ newest."""
 
 ENDED_UNREAD_MAX: Final = 1_000
 """Handles of a session that were ended and not yet told: about 1 KiB each. Beyond, attaches are refused until the
-client has read."""
+client has read. As many that were told are remembered until the client detaches or uses them."""
 
 LIVE_LOOKS_MAX: Final = 16
 """Sessions of one queue that are asked for room for a live chunk. If none of them has any, the queue loses it."""
