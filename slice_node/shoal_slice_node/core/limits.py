@@ -139,7 +139,9 @@ DUE_EARLY_NOTED_MAX: Final = 10_000
 """Rows noted in memory that came in before those that were looked at already; with more, the table is scanned anew."""
 
 DUE_AGAIN_MS: Final = 60_000
-"""After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full."""
+DUE_AGAIN_MS_MAX: Final = 3_600_000
+"""After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full; after
+each further look after twice that time, at most an hour. A million of them cost half a minute each time."""
 
 HISTORY_ROWS_PER_LOOK: Final = 32
 HISTORY_BYTES_PER_LOOK: Final = 256 << 10

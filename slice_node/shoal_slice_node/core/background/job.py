@@ -156,7 +156,9 @@ class DueJob:
     def turn(self, now_ms: int) -> Proposal | None:
         """See Job."""
         self._proposed = self._rows.take()
-        return Proposal(Kind.DUE, encode_due(self._proposed), len(self._proposed)) if self._proposed else None
+        if not self._proposed:
+            return None
+        return Proposal(Kind.DUE, encode_due(self._proposed, self._rows.wall_ms), len(self._proposed))
 
     def refused(self, now_ms: int) -> None:
         """See Job."""
