@@ -207,8 +207,8 @@ class SliceFigures:
     """Copies for dead-letter keys of other slices that are not known to be there yet."""
     delayed_publishes: int = 0
     """Publishes that wait for their time, in chunks."""
-    delayed_body_bytes: int = 0
-    """The bytes of their bodies."""
+    delayed_bytes: int = 0
+    """The bytes of their chunks, with headers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ async def test_figures_tell_what_came_back_and_what_waits_for_its_time(channel: 
     counters = found.counters
     assert (counters.nacks, counters.ack_timeouts, counters.acks) == (2, 0, 0)
     assert (counters.dead_nacked, counters.dead_timed_out, counters.dead_left) == (2, 0, 0)
-    assert (found.delayed_publishes, found.delayed_body_bytes, found.letters_waiting) == (1, 3, 0)
+    assert (found.delayed_publishes, found.delayed_bytes, found.letters_waiting) == (1, 7, 0)
 
 
 def test_the_memory_of_a_process_that_is_gone_is_nothing() -> None:

@@ -90,7 +90,8 @@ UNAPPLIABLE = {
     "expiry of a cut name": (Kind.EXPIRE, b"12345678" + b"12345678" + b"\x05abc"),
     "retries cut off": (Kind.RETRY, bytes(8) + bytes(37)),
     "due rows cut in a key": (Kind.DUE, b"\x09k"),
-    "due rows without a name": (Kind.DUE, b"\x01k"),
+    "due rows without a name": (Kind.DUE, b"\x02kk"),
+    "due rows cut in their head": (Kind.DUE, b"\x01" + bytes(7)),
     "ownership of no partition": (Kind.OWNERSHIP, bytes(12)),
     "ownership cut off": (Kind.OWNERSHIP, b"1234"),
 }

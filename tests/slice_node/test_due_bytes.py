@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import ResourceExhausted, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk, Headers
@@ -27,6 +28,7 @@ from shoal_slice_node.core.turns import finish
 from .brokers import connected, running
 from .core_driver import CoreDriver, bind, declare
 from .test_due import Clock, wait_for
+from .test_due import Driver as Consumed
 
 LARGE = 1_000_000
 
@@ -75,6 +77,22 @@ def test_headers_count_for_what_a_slice_keeps_for_later(monkeypatch: pytest.Monk
         raise from_wire(refusal.error)
     assert decode_counts(core.tables.meta.get(DELAYED))[1:] == (2, 2 * len(chunk))
     core.check()
+
+
+def test_more_than_a_slice_may_keep_for_later_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = Consumed()
+    monkeypatch.setattr(apply_due, "DELAYED_CHUNKS_MAX", 2)
+    monkeypatch.setattr(apply_due, "DELAYED_BYTES_MAX", len(encode_chunk([b"aaa", b""])))
+    assert not core.later("k", b"aaa", after_ms=10).refusals
+    (refusal,) = core.later("k", b"b", after_ms=10).refusals
+    with pytest.raises(ResourceExhausted, match="8 delayed bytes; the limit is 7"):
+        raise from_wire(refusal.error)
+    assert not core.later("k", b"", after_ms=10).refusals
+    (refusal,) = core.later("k", b"", after_ms=10).refusals
+    with pytest.raises(ResourceExhausted, match="3 delayed publishes; the limit is 2"):
+        raise from_wire(refusal.error)
+    core.wait(20)
+    assert not core.later("k", b"b", after_ms=10).refusals
 
 
 def _all_in_one_record(core: Driver, count: int) -> None:

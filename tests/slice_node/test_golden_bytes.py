@@ -306,9 +306,16 @@ RECORDS = [
     ),
     Golden(
         "DUE",
-        [Due(due_row.delayed_key(5, 6), b"anna"), Due(b"", b"")],
-        records.encode_due,
-        records.decode_due,
+        (7, [Due(due_row.delayed_key(5, 6), b"anna"), Due(due_row.delayed_key(5, 7, refused=9), b"")]),
+        lambda value: records.encode_due(value[1], value[0]),
+        lambda payload: (records.due_wall_ms(payload), records.decode_due(payload)),
+        "01000000000000000711000000000000000570000000000000000604616e6e6111000000000000000576000000000000000700",
+    ),
+    Golden(
+        "DUE of an earlier commit",
+        (0, [Due(due_row.delayed_key(5, 6), b"anna"), Due(b"", b"")]),
+        lambda value: records.encode_due(value[1], value[0]),
+        lambda payload: (records.due_wall_ms(payload), records.decode_due(payload)),
         "11000000000000000570000000000000000604616e6e610000",
     ),
 ]

@@ -77,7 +77,7 @@ class FiguresResponse(_message.Message):
     CORE_FIELD_NUMBER: _builtins.int
     LETTERS_WAITING_FIELD_NUMBER: _builtins.int
     DELAYED_PUBLISHES_FIELD_NUMBER: _builtins.int
-    DELAYED_BODY_BYTES_FIELD_NUMBER: _builtins.int
+    DELAYED_BYTES_FIELD_NUMBER: _builtins.int
     slice: _builtins.str
     node: _builtins.str
     epoch: _builtins.int
@@ -123,8 +123,8 @@ class FiguresResponse(_message.Message):
     letters_waiting: _builtins.int
     """Copies of messages for dead-letter keys of other slices that are not known to be there yet."""
     delayed_publishes: _builtins.int
-    """Publishes that wait for their time, and the bytes of their bodies."""
-    delayed_body_bytes: _builtins.int
+    """Publishes that wait for their time, and the bytes of their chunks, with headers."""
+    delayed_bytes: _builtins.int
     @_builtins.property
     def journal(self) -> Global___JournalFigures: ...
     @_builtins.property
@@ -175,11 +175,11 @@ class FiguresResponse(_message.Message):
         core: _builtins.str = ...,
         letters_waiting: _builtins.int = ...,
         delayed_publishes: _builtins.int = ...,
-        delayed_body_bytes: _builtins.int = ...,
+        delayed_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "counters", b"counters", "journal", b"journal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "checkpointer_restarts", b"checkpointer_restarts", "core", b"core", "counters", b"counters", "delayed_body_bytes", b"delayed_body_bytes", "delayed_publishes", b"delayed_publishes", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "epoch", b"epoch", "incarnation", b"incarnation", "journal", b"journal", "keys", b"keys", "lease_remaining_ms", b"lease_remaining_ms", "letters_waiting", b"letters_waiting", "loop_longest_step_us", b"loop_longest_step_us", "map_version", b"map_version", "memory", b"memory", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "refused", b"refused", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "silent_bindings", b"silent_bindings", "slice", b"slice", "time_ms", b"time_ms", "trouble", b"trouble", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "checkpointer_restarts", b"checkpointer_restarts", "core", b"core", "counters", b"counters", "delayed_bytes", b"delayed_bytes", "delayed_publishes", b"delayed_publishes", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "epoch", b"epoch", "incarnation", b"incarnation", "journal", b"journal", "keys", b"keys", "lease_remaining_ms", b"lease_remaining_ms", "letters_waiting", b"letters_waiting", "loop_longest_step_us", b"loop_longest_step_us", "map_version", b"map_version", "memory", b"memory", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "refused", b"refused", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "silent_bindings", b"silent_bindings", "slice", b"slice", "time_ms", b"time_ms", "trouble", b"trouble", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -909,7 +909,10 @@ Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
 
 @_typing.final
 class Ended(_message.Message):
-    """Says of one handle that another session consumes its queue, or may."""
+    """Says of one handle that another session consumes its queue, or may. A client that then detaches the handle, or attaches
+    the queue again on the same session, counts as new; else the slice takes it that the word was lost with the connection,
+    and where the newest session has the queue, the client does not get it back from one that came meanwhile.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

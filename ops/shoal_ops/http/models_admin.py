@@ -258,6 +258,6 @@ FIGURES_EXAMPLE: Final = {
     "checkpointer_restarts": 0,
     "letters_waiting": 0,
     "delayed_publishes": 5,
-    "delayed_body_bytes": 1000,
+    "delayed_bytes": 1000,
 }
 """An example of `shoal.SliceFigures`, whose form the client defines."""

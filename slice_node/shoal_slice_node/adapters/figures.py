@@ -118,7 +118,7 @@ class Figures:
             core=running_core(),
             letters_waiting=broker.dispatcher.registry.returns.letters.unsent,
             delayed_publishes=delayed.chunks,
-            delayed_body_bytes=delayed.body_bytes,
+            delayed_bytes=delayed.chunk_bytes,
         )
 
     def _memory(self) -> list[wire.MemoryShare]:

@@ -48,6 +48,18 @@ DEAD_LETTER_HOPS_MAX: Final = 8
 """Dead-letter keys that one message may come to, one after the other: queues that send each other their dead letters do
 not do so for ever."""
 
+LETTERS_PER_LINE: Final = 8
+"""Dead letters that are under way to one key of another slice at a time, while it takes them: half of what the courier
+sends at a time."""
+
+LETTERS_LOOKED_AT: Final = 1_000
+"""Dead letters of messages that are gone, passed in one step: about 1 ms."""
+
+LETTER_AGAIN_MS: Final = 1_000
+LETTER_AGAIN_MS_MAX: Final = 32_000
+"""How long a line of dead letters pauses after one could not be brought, and at most: each pause is twice as long as
+the one before. Each try costs the other slice a record."""
+
 BIND_BACKS_NOTED_MAX: Final = 16_384
 """Binds below their key's head that are noted for acks under way, 350 bytes each. They fill many batches, while acks
 wait for two or three batches. Acks taken before a forgotten bind are taken again."""
@@ -131,7 +143,9 @@ DUE_EARLY_NOTED_MAX: Final = 10_000
 """Rows noted in memory that came in before those that were looked at already; with more, the table is scanned anew."""
 
 DUE_AGAIN_MS: Final = 60_000
-"""After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full."""
+DUE_AGAIN_MS_MAX: Final = 3_600_000
+"""After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full; after
+each further look after twice that time, at most an hour. A million of them cost half a minute each time."""
 
 HISTORY_ROWS_PER_LOOK: Final = 32
 HISTORY_BYTES_PER_LOOK: Final = 256 << 10
@@ -304,7 +318,7 @@ newest."""
 
 ENDED_UNREAD_MAX: Final = 1_000
 """Handles of a session that were ended and not yet told: about 1 KiB each. Beyond, attaches are refused until the
-client has read."""
+client has read. As many that were told are remembered until the client detaches or uses them."""
 
 LIVE_LOOKS_MAX: Final = 16
 """Sessions of one queue that are asked for room for a live chunk. If none of them has any, the queue loses it."""

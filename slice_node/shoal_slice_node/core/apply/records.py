@@ -8,7 +8,9 @@ OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
 RETRY      LSN when it was decided u64 | (queue id 8 | key id 8 | from u64 | to u64 | times u32 | fate u8 | reason u8)*
            messages that came back, delivered `times` times
 EXPIRE     LSN when it was decided u64 | (queue id 8 | length u8 | name)*     transient queues that nothing consumes
-DUE        (length u8 | key of a row of table `due` | length u8 | key's name)*     what is to happen now
+DUE        form u8: 1 | wall_ms u64 | (length u8 | key of a row of table `due` | length u8 | key's name)*
+                                        what is to happen now, wall_ms being what the leader's clock showed. Records of
+                                        earlier commits have no form and no time; their first byte is never 1
 """
 
 from __future__ import annotations
@@ -110,6 +112,9 @@ _EXPIRED = Struct(">8sB")
 _RETRY = Struct(">8s8sQQIBB")
 _TRIM = Struct(">8sQQ")
 _OWNERSHIP = Struct(">QI")
+_DUE_HEAD = Struct(">BQ")
+_DUE_FORM = 1
+_DUE_FORM_BYTE = b"\x01"
 
 
 def encode_change(head: ChangeHead, change: bytes) -> bytes:
@@ -201,14 +206,26 @@ def decode_expire(payload: bytes) -> tuple[int, list[Expired]]:
     return looked_at_lsn, queues
 
 
-def encode_due(rows: Iterable[Due]) -> bytes:
-    return b"".join(bytes((len(field),)) + field for row in rows for field in row)
+def encode_due(rows: Iterable[Due], wall_ms: int = 0) -> bytes:
+    """Returns the payload. `wall_ms`: the time that the leader's clock showed; 0: the record's own time counts."""
+    head = _DUE_HEAD.pack(_DUE_FORM, wall_ms) if wall_ms else b""
+    return head + b"".join(bytes((len(field),)) + field for row in rows for field in row)
+
+
+def due_wall_ms(payload: bytes) -> int:
+    """Returns what the leader's clock showed; 0: the record does not say it. Raises ValueError for a payload that is
+    cut off."""
+    if payload[:1] != _DUE_FORM_BYTE:
+        return 0
+    if len(payload) < _DUE_HEAD.size:
+        raise ValueError(f"a DUE record of {len(payload)} bytes is cut")
+    return int(_DUE_HEAD.unpack_from(payload)[1])
 
 
 def decode_due(payload: bytes) -> list[Due]:
     """Returns what is due. Raises ValueError for a payload that is cut off."""
     fields: list[bytes] = []
-    position = 0
+    position = _DUE_HEAD.size if payload[:1] == _DUE_FORM_BYTE else 0
     while position < len(payload):
         end = position + 1 + payload[position]
         fields.append(payload[position + 1 : end])

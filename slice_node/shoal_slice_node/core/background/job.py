@@ -159,7 +159,7 @@ class DueJob:
         if not self._proposed:
             return None
         operations = len(self._proposed) + chunk_bytes // LOG_BYTES_PER_COST
-        return Proposal(Kind.DUE, encode_due(self._proposed), operations)
+        return Proposal(Kind.DUE, encode_due(self._proposed, self._rows.wall_ms), operations)
 
     def refused(self, now_ms: int) -> None:
         """See Job."""

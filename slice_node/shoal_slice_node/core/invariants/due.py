@@ -11,7 +11,6 @@ from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.rows.due_row import (
     DELAYED,
     FIRST,
-    PUBLISH,
     decode_counts,
     decode_delayed,
     decode_due_key,
@@ -28,11 +27,12 @@ def check_due(tables: Tables) -> Iterator[Problem]:
     counts = decode_counts(tables.meta.get(DELAYED))
     chunks = chunk_bytes = 0
     for row_key, row in tables.due.scan():
-        _, letter, number = decode_due_key(row_key)
+        due = decode_due_key(row_key)
+        number = due.number
         delayed = decode_delayed(row)
         shown = f"{row_key.hex()} of key {delayed.full_name[NAME]!r}"
-        if letter != PUBLISH:
-            yield Problem("due", shown, f"is of no known kind: {letter!r}")
+        if due.refused is None:
+            yield Problem("due", shown, f"is of no known kind: {due.letter!r}")
             continue
         chunks += 1
         chunk_bytes += delayed.chunk_bytes

@@ -2,7 +2,9 @@
 
 due     time_ms u64 | letter | subject     ->  what is to be done; rows lie in the order of their times
         time_ms u64 | "p" | number u64     ->  form u8: 2 | messages u32 | body bytes u32 | chunk bytes u32 | full name
-                                               of the key: a delayed publish. The number is in order of acceptance
+                                               of the key: a delayed publish. The number is in order of acceptance.
+                                               After the letter "p" come "q" to "v": it was refused once, or up to 6
+                                               times or more
 meta    "delayed"                          ->  next number u64 | chunks u64 | their bytes u64, of delayed publishes
 log     delayed id (8) | 1                 ->  the chunk of a delayed publish, as a row of a log of its own
 
@@ -21,6 +23,7 @@ from shoal_slice_node.core.rows.ids import key_id, partition_of_id
 
 DELAYED: Final = b"delayed"
 PUBLISH: Final = b"p"
+REFUSED_MOST: Final = b"v"
 FORM: Final = 2
 FIRST: Final = FIRST_OFFSET
 """The offset of a delayed chunk in its own log."""
@@ -40,6 +43,11 @@ class DueKey(NamedTuple):
     time_ms: int
     letter: bytes
     number: int
+
+    @property
+    def refused(self) -> int | None:
+        """Returns how often a delayed publish was refused, as far as that is counted; None: the row is none."""
+        return self.letter[0] - PUBLISH[0] if PUBLISH <= self.letter <= REFUSED_MOST else None
 
 
 class DelayedRow(NamedTuple):
@@ -63,9 +71,9 @@ class DelayedCounts(NamedTuple):
 NO_DELAYED: Final = DelayedCounts(1, 0, 0)
 
 
-def delayed_key(time_ms: int, number: int) -> bytes:
-    """Returns the key of a delayed publish's row."""
-    return _DUE_KEY.pack(time_ms, PUBLISH, number)
+def delayed_key(time_ms: int, number: int, refused: int = 0) -> bytes:
+    """Returns the key of a delayed publish's row. `refused`: how often it was."""
+    return _DUE_KEY.pack(time_ms, min(bytes((PUBLISH[0] + refused,)), REFUSED_MOST), number)
 
 
 def decode_due_key(row_key: bytes) -> DueKey:
