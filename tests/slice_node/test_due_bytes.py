@@ -21,7 +21,15 @@ from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.limits import DUE_BYTES_PER_RECORD
 from shoal_slice_node.core.node.freezing import FreezeLimits
 from shoal_slice_node.core.node.replica import Replica
-from shoal_slice_node.core.rows.due_row import DELAYED, decode_counts
+from shoal_slice_node.core.rows.due_row import (
+    DELAYED,
+    DELAYED_OF_KEY,
+    DelayedOfKey,
+    decode_counts,
+    decode_of_key,
+    delayed_of_key,
+    encode_of_key,
+)
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
 
@@ -71,6 +79,7 @@ def test_headers_count_for_what_a_slice_keeps_for_later(monkeypatch: pytest.Monk
     core = Driver()
     chunk = only_headers(1_000)
     monkeypatch.setattr(apply_due, "DELAYED_BYTES_MAX", 2 * len(chunk))
+    monkeypatch.setattr(apply_due, "DELAYED_SHARE_OF_KEY", 1)
     assert not core.later(chunk).refusals and not core.later(chunk).refusals
     (refusal,) = core.later(chunk).refusals
     with pytest.raises(ResourceExhausted, match=f"{3 * len(chunk)} delayed bytes; the limit is {2 * len(chunk)}"):
@@ -82,6 +91,7 @@ def test_headers_count_for_what_a_slice_keeps_for_later(monkeypatch: pytest.Monk
 def test_more_than_a_slice_may_keep_for_later_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     core = Consumed()
     monkeypatch.setattr(apply_due, "DELAYED_CHUNKS_MAX", 2)
+    monkeypatch.setattr(apply_due, "DELAYED_SHARE_OF_KEY", 1)
     monkeypatch.setattr(apply_due, "DELAYED_BYTES_MAX", len(encode_chunk([b"aaa", b""])))
     assert not core.later("k", b"aaa", after_ms=10).refusals
     (refusal,) = core.later("k", b"b", after_ms=10).refusals
@@ -93,6 +103,44 @@ def test_more_than_a_slice_may_keep_for_later_is_refused(monkeypatch: pytest.Mon
         raise from_wire(refusal.error)
     core.wait(20)
     assert not core.later("k", b"b", after_ms=10).refusals
+
+
+def test_one_key_has_a_quarter_of_what_may_wait_and_others_have_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = Consumed()
+    monkeypatch.setattr(apply_due, "DELAYED_CHUNKS_MAX", 12)
+    for _ in range(3):
+        assert not core.later("k", b"x", after_ms=10).refusals
+    (refusal,) = core.later("k", b"x", after_ms=10).refusals
+    with pytest.raises(ResourceExhausted, match="key k would have 4 delayed publishes; the limit is 3"):
+        raise from_wire(refusal.error)
+    assert not core.later("other", b"x", after_ms=10).refusals
+    monkeypatch.setattr(apply_due, "DELAYED_BYTES_MAX", 4 * len(encode_chunk([b"x"])) * 2)
+    assert not core.later("other", b"x", after_ms=10).refusals
+    (refusal,) = core.later("other", b"x", after_ms=10).refusals
+    with pytest.raises(ResourceExhausted, match="key other would have 9 delayed bytes; the limit is 6"):
+        raise from_wire(refusal.error)
+    core.check()
+    core.wait(20)
+    assert not core.later("k", b"x", after_ms=10).refusals
+    core.wait(20)
+    assert [row_key for row_key, _ in core.tables.meta.scan() if row_key.startswith(DELAYED)] == [DELAYED]
+    core.check()
+
+
+def test_the_bytes_of_what_counts_a_key() -> None:
+    row = bytes.fromhex("00000000000000020000000000000009")
+    assert encode_of_key(DelayedOfKey(2, 9)) == row and decode_of_key(row) == DelayedOfKey(2, 9)
+    assert delayed_of_key(b"\x00\x03anna") == b"delayed \x00\x03anna"
+
+
+def test_a_check_finds_wrong_counts_of_a_key() -> None:
+    core = Driver()
+    core.later(only_headers(1))
+    (row_key,) = (found for found, _ in core.tables.meta.scan(prefix=DELAYED_OF_KEY))
+    core.tables.meta.put(row_key, encode_of_key(DelayedOfKey(2, 3)))
+    assert [problem.table for problem in check_tables(core.tables)] == ["meta"]
+    core.tables.meta.delete(row_key)
+    assert [problem.table for problem in check_tables(core.tables)] == ["meta"]
 
 
 def _all_in_one_record(core: Driver, count: int) -> None:

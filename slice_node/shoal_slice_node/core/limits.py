@@ -131,6 +131,9 @@ DELAYED_BYTES_MAX: Final = 4 << 30
 """Delayed publishes of a slice, and the bytes of their chunks, with headers: they stay on its disk until their time,
 whatever consumers do."""
 
+DELAYED_SHARE_OF_KEY: Final = 4
+"""One key has up to a quarter of either, so that it does not close `not_before` to all others."""
+
 DUE_PER_RECORD_MAX: Final = 500
 DUE_BYTES_PER_RECORD: Final = 4 << 20
 """What one DUE record does at most: about 5 ms, in steps. The bytes are those of whole chunks; the last one may exceed

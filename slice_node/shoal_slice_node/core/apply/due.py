@@ -17,6 +17,7 @@ from shoal_slice_node.core.limits import (
     DELAY_MS_MAX,
     DELAYED_BYTES_MAX,
     DELAYED_CHUNKS_MAX,
+    DELAYED_SHARE_OF_KEY,
     DUE_AGAIN_MS,
     DUE_AGAIN_MS_MAX,
     DUE_BYTES_PER_STEP,
@@ -25,15 +26,19 @@ from shoal_slice_node.core.rows.due_row import (
     DELAYED,
     FIRST,
     DelayedCounts,
+    DelayedOfKey,
     DelayedRow,
     decode_counts,
     decode_delayed,
     decode_due_key,
+    decode_of_key,
     delayed_id,
     delayed_key,
+    delayed_of_key,
     due_time,
     encode_counts,
     encode_delayed,
+    encode_of_key,
 )
 from shoal_slice_node.core.rows.key_row import ID, NAME
 from shoal_slice_node.core.rows.log_row import chunk_of, encode_log
@@ -61,12 +66,17 @@ def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mand
         )
     messages, body_bytes = measure
     number, chunks, kept_bytes = decode_counts(state.tables.meta.get(DELAYED))
-    _check_room("delayed publishes", chunks + 1, DELAYED_CHUNKS_MAX)
-    _check_room("delayed bytes", kept_bytes + len(chunk), DELAYED_BYTES_MAX)
+    _check_room("this slice", "delayed publishes", chunks + 1, DELAYED_CHUNKS_MAX)
+    _check_room("this slice", "delayed bytes", kept_bytes + len(chunk), DELAYED_BYTES_MAX)
+    own = decode_of_key(state.tables.meta.get(delayed_of_key(full_name)))
+    shown = f"key {state.refusals.shown(key)}"
+    _check_room(shown, "delayed publishes", own.chunks + 1, DELAYED_CHUNKS_MAX // DELAYED_SHARE_OF_KEY)
+    _check_room(shown, "delayed bytes", own.chunk_bytes + len(chunk), DELAYED_BYTES_MAX // DELAYED_SHARE_OF_KEY)
     row_key = delayed_key(not_before_ms, number)
     state.tables.due.put(row_key, encode_delayed(DelayedRow(messages, body_bytes, len(chunk), full_name)))
     state.tables.log.append(delayed_id(number), FIRST, encode_log(messages, body_bytes, state.time_ms, 0, chunk))
-    _save_counts(state, DelayedCounts(number + 1, chunks + 1, kept_bytes + len(chunk)))
+    state.tables.meta.put(DELAYED, encode_counts(DelayedCounts(number + 1, chunks, kept_bytes)))
+    _count(state, full_name, 1, len(chunk))
     state.effects.due.append(row_key)
     state.effects.published.append(None)
     return 0
@@ -80,15 +90,24 @@ def _is_routable(state: State, full_name: bytes) -> bool:
     return name[:1] == DIRECT_PREFIX and state.tables.queue_by_name.get(name[1:]) is not None
 
 
-def _check_room(what: str, value: int, limit: int) -> None:
+def _check_room(whose: str, what: str, value: int, limit: int) -> None:
     if value > limit:
         raise ResourceExhausted(
-            f"this slice would have {value} {what}; the limit is {limit}", subject=what, limit=limit, value=value
+            f"{whose} would have {value} {what}; the limit is {limit}", subject=what, limit=limit, value=value
         )
 
 
-def _save_counts(state: State, counts: DelayedCounts) -> None:
-    state.tables.meta.put(DELAYED, encode_counts(counts))
+def _count(state: State, full_name: bytes, chunks: int, chunk_bytes: int) -> None:
+    """Counts delayed publishes that came, or (below 0) went."""
+    meta, row_key = state.tables.meta, delayed_of_key(full_name)
+    counts, own = decode_counts(meta.get(DELAYED)), decode_of_key(meta.get(row_key))
+    all_bytes = counts.chunk_bytes + chunk_bytes
+    meta.put(DELAYED, encode_counts(counts._replace(chunks=counts.chunks + chunks, chunk_bytes=all_bytes)))
+    own = DelayedOfKey(own.chunks + chunks, own.chunk_bytes + chunk_bytes)
+    if own.chunks:
+        meta.put(row_key, encode_of_key(own))
+    else:
+        meta.delete(row_key)
 
 
 def apply_due(state: State, payload: bytes) -> Work[None]:
@@ -131,5 +150,4 @@ def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow, wall_ms:
     state.effects.counters.publishes += state.effects.kept_messages - kept_before
     state.effects.counters.chunks += 1
     tables.log.trim(chunk_id, FIRST, FIRST + delayed.messages)
-    counts = decode_counts(tables.meta.get(DELAYED))
-    _save_counts(state, counts._replace(chunks=counts.chunks - 1, chunk_bytes=counts.chunk_bytes - delayed.chunk_bytes))
+    _count(state, delayed.full_name, -1, -delayed.chunk_bytes)

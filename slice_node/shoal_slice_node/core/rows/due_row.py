@@ -1,4 +1,4 @@
-"""Encodes table `due`, what happens at an absolute time, and the row of `meta` that counts it.
+"""Encodes table `due`, what happens at an absolute time, and the rows of `meta` that count it.
 
 due     time_ms u64 | letter | subject     ->  what is to be done; rows lie in the order of their times
         time_ms u64 | "p" | number u64     ->  form u8: 2 | messages u32 | body bytes u32 | chunk bytes u32 | full name
@@ -6,6 +6,7 @@ due     time_ms u64 | letter | subject     ->  what is to be done; rows lie in t
                                                After the letter "p" come "q" to "v": it was refused once, or up to 6
                                                times or more
 meta    "delayed"                          ->  next number u64 | chunks u64 | their bytes u64, of delayed publishes
+        "delayed " | full name of a key    ->  chunks u64 | their bytes u64, of its delayed publishes; none: no row
 log     delayed id (8) | 1                 ->  the chunk of a delayed publish, as a row of a log of its own
 
 A delayed id is a key id of a partition that no cluster has. So a chunk of any size lies in parts of a page, as all
@@ -33,6 +34,8 @@ _DUE_KEY = Struct(">QsQ")
 _TIME = Struct(">Q")
 _PUBLISH = Struct(">BIII")
 _COUNTS = Struct(">QQQ")
+_OF_KEY = Struct(">QQ")
+DELAYED_OF_KEY: Final = DELAYED + b" "
 
 assert PARTITIONS_MAX < _DELAYED_PARTITION
 
@@ -64,6 +67,13 @@ class DelayedCounts(NamedTuple):
     """Counts the delayed publishes of a slice. `next_number`: of the next one."""
 
     next_number: int
+    chunks: int
+    chunk_bytes: int
+
+
+class DelayedOfKey(NamedTuple):
+    """Counts the delayed publishes of a key."""
+
     chunks: int
     chunk_bytes: int
 
@@ -116,3 +126,16 @@ def encode_counts(counts: DelayedCounts) -> bytes:
 
 def decode_counts(row: bytes | None) -> DelayedCounts:
     return NO_DELAYED if row is None else DelayedCounts._make(_COUNTS.unpack(row))
+
+
+def delayed_of_key(full_name: bytes) -> bytes:
+    """Returns the key of the row of `meta` that counts a key's delayed publishes."""
+    return DELAYED_OF_KEY + full_name
+
+
+def encode_of_key(counts: DelayedOfKey) -> bytes:
+    return _OF_KEY.pack(*counts)
+
+
+def decode_of_key(row: bytes | None) -> DelayedOfKey:
+    return DelayedOfKey(0, 0) if row is None else DelayedOfKey._make(_OF_KEY.unpack(row))
