@@ -7,6 +7,8 @@ import pytest
 from shoal_contract.errors import InvalidName, OutOfRange, ResourceExhausted, from_wire
 from shoal_contract.options import PLAIN, KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply import key_options
+from shoal_slice_node.core.apply.key_options import has_old_history, history_floor
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, Trim, encode_change, encode_trims
 from shoal_slice_node.core.background import history_walk
 from shoal_slice_node.core.invariants.checksums import checksums
@@ -186,6 +188,53 @@ def test_many_old_messages_go_in_turns(core: Driver, monkeypatch: pytest.MonkeyP
     found = [core.key(key) for key in keys]
     assert [key and key.low for key in found] == [101] * 5
     core.sound()
+
+
+def test_an_old_history_of_many_chunks_is_trimmed_by_a_few_records(core: Driver) -> None:
+    core.change(configure("k", LAST_MINUTE))
+    core.change_all(publish("k", b"x") for _ in range(12_000))
+    core.now_ms += MINUTE_MS + 1
+    core.say(b"young")
+    before = len(core.records)
+    core.later(3_000)
+    assert core.kept() == (12_001, 12_002)
+    assert len([record for record in core.records[before:] if record.kind == Kind.TRIM]) <= 4
+    core.sound()
+
+
+def test_an_old_history_is_found_to_the_chunk_whatever_is_young(core: Driver) -> None:
+    core.change(configure("k", LAST_MINUTE))
+    started = core.now_ms
+    for _ in range(40):
+        core.say(b"x", b"y")
+        core.now_ms += 1_000
+    key = core.key()
+    assert key is not None
+    for old in range(41):
+        floor = history_floor(core.tables, key, started + MINUTE_MS + 1_000 * old - 999)
+        assert floor == 1 + 2 * old, "not one chunk more or less"
+        assert has_old_history(core.tables, key, started + MINUTE_MS + 1_000 * old - 999) == (old > 0)
+
+
+def test_a_look_for_what_is_old_reads_few_large_chunks(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_options, "HISTORY_BYTES_PER_LOOK", 10_000)
+    core.change(configure("k", LAST_MINUTE))
+    for _ in range(50):
+        core.say(bytes(4_000))
+    read: list[int] = []
+    log = core.tables.log
+    real = type(log).read
+
+    def counted(table: object, *arguments: object) -> object:
+        read.append(1)
+        return real(table, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(log), "read", counted)
+    key = core.key()
+    assert key is not None
+    assert history_floor(core.tables, key, core.now_ms + 2 * MINUTE_MS) == 8 and len(read) == 3
+    core.later(2 * MINUTE_MS)
+    assert core.kept() == (51, 51)
 
 
 def test_a_trim_that_was_decided_before_a_history_was_asked_for_leaves_it(core: Driver) -> None:

@@ -151,9 +151,13 @@ DUE_AGAIN_MS_MAX: Final = 3_600_000
 each further look after twice that time, at most an hour. A million of them cost half a minute each time."""
 
 HISTORY_ROWS_PER_LOOK: Final = 32
-HISTORY_BYTES_PER_LOOK: Final = 256 << 10
-"""Log rows, and their bytes, that are looked at for what is too old for a key's history: under 0.2 ms. The rest
-follows."""
+HISTORY_BYTES_PER_LOOK: Final = 2 << 20
+"""Log rows, and their bytes, that are looked at for what is too old for a key's history: 0.2 ms, or 1 ms if they are
+large. The last one may exceed the bytes."""
+
+HISTORY_MESSAGES_PER_TRIM: Final = 10_000
+"""Messages that one trim removes from a history by age, or one chunk more: 1 ms. The rest follows, some 40 times a
+second."""
 
 HISTORIES_PER_TURN: Final = 40
 HISTORIES_REST_MS: Final = 1_000
@@ -319,6 +323,11 @@ EXCLUSIVES_REMEMBERED_MAX: Final = 10_000
 """Exclusive queues whose last consumers are remembered: at most 1 KiB each. Of others, each new consumer is the
 newest."""
 
+WANTED_MS: Final = 5_000
+WANTED_MAX: Final = 10_000
+"""How long a queue counts as used after a pull found that its drop was being written, and of how many queues this is
+noted, 200 bytes each: a client that pulls again gets its messages, whatever drops are asked for meanwhile."""
+
 ENDED_UNREAD_MAX: Final = 1_000
 """Handles of a session that were ended and not yet told: about 1 KiB each. Beyond, attaches are refused until the
 client has read. As many that were told are remembered until the client detaches or uses them."""
@@ -472,6 +481,7 @@ assert TRANSIENTS_PER_TURN <= EXPIRED_PER_RECORD_MAX
 assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
 assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
 assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
+assert 2 * HISTORY_MESSAGES_PER_TRIM.bit_length() <= HISTORY_ROWS_PER_LOOK
 assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
 
 MEMORY_BASE_BYTES: Final = 120 << 20

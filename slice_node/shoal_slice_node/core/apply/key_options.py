@@ -6,12 +6,10 @@ and apply leaves what the options need then.
 
 from __future__ import annotations
 
-from itertools import islice
-
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN, KeyOptions
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_ROWS_PER_LOOK
+from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_MESSAGES_PER_TRIM
 from shoal_slice_node.core.rows.history_row import ROW
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.log_row import decode_log
@@ -79,16 +77,28 @@ def history_floor(tables: Tables, key: KeyRow, now_ms: int) -> int:
     return floor
 
 
+def has_old_history(tables: Tables, key: KeyRow, now_ms: int) -> bool:
+    """Returns whether the first messages are too old for the key's history at `now_ms`, or too many. Reads one row."""
+    options = key.options
+    if key.low == key.head or (options.history_messages and key.head - key.low <= options.history_messages):
+        return False
+    _, row = next(tables.log.read(key.id, key.low, key.low))
+    return not options.history_age_s or decode_log(row).time_ms < now_ms - 1000 * options.history_age_s
+
+
 def _floor_of_age(tables: Tables, key: KeyRow, since_ms: int) -> int:
     """Returns where the first message published at `since_ms` or later is, or an offset below. Times of records, so of
-    rows, never go back."""
-    position, left = key.low, HISTORY_BYTES_PER_LOOK
-    if key.low == key.head:
-        return position
-    for first, row in islice(tables.log.read(key.id, key.low, key.low), HISTORY_ROWS_PER_LOOK):
+    rows, never go back: from the low on, rows are looked at in steps that double, then the last step is halved."""
+    low, high = key.low, min(key.head, key.low + HISTORY_MESSAGES_PER_TRIM)
+    step, left = 1, HISTORY_BYTES_PER_LOOK
+    while low < high and left > 0:
+        probe = min(low + step - 1, high - 1) if step else (low + high) // 2
+        first, row = next(tables.log.read(key.id, key.low, probe))
         header = decode_log(row)
-        if header.time_ms >= since_ms or left <= 0:
-            break
-        position = first + header.messages
         left -= len(row)
-    return position
+        if header.time_ms < since_ms:
+            low = first + header.messages
+            step *= 2
+        else:
+            high, step = first, 0
+    return low

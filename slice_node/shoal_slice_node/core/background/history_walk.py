@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from shoal_slice_node.core.apply.key_options import history_floor
+from shoal_slice_node.core.apply.key_options import has_old_history
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import HISTORIES_PER_TURN, HISTORIES_REST_MS
 
@@ -30,7 +30,7 @@ class HistoryWalk:
         for key_id in key_ids:
             self._position = key_id + b"\x00"
             key = self._state.key_by_id(key_id)
-            if key is not None and history_floor(tables, key[1], wall_ms) > key[1].low:
+            if key is not None and has_old_history(tables, key[1], wall_ms):
                 found.append(key_id)
         if len(key_ids) < HISTORIES_PER_TURN:
             self._position = b""

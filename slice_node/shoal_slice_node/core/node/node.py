@@ -55,8 +55,8 @@ class Node:
         self.reclaims = ReclaimList(engine.state.tables)
         self.due = DueList(engine.state)
         self.turns = Turns()
-        unused_drops = UnusedDrops(self.dispatcher)
-        self.commit = Commit(engine, epoch, self._on_effects, let_go, unused_drops.decide)
+        self.unused_drops = UnusedDrops(self.dispatcher, lambda: self.now_ms)
+        self.commit = Commit(engine, epoch, self._on_effects, let_go, self.unused_drops.decide)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
             TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state)),

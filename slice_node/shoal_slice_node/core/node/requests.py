@@ -244,6 +244,8 @@ def pull(
             deliveries: Iterable[wire.Delivery] = yield from peek(node.state, queue_id, messages, body_bytes)
         else:
             ends = node.dispatcher.registry.part_here(request.queue) is None
+            if ends:
+                node.unused_drops.want(request.queue)
             parcels = [] if ends else (yield from node.puller.pull(session, queue_id, terms, node.now_ms))
             deliveries = map(Parcel.to_wire, parcels)
         answer = wire.Answer(pulled=wire.Deliveries())
