@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI, WebSocket, WebSocketDisconnect
@@ -26,6 +27,20 @@ from shoal_local.cluster import LocalCluster
 
 TEXT_CHARACTERS_MAX = 4_000
 UNCONFIRMED_MAX = 200
+
+
+def _text(data: bytes) -> str:
+    """Returns what a page can show: any program may publish to a room, and not only text."""
+    return data.decode(errors="replace")
+
+
+def _is_own(socket: WebSocket) -> bool:
+    """Returns whether the page that opens a WebSocket is this chat's: a browser opens one for any page, and tells whose
+    it is. The host must be known, or a name that leads here would pass for one."""
+    host, origin = socket.headers.get("host", ""), socket.headers.get("origin")
+    name = urlsplit(f"//{host}").hostname or ""
+    own = {"localhost", "127.0.0.1", "::1", socket.app.state.host}
+    return name in own and origin in (None, f"http://{host}", f"https://{host}")
 
 
 class Page:
@@ -65,10 +80,8 @@ class Page:
             number += 1
             self._told.append((number, message))
             room = message.key.removeprefix("room-") if message.key.startswith("room-") else ""
-            heads = {name: message.headers.get(name, b"").decode() for name in ("from", "id")}
-            await self._tell(
-                kind="message", n=number, room=room, text=message.body.decode(), at=message.time_ms, **heads
-            )
+            heads = {name: _text(message.headers.get(name, b"")) for name in ("from", "id")}
+            await self._tell(kind="message", n=number, room=room, text=_text(message.body), at=message.time_ms, **heads)
 
     async def _read(self) -> None:
         with suppress(WebSocketDisconnect):
@@ -107,8 +120,9 @@ class Page:
             await self._tell(kind="people", room=room, people=people)
 
 
-def application(at: str) -> FastAPI:
-    """Returns the chat's application. `at`: the cluster's redirector."""
+def application(at: str, host: str = "127.0.0.1") -> FastAPI:
+    """Returns the chat's application. `at`: the cluster's redirector. `host`: the name or address that pages use,
+    besides those of this machine."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -116,6 +130,7 @@ def application(at: str) -> FastAPI:
             yield
 
     app = FastAPI(lifespan=lifespan)
+    app.state.host = host
 
     @app.get("/")
     async def page() -> FileResponse:
@@ -123,6 +138,9 @@ def application(at: str) -> FastAPI:
 
     @app.websocket("/chat")
     async def chat(socket: WebSocket, person: str, tab: str) -> None:
+        if not _is_own(socket):
+            await socket.close(1008)  # Before it is accepted: the answer is 403.
+            return
         await socket.accept()
         try:
             mine = Tab(app.state.broker, person, tab)
@@ -148,7 +166,7 @@ async def main() -> None:
     host, _, port = given.listen.rpartition(":")
     async with AsyncExitStack() as stack:
         at = given.at or (await stack.enter_async_context(LocalCluster(given.data, slices=2))).redirector
-        config = uvicorn.Config(application(at), host, int(port), log_level="warning", ws="wsproto")
+        config = uvicorn.Config(application(at, host), host, int(port), log_level="warning", ws="wsproto")
         server = uvicorn.Server(config)
         print(f"chat at http://{given.listen}/ (Ctrl-C ends it)", flush=True)
         await server.serve()

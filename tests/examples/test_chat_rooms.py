@@ -17,6 +17,7 @@ from .conftest import EXAMPLES, load
 
 rooms = load(EXAMPLES / "chat" / "rooms.py")
 WAIT_S = 60
+HERE = {"host": "localhost"}
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -86,16 +87,61 @@ async def test_a_page_whose_queue_is_gone_is_told_to_connect_again(
 
     monkeypatch.syspath_prepend(EXAMPLES / "chat")
     with TestClient(load(EXAMPLES / "chat" / "server.py").application(cluster.redirector)) as client:
-        with client.websocket_connect("/chat?person=emil&tab=e1") as page:
+        with client.websocket_connect("/chat?person=emil&tab=e1", headers=HERE) as page:
             assert page.receive_json() == {"kind": "rooms", "rooms": {}}
             await broker.drop("tab-emil-e1")
             with pytest.raises(WebSocketDisconnect) as told:
                 page.receive_json()
         assert told.value.code == 1012 and "tab-emil-e1" in told.value.reason
-        with client.websocket_connect("/chat?person=emil&tab=e1") as page:
+        with client.websocket_connect("/chat?person=emil&tab=e1", headers=HERE) as page:
             assert page.receive_json() == {"kind": "rooms", "rooms": {}}
             await broker.publish("direct-emil", b"hello", headers={"from": b"x", "id": b"1"})
             assert page.receive_json()["text"] == "hello"
+
+
+@pytest.mark.filterwarnings("ignore:Using `httpx`")
+async def test_a_message_that_is_no_text_is_shown_as_far_as_it_can_and_ends_nothing(
+    broker: shoal.Broker, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.testclient import TestClient
+
+    monkeypatch.syspath_prepend(EXAMPLES / "chat")
+    with (
+        TestClient(load(EXAMPLES / "chat" / "server.py").application(cluster.redirector)) as client,
+        client.websocket_connect("/chat?person=gil&tab=g1", headers=HERE) as page,
+    ):
+        assert page.receive_json()["kind"] == "rooms"
+        await broker.publish("direct-gil", b"\xff\xfe\x00a", headers={"from": b"\xffz", "id": b"1"})
+        await broker.publish("direct-gil", b"text", headers={"from": b"z", "id": b"2"})
+        odd = page.receive_json()
+        assert (odd["from"], odd["text"]) == ("\ufffdz", "\ufffd\ufffd\x00a")
+        assert page.receive_json()["text"] == "text"
+        page.send_json({"do": "got", "n": 2})
+        page.send_json({"do": "tell", "to": "gil", "text": "to myself", "id": "3"})
+        assert page.receive_json()["kind"] in ("said", "message")
+    async with asyncio.timeout(WAIT_S), broker.consume("tab-gil-g1") as inbox:
+        assert (await anext(aiter(inbox))).body == b"to myself", "what it got is acked"
+
+
+@pytest.mark.filterwarnings("ignore:Using `httpx`")
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [("localhost", "http://evil.example"), ("localhost", "null"), ("evil.example", "http://evil.example")],
+)
+async def test_pages_of_others_get_no_connection(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, host: str, origin: str
+) -> None:
+    from starlette.testclient import TestClient
+
+    monkeypatch.syspath_prepend(EXAMPLES / "chat")
+    application = load(EXAMPLES / "chat" / "server.py").application(cluster.redirector)
+    with TestClient(application) as client:
+        foreign = client.websocket_connect("/chat?person=eve&tab=e1", headers={"host": host, "origin": origin})
+        with pytest.raises(WebSocketDisconnect), foreign:
+            raise AssertionError("it is connected")
+        own = {"host": "localhost:7480", "origin": "http://localhost:7480"}
+        with client.websocket_connect("/chat?person=eve&tab=e1", headers=own) as page:
+            assert page.receive_json()["kind"] == "rooms"
 
 
 async def test_people_come_and_go(broker: shoal.Broker) -> None:
