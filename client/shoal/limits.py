@@ -215,6 +215,10 @@ COUNTED_KEYS_MAX: Final = 500_000
 """The keys whose counts one watch keeps, to tell what changed while a slice was away: about 250 bytes each. Above it
 the watch ends with ResourceExhausted."""
 
+COUNTED_KEYS_OF_ALL_MAX: Final = 1_000_000
+"""The keys whose counts all watches of one client keep together: 250 MB. Above it the watch that came to know one more
+ends with ResourceExhausted. A gateway's watches are those of one client."""
+
 LIST_ITEMS_DEFAULT: Final = 100
 """The number of a page's items if the caller gives none: a screen or two."""
 

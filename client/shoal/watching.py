@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from shoal.core.backoff import Backoff
-from shoal.core.watched import WatchedCounts, WatchedMembers, parse_position
+from shoal.core.watched import CountedKeys, WatchedCounts, WatchedMembers, parse_position
 from shoal.limits import CLOSE_S, WATCH_RESPONSES_MAX
 from shoal.map_watch import MapWatch
 from shoal.transport.base import Transport
@@ -47,6 +47,7 @@ class Watching:
         self.map = map_watch
         self.transport = transport
         self.opened: set[MembersWatch | CountsWatch] = set()
+        self.counted = CountedKeys()
         self.closed = False
 
     async def close(self) -> None:
@@ -261,7 +262,7 @@ class CountsWatch(Watch[CountEvent]):
 
     def __init__(self, watching: Watching, prefix: bytes, presence: bool, deadline_s: float) -> None:
         super().__init__(watching, wire.WatchRequest(counts=prefix, presence=presence), deadline_s)
-        self._counts = WatchedCounts()
+        self._counts = WatchedCounts(watching.counted)
         self._complete = False
         self._unlisten: Callable[[], None] = lambda: None
 
@@ -272,6 +273,7 @@ class CountsWatch(Watch[CountEvent]):
 
     def _forget(self) -> None:
         self._unlisten()
+        self._counts.end()
         self._watching.opened.discard(self)
 
     def _follow_new(self) -> None:

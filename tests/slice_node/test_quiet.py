@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import recovery
+from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_reader import list_segments
 
@@ -78,3 +80,22 @@ async def test_without_an_age_a_segment_that_is_not_full_stays(tmp_path: Path) -
         await SliceServiceStub(channel).Declare(wire.DeclareRequest(queue=b"q"))
         await broker.checkpointed()
         assert not list(place.glob("*"))
+
+
+async def test_the_longest_step_is_also_looked_for_in_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a node that does nothing else."""
+    async with running(tmp_path) as broker:
+        ticks: list[float] = []
+        measured: list[float] = []
+        tick = broker.node.tick
+
+        def ticked(now_ms: int, wall_ms: int) -> None:
+            ticks.append(time.perf_counter())
+            tick(now_ms, wall_ms)
+
+        monkeypatch.setattr(StepWatch, "done", lambda steps, began: measured.append(began))
+        monkeypatch.setattr(broker.node, "tick", ticked)
+        await until(lambda: len(ticks) > 3)
+        begun = [began for began in measured if began < ticks[2]]
+        assert len(begun) >= 3, "each tick was measured, from before it began"
+        assert sum(ticks[0] <= began < ticks[2] for began in measured) >= 2

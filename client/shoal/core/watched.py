@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shoal.limits import COUNTED_KEYS_MAX
+from shoal.limits import COUNTED_KEYS_MAX, COUNTED_KEYS_OF_ALL_MAX
 from shoal.watch_events import CountEvent, Joined, KeyCount, Left, MemberCount, MemberEvent, Members, Offline, Online
 from shoal_contract.errors import Malformed, exhausted
 from shoal_contract.names import printable
@@ -107,10 +107,20 @@ def _differences(known: dict[bytes, bool], found: dict[bytes, bool], position: s
             yield Online(queue, position) if online else Offline(queue, position)
 
 
-class WatchedCounts:
-    """Keeps the counts of keys, as every slice told them."""
+class CountedKeys:
+    """Counts the keys whose counts are kept, over all watches of a client."""
 
     def __init__(self) -> None:
+        self.keys = 0
+
+
+class WatchedCounts:
+    """Keeps the counts of keys, as every slice told them. `counted`: the keys that all watches of a client keep."""
+
+    def __init__(self, counted: CountedKeys | None = None) -> None:
+        self._counted = counted or CountedKeys()
+        self._kept = 0
+        """This watch's part of `counted`."""
         self._known: dict[str, dict[bytes, tuple[int, int]]] = {}
         """Slice -> key -> bound queues, consumed queues. Keys without bound queues are not kept."""
         self._snapshots: dict[str, set[bytes]] = {}
@@ -142,6 +152,20 @@ class WatchedCounts:
                 if not any(key in keys for keys in self._known.values()):  # Else another slice has the key now.
                     events.append(KeyCount(key, 0, 0))
         count = sum(map(len, self._known.values()))
+        self._keep(count)
         if count > COUNTED_KEYS_MAX:
             raise exhausted("keys of one watch of counts; take a longer prefix", COUNTED_KEYS_MAX, count)
+        if self._counted.keys > COUNTED_KEYS_OF_ALL_MAX:
+            what = "keys of all watches of counts of this client; take longer prefixes, or end a watch"
+            raise exhausted(what, COUNTED_KEYS_OF_ALL_MAX, self._counted.keys)
         return events
+
+    def end(self) -> None:
+        """Forgets all counts: the watch has ended."""
+        self._known.clear()
+        self._snapshots.clear()
+        self._keep(0)
+
+    def _keep(self, count: int) -> None:
+        self._counted.keys += count - self._kept
+        self._kept = count

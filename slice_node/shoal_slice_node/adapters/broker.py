@@ -107,7 +107,7 @@ class Broker:
             unread or Unread(),
         )
         letters = self.dispatcher.registry.returns.letters
-        self.courier = Courier(letters, self.commit_loop.between_records, self.check_may_answer)
+        self.courier = Courier(letters, self.commit_loop.between_records, self.check_may_answer, self.steps)
         self._pump_wake = asyncio.Event()
         self._tasks = Tasks("broker", on_failure)
 
@@ -278,7 +278,7 @@ class Broker:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
             await self.commit_loop.between_records.wait()
-            now_ms = steady_ms()
+            began, now_ms = time.perf_counter(), steady_ms()
             self.node.tick(now_ms, clock.now_ms())
             self.courier.look()
             if self.node.commit.operations != operations_seen:
@@ -286,6 +286,7 @@ class Broker:
             self.checkpoints.rest((now_ms - active_ms) / 1000)
             # For leases that ended or a delta that grew old: on an idle node nothing else checks them.
             self.start_due_work()
+            self.steps.done(began)
 
     async def _pump(self) -> None:
         """Runs the node's turns, PUMP_SLICE_MS at a time."""

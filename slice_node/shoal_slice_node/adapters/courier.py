@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +38,7 @@ from shoal_slice_node.adapters.limits import (
     COURIER_NUMBERS_MAX,
     COURIER_TOLD_MAX,
 )
+from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.core.dispatch.letters import FIRST_SEQUENCE, Letter, Letters
 
 if TYPE_CHECKING:
@@ -59,8 +61,16 @@ class _Leader:
 class Courier:
     """Sends letters, COURIER_LETTERS at a time, until they are answered."""
 
-    def __init__(self, letters: Letters, between_records: WholeRecords, may_send: Callable[[], None]) -> None:
-        """`may_send`: raises Fenced once this node may not lead any more."""
+    def __init__(
+        self,
+        letters: Letters,
+        between_records: WholeRecords,
+        may_send: Callable[[], None],
+        steps: StepWatch | None = None,
+    ) -> None:
+        """`may_send`: raises Fenced once this node may not lead any more. `steps`: measures how long a letter takes
+        from the loop."""
+        self._steps = steps or StepWatch()
         self._letters = letters
         self._between_records = between_records
         self._may_send = may_send
@@ -98,18 +108,22 @@ class Courier:
         while True:
             await self._close_unused()
             await self._between_records.wait()
+            began = time.perf_counter()
             letter = self._letters.take(steady_ms())
+            self._steps.done(began)
             if letter is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
             failure = await self._send(letter)
             await self._between_records.wait()
+            began = time.perf_counter()
             if failure is None:
                 self._letters.sent(letter)
             else:
                 self._letters.not_sent(letter, steady_ms())
             self._tell(letter.key, failure)
+            self._steps.done(began)
 
     async def _send(self, letter: Letter) -> ShoalError | None:
         """Sends a letter, unless its slice answers nothing. Returns why it is not known to be there; None: it is."""
