@@ -120,7 +120,8 @@ class KeyOptions:
 
     `history_messages`, `history_age_s`: the key keeps its last so many messages, and those of the last so many seconds,
     even if every queue has them, or none is bound. `capacity_messages`, `capacity_bytes`: at most so much is kept, with
-    what queues still have to get; a publish beyond is refused with ResourceExhausted. 0 each: none, or no limit.
+    what queues still have to get; a publish beyond is refused with ResourceExhausted. The history has at most half of
+    `capacity_bytes`. 0 each: none, or no limit.
     """
 
     history_messages: int = 0
