@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -94,6 +96,7 @@ class Session:
     """
 
     __slots__ = (
+        "_beginning",
         "_detached",
         "_taken",
         "_told",
@@ -134,6 +137,8 @@ class Session:
         """The handle of each queue name, attached or awaited: a session has each queue once."""
         self._detached: set[int] = set()
         """Detached handles that waiting parcels may still name."""
+        self._beginning: Counter[bytes] = Counter()
+        """Names of queues that the session asked to attach, and by how many frames, until they were looked at."""
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
         self.pullers: dict[bytes, Attachment] = {}
@@ -183,6 +188,23 @@ class Session:
             if self.waiting:
                 self._detached.add(handle)
         return attachment
+
+    def begin_attach(self, names: Iterable[bytes]) -> None:
+        """Notes that the session asked to attach these queues, which will be done in its turn."""
+        self._beginning.update(names)
+
+    def end_attach(self, names: Iterable[bytes]) -> None:
+        """Notes that they were attached, or refused."""
+        for name in names:
+            self._beginning[name] -= 1
+            if not self._beginning[name]:
+                del self._beginning[name]
+
+    def attaches_before(self) -> Callable[[bytes], bool]:
+        """Returns a function that says, now or later, whether an attach of a queue is not done yet that was asked for
+        up to now."""
+        asked = frozenset(self._beginning)
+        return lambda name: name in asked and name in self._beginning
 
     def await_part(self, name: bytes, handle: int) -> None:
         """Notes that the session waits for a queue that has no part here yet."""
