@@ -121,7 +121,12 @@ def configure(
     ] = 0,
     capacity_bytes: Annotated[
         int,
-        typer.Option("--capacity-bytes", min=0, max=CAPACITY_BYTES.high, help="The same, in bytes of bodies."),
+        typer.Option(
+            "--capacity-bytes",
+            min=0,
+            max=CAPACITY_BYTES.high,
+            help="Refuse publishes beyond so many bytes of bodies kept; 0: no limit.",
+        ),
     ] = 0,
     at: At = AT_DEFAULT,
     as_json: Json = False,
