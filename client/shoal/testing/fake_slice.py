@@ -71,6 +71,7 @@ class FakeSlice:
         self._sessions: list[FakeSession] = []
         self.watches = FakeWatches(self._members_of, lambda: list(self.state.keys))
         """What it tells watches."""
+        self.state.note_given = self._begin_ack_timeout
         self.state.used = lambda queue: any(queue in session.queues.values() for session in self._sessions)
 
     def go_away(self) -> None:
@@ -242,6 +243,18 @@ class FakeSlice:
             asyncio.get_running_loop().call_later(nacks.delay_ms / 1000, over)
         else:
             self.state.release(delayed)
+
+    def _begin_ack_timeout(self, queue: bytes, key: bytes, first: int, end: int, session: object, times: int) -> None:
+        """Takes messages back when the queue's ack timeout is over. Its other sessions come first then."""
+        timeout_ms = self.state.queues.parts[queue].options.ack_timeout_ms
+
+        def over() -> None:
+            if self.state.time_out(queue, key, range(first, end), session, times):
+                self._sessions.sort(key=lambda one: one is session)
+                self.pump()
+
+        if timeout_ms:
+            asyncio.get_running_loop().call_later(timeout_ms / 1000, over)
 
     def _unacked(self, session: FakeSession, acks: wire.Acks) -> list[int]:
         """Returns the places of what is still unacked; a handle that is not attached counts so."""

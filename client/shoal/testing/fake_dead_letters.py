@@ -1,0 +1,27 @@
+"""Makes the copies that a fake slice sends to dead-letter keys, as docs/concepts.md says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from shoal_contract.chunk import encode_chunk, parse_chunk
+from shoal_contract.errors import TooLarge
+
+HOPS_MAX: Final = 8
+"""Dead-letter keys that one message may come to."""
+
+
+def copy_of(chunk: bytes, index: int, why: Mapping[str, bytes]) -> bytes | None:
+    """Returns the copy of a message as a chunk; None if the message has come to too many dead-letter keys already.
+    `index`: its place in its chunk. `why`: shoal-reason, shoal-key and so on, without shoal-hops."""
+    parsed = parse_chunk(chunk)
+    own = dict(parsed.headers[index].fields) if parsed.headers else {}
+    hops = 1 + int(own.get("shoal-hops", b"0"))
+    if hops > HOPS_MAX:
+        return None
+    ours = {**why, "shoal-hops": b"%d" % hops}
+    try:
+        return encode_chunk([parsed.bodies[index]], [{**own, **ours}])
+    except TooLarge:
+        return encode_chunk([parsed.bodies[index]], [ours])
