@@ -15,7 +15,6 @@ from shoal.attachments import Attachments
 from shoal.core.cluster_map import ClusterMap
 from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
 from shoal.dropped_queues import DroppedQueues
-from shoal.ended_queues import EndedQueues
 from shoal.inbox_buffer import InboxBuffer
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import (
@@ -25,6 +24,7 @@ from shoal.limits import (
     DRAIN_LOOK_S,
     MESSAGES_PER_TURN_MAX,
 )
+from shoal.lost_queues import LostQueues
 from shoal.messages import Delivery, Message, check_acked
 from shoal.routing import Routing
 from shoal.window_look import WindowLook
@@ -72,7 +72,7 @@ class Inbox:
         """True if the program asked for more and there was nothing left to hand out."""
         telling, wake = routing.telling, self._buffer.changed.set
         self._dropped = DroppedQueues(self._queues, self._home_of, telling, wake, bool(queues))
-        self._lost = EndedQueues(
+        self._lost = LostQueues(
             self._queues, self._home_of, self._attachments_at, self._lose, telling, wake, bool(queues)
         )
         window_messages = window.window_messages or WINDOW_MESSAGES_DEFAULT

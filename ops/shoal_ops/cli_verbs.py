@@ -132,10 +132,10 @@ def configure(
     as_json: Json = False,
 ) -> None:
     """Give keys a history and a capacity, in the place of what they have; without options, take them away."""
-    from shoal_ops.commands import verbs
+    from shoal_ops.commands import many
 
     options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes)
-    exits.run(verbs.configure(at, keys, options, as_json))
+    raise typer.Exit(exits.run(many.configure(at, keys, options, as_json)))
 
 
 @commands.command()

@@ -154,3 +154,13 @@ async def test_a_capacity_counts_what_is_kept(memory: Memory) -> None:
     await broker.purge("queue")
     for key in ("few", "small"):
         assert (await broker.publish(key, b"x")).offset == 3
+
+
+async def test_keys_are_configured_each_by_itself(memory: Memory) -> None:
+    cluster, broker = memory
+    keys = [cluster.key_of(name) for name in ("s01", "s02", "s03")]
+    cluster.slices["s02"].go_away()
+    with pytest.raises(shoal.OutcomeUnknown, match="1 of 3 keys were not configured") as raised:
+        await broker.configure(keys, shoal.KeyOptions(history_messages=5), deadline_s=1)
+    assert list(raised.value.failed) == [keys[1]] and list(raised.value.done) == [keys[0], keys[2]]
+    assert [(await broker.publish(key, b"kept")).offset for key in (keys[0], keys[2])] == [1, 1]

@@ -53,6 +53,7 @@ async def test_who_joins_gets_what_was_said_and_unread_is_counted(broker: shoal.
     async with broker.consume(ben.queue) as inbox:
         assert await read(inbox, rooms.HISTORY) == [f"cup {number}" for number in range(10, 60)]
     assert await ben.unread() == {"tea": 0}
+    assert (await broker.describe_key("room-tea")).queues == 4  # Those of two people and two pages, which read it.
     await anna.say("tea", "are you there?", "id-60")
     assert await ben.unread() == {"tea": 1}
     await ben.read("tea")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
+from shoal.testing.limits import HOPS_MAX
 from shoal_contract.chunk import encode_chunk, parse_chunk
 from shoal_contract.errors import TooLarge
-
-HOPS_MAX: Final = 8
-"""Dead-letter keys that one message may come to."""
 
 
 def copy_of(chunk: bytes, index: int, why: Mapping[str, bytes]) -> bytes | None:

@@ -140,7 +140,7 @@ class Open(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     producer: _builtins.bytes
-    """16 random bytes: who numbers the frames."""
+    """16 random bytes: the producer that numbers the frames."""
     window_bytes: _builtins.int
     """Bytes of deliveries that the slice may have under way to this session; 0: the slice's default."""
     def __init__(
@@ -1171,7 +1171,7 @@ class QueueDescription(_message.Message):
     """The leader's time when the oldest message of the backlog was published; 0: none."""
     attached_sessions: _builtins.int
     incarnation: _builtins.int
-    """Given by the queue's home when it was declared there, and to its parts elsewhere by who declares them; grows when a
+    """Given by the queue's home when it was declared there, and to its parts elsewhere by the client that declares them; grows when a
     queue of this name is dropped and declared again. 0: not known (made by a bulk load).
     """
     @_builtins.property

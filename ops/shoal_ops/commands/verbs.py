@@ -31,15 +31,6 @@ async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_
     _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)
 
 
-async def configure(at: str, keys: Sequence[str], options: shoal.KeyOptions, as_json: bool) -> None:
-    async with connect(at) as broker:
-        await broker.configure(keys, options)
-    if as_json:
-        output.say_json({"configured": list(keys), "options": asdict(options)})
-    else:
-        output.say(f"configured {output.count(len(keys), 'key')}")
-
-
 async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_json: bool) -> None:
     async with connect(at) as broker:
         offsets = await broker.unbind(queue, keys, discard=discard)

@@ -1,4 +1,5 @@
-"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, pull, describe.
+"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, nack,
+pull, describe.
 
 A request is checked at once, before its work is queued. Not here: changes, and room for answers (adapters/requests).
 """
