@@ -350,14 +350,14 @@ group commit. One message may exceed it."""
 DEAD_COST: Final = 4
 """What copying a message costs, in operations."""
 
-DELAYED_MAX: Final = 200_000
+RESTING_MAX: Final = 200_000
 """Stretches of messages that wait for the delay of a nack, on one slice, about 350 bytes each. More delayed nacks are
 refused."""
 
-DELAYED_OVER_KEPT: Final = 1_000
+RESTING_OVER_KEPT: Final = 1_000
 """Stretches with an end before their delay was over (a purge, an unbind) that are kept until the next rebuild."""
 
-DELAYED_PER_TURN: Final = 500
+RESTING_ENDED_PER_TURN: Final = 500
 """Delays ended in one tick: about 1 ms."""
 
 PULL_ROWS_PER_STEP: Final = 200

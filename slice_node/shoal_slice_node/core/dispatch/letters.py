@@ -21,7 +21,7 @@ from shoal_slice_node.core.dispatch.stretches import Resting, Returned
 
 SEQUENCE: Final = 1
 """The number of a letter's only publish."""
-_NUMBERS = Struct(">QQ")
+_NUMBERS = Struct(">QQH")
 
 
 class Letter(NamedTuple):
@@ -79,8 +79,9 @@ class Letters:
         if copy is None:
             self._done(stream, resting)
             return None
-        of = _NUMBERS.pack(queue.incarnation, offset)
-        hashed = b"".join((b"dead letter|", of, feed.queue_id, stream.key_id, feed.name, b"|", stream.key))
+        # Names and numbers that stay the same if the key moves to another slice: ids are each slice's own.
+        of = _NUMBERS.pack(queue.incarnation, offset, len(feed.name))
+        hashed = b"".join((b"dead letter|", of, feed.name, stream.key))
         assert isinstance(feed.dead_letter, bytes)
         return Letter(feed.dead_letter, sha256(hashed).digest()[:PRODUCER_BYTES], copy, stream, resting)
 
