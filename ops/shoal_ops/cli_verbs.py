@@ -265,8 +265,8 @@ def transaction(
 
     The file has one command in each line, written as for a shell; lines that begin with # are left out:
 
-    declare QUEUE..., bind QUEUE KEY..., unbind QUEUE KEY..., publish KEY BODY, each with the options of the command of
-    this name (but --live), and ack QUEUE KEY OFFSET or FIRST-LAST.
+    declare QUEUE..., configure KEY..., bind QUEUE KEY..., unbind QUEUE KEY..., publish KEY BODY, each with the options
+    of the command of this name (but --live), and ack QUEUE KEY OFFSET or FIRST-LAST.
 
     All keys must be on one slice. Those that begin with the same tag in braces are: {room-7}talk, {room-7}votes.
     """

@@ -74,6 +74,18 @@ async def test_without_a_dead_letter_key_and_after_sessions_that_end_it_is_dropp
             await asyncio.sleep(0)
 
 
+async def test_a_lease_that_ends_counts_as_a_delivery(memory: Memory) -> None:
+    _, broker = memory
+    await broker.declare("failed")
+    await broker.bind("failed", "dead")
+    await broker.declare("jobs", shoal.QueueOptions(max_deliveries=1, dead_letter="dead"))
+    await broker.send("jobs", b"poison")
+    assert len(await shoal.Leases(broker).pull("jobs", 1, lease_ms=50)) == 1
+    async with broker.consume("failed") as inbox:
+        (letter,) = await take(inbox, 1)
+    assert (letter.body, letter.headers["shoal-reason"]) == (b"poison", b"timeout")
+
+
 async def test_a_message_dies_once_where_dead_letters_go_in_a_circle(memory: Memory) -> None:
     _, broker = memory
     for queue, other in (("a", "b"), ("b", "a")):

@@ -1,4 +1,4 @@
-"""Does the commands of a file as one transaction. The commands are declare, bind, unbind, publish and ack.
+"""Does the commands of a file as one transaction. The commands are declare, configure, bind, unbind, publish and ack.
 
 Not here: what a transaction is (client/shoal/transactions.py).
 """
@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Final, NamedTuple
@@ -142,6 +143,13 @@ def _declare(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
     return _Told(lambda: {"declared": line.queues}, lambda: f"declared {_names(line.queues)}")
 
 
+def _configure(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
+    options = shoal.KeyOptions(line.history_messages, line.history_age_s, line.capacity_messages, line.capacity_bytes)
+    transaction.configure(line.keys, options)
+    values = {"configured": line.keys, "options": asdict(options)}
+    return _Told(lambda: values, lambda: f"configured {_names(line.keys)}")
+
+
 def _bind(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
     bound = transaction.bind(line.queue, line.keys, start=parse_start(line.start))
     return _offsets("bound", "from offset", line.queue, bound)
@@ -210,6 +218,7 @@ def _names(names: Sequence[str]) -> str:
 
 _VERBS: Final[dict[str, Callable[[shoal.Transaction, SimpleNamespace], _Told]]] = {
     "declare": _declare,
+    "configure": _configure,
     "bind": _bind,
     "unbind": _unbind,
     "publish": _publish,

@@ -111,8 +111,12 @@ class KeyOptions(BaseModel):
         ),
     ] = 0
 
+    @classmethod
+    def of(cls, options: contract_options.KeyOptions) -> Self:
+        return cls(**asdict(options))
+
     def values(self) -> contract_options.KeyOptions:
-        return contract_options.KeyOptions(**self.model_dump())
+        return contract_options.KeyOptions(**self.model_dump(include=set(KeyOptions.model_fields)))
 
 
 class NameQueues(BaseModel):
@@ -413,6 +417,7 @@ class Key(BaseModel):
                     "body_bytes": 5,
                     "partition": 911,
                     "slice": "s01",
+                    "options": {"history_messages": 1},
                 }
             ]
         }
@@ -426,6 +431,7 @@ class Key(BaseModel):
     body_bytes: int
     partition: int
     slice: str
+    options: KeyOptions
 
 
 class Purged(BaseModel):
