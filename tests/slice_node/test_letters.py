@@ -69,6 +69,22 @@ def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: D
     core.check()
 
 
+def test_a_queue_with_letters_and_no_session_is_not_live(core: Driver) -> None:
+    foreign(core)
+    session = attached(core)
+    core.change(publish("k", b"a"))
+    for _ in range(2):
+        core.take(session)
+        core.again(session, 0, 9)
+    core.dispatcher.close(session)
+    core.maintain()
+    assert core.dispatcher.registry.returns.letters
+    assert list(core.live(publish("k", b"now", live=True)).live) == [0]
+    again = attached(core)
+    assert list(core.live(publish("k", b"now", live=True)).live) == [1]
+    core.dispatcher.close(again)
+
+
 @pytest.mark.parametrize("ends", ["purge", "drop"])
 def test_a_letter_whose_message_is_gone_is_not_sent(core: Driver, ends: str) -> None:
     foreign(core)

@@ -287,6 +287,9 @@ LOAD_DETAILS_PER_STEP: Final = 256
 GIVEN_AT_ONCE_MAX: Final = 2_000
 """Streams that the chunks of one record reach at once: about 2 ms. Beyond, keys take turns."""
 
+CONSUMED_COUNTED_MAX: Final = 50
+"""Streams of a key that are looked at to say how many queues a live publish met that are consumed: 3 us."""
+
 OWNERS_REMEMBERED_MAX: Final = 16
 """Clients of one exclusive queue that lost their connection, and are remembered until they come back: 16 bytes each.
 Beyond, the one that came first is forgotten, and is new when it comes."""
