@@ -20,6 +20,7 @@ from shoal.binding_verbs import BindingVerbs
 from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
+from shoal.core.many import raise_failed
 from shoal.core.publish_requests import publish_terms
 from shoal.core.refusals import deadline_exceeded
 from shoal.dropping import Dropping
@@ -155,12 +156,14 @@ class Broker(BindingVerbs, QueueVerbs):
     ) -> None:
         """Gives one or many keys options, in the place of those that they have; KeyOptions() takes them away.
 
-        Raises OutOfRange, InvalidName for a direct key (`@queue`).
+        Raises OutOfRange, InvalidName for a direct key (`@queue`). Each key is done by itself: if some fail, this
+        raises the error of the first, whose `failed` has those of all.
         """
-        names = list(check_names("key", keys))
+        names = check_names("key", keys)
         for name in names:
             check_bindable_key(name)
-        await self._keys.configure(names, check_key_options(options), self._deadline(deadline_s))
+        failed = await self._keys.configure(list(names), check_key_options(options), self._deadline(deadline_s))
+        raise_failed(failed, names, {}, "configured", "keys")
 
     async def publish(
         self,

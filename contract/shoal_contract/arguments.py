@@ -33,7 +33,7 @@ from shoal_contract.limits import (
     WINDOW_BYTES_MAX,
     WINDOW_MESSAGES_MAX,
 )
-from shoal_contract.names import Name, encode_name
+from shoal_contract.names import OWN_HEADERS, Name, encode_name, show
 
 Body = bytes | bytearray | memoryview
 """The types that are taken for a body. Those other than bytes are copied."""
@@ -126,6 +126,7 @@ START_VALUE: Final = Whole("the value of start", 0, (1 << 63) - 1)
 LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)
 PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
 DELAY_S: Final = Seconds("delay_s", NACK_DELAY_MS_MAX / 1000)
+RETRY_AFTER_S: Final = Seconds("retry_after_s", NACK_DELAY_MS_MAX / 1000, zero=True)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
 TIMEOUT: Final = Seconds("timeout", DEADLINE_S_MAX, zero=True)
 
@@ -239,7 +240,8 @@ def check_bodies(value: object) -> list[bytes]:
 
 
 def check_headers(value: object) -> dict[str, bytes] | None:
-    """Returns one message's headers, or None if there are none. Raises TypeError, Malformed, TooLarge."""
+    """Returns one message's headers, or None if there are none. Raises TypeError, Malformed, TooLarge; InvalidName for
+    one that begins with `shoal-`: only Shoal sets those, in dead letters."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -266,6 +268,9 @@ def check_headers_of_each(value: object, bodies: int) -> list[dict[str, bytes] |
 def _header_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"header name must be str, not {_kind(name)}")
+    if name.startswith(OWN_HEADERS):
+        shown = show(name[:NAME_BYTES_MAX].encode(errors="replace"))
+        raise InvalidName(f"header {shown} begins with {OWN_HEADERS}: such headers are Shoal's own", subject=shown)
     return check_text("header name", name)
 
 

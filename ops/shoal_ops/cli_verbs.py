@@ -121,16 +121,21 @@ def configure(
     ] = 0,
     capacity_bytes: Annotated[
         int,
-        typer.Option("--capacity-bytes", min=0, max=CAPACITY_BYTES.high, help="The same, in bytes of bodies."),
+        typer.Option(
+            "--capacity-bytes",
+            min=0,
+            max=CAPACITY_BYTES.high,
+            help="Refuse publishes beyond so many bytes of bodies kept; 0: no limit.",
+        ),
     ] = 0,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Give keys a history and a capacity, in the place of what they have; without options, take them away."""
-    from shoal_ops.commands import verbs
+    from shoal_ops.commands import many
 
     options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes)
-    exits.run(verbs.configure(at, keys, options, as_json))
+    raise typer.Exit(exits.run(many.configure(at, keys, options, as_json)))
 
 
 @commands.command()
@@ -260,14 +265,14 @@ def transaction(
 
     The file has one command in each line, written as for a shell; lines that begin with # are left out:
 
-    declare QUEUE... [--expires-after-s N], bind QUEUE KEY... [--start FROM], unbind QUEUE KEY... [--discard],
-    publish KEY BODY [--mandatory], ack QUEUE KEY OFFSET or FIRST-LAST.
+    declare QUEUE..., configure KEY..., bind QUEUE KEY..., unbind QUEUE KEY..., publish KEY BODY, each with the options
+    of the command of this name (but --live), and ack QUEUE KEY OFFSET or FIRST-LAST.
 
     All keys must be on one slice. Those that begin with the same tag in braces are: {room-7}talk, {room-7}votes.
     """
     from shoal_ops.commands import transactions
 
-    exits.run(transactions.transact(at, file, as_json))
+    exits.run(transactions.transact(at, file, commands, as_json))
 
 
 @commands.command()

@@ -7,11 +7,11 @@ import pytest
 from shoal_contract.errors import InvalidName, OutOfRange, ResourceExhausted, from_wire
 from shoal_contract.options import PLAIN, KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply import key_options
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, Trim, encode_change, encode_trims
 from shoal_slice_node.core.background import history_walk
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
+from shoal_slice_node.core.read.reading import describe_key
 from shoal_slice_node.core.rows.key_row import ID, KeyRow, decode_key
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
@@ -226,67 +226,6 @@ def test_a_capacity_in_bytes_counts_bodies(core: Driver) -> None:
     core.sound()
 
 
-@pytest.mark.parametrize("chunks", [(5, 5), (1, 9), (9, 1), (12,)])
-def test_a_history_that_is_kept_in_whole_chunks_leaves_the_rest_of_the_capacity(
-    core: Driver, chunks: tuple[int, ...]
-) -> None:
-    core.change(configure("k", KeyOptions(history_messages=10, capacity_messages=12)))
-    for messages in chunks:
-        assert not core.say(*[b"x"] * messages).refusals
-    for _ in range(50):
-        assert not core.say(b"x", b"x").refusals
-        core.later(2_000)
-    assert len(core.say(b"x", b"x", b"x").refusals) == 1, "more than the history leaves"
-    low, head = core.kept()
-    assert head - low <= 12
-    core.sound()
-
-
-def test_a_backlog_counts_though_a_history_is_kept_in_whole_chunks(core: Driver) -> None:
-    core.change(configure("k", KeyOptions(history_messages=3, capacity_messages=6)), bind("q", "k"))
-    core.say(b"x", b"x")
-    taken = sum(not core.say(b"x").refusals for _ in range(20))
-    assert taken == 4, "what the queue still has to get"
-    assert len(core.read("q")) == 6
-    core.later(2_000)
-    assert not core.say(b"x").refusals
-
-
-@pytest.mark.parametrize("options", [{"history_messages": 1000}, {"history_age_s": 86_400}])
-def test_a_history_gives_way_to_a_capacity_in_bytes(core: Driver, options: dict[str, int]) -> None:
-    core.change(configure("k", KeyOptions(**options, capacity_bytes=10_000)))
-    for _ in range(60):
-        assert not core.say(b"x" * 500).refusals
-        core.later(2_000)
-    low, head = core.kept()
-    assert head - low == 10, "half of the capacity"
-    assert not core.say(b"x" * 5_000).refusals
-    core.sound()
-
-
-def test_a_long_history_gives_way_at_once_to_a_new_capacity(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_options, "HISTORY_ROWS_PER_LOOK", 4)
-    core.change(configure("k", KeyOptions(history_messages=1000)))
-    for _ in range(100):
-        core.say(b"x" * 100)
-    core.change(configure("k", KeyOptions(history_messages=1000, capacity_bytes=1_000)))
-    assert core.say(b"x").refusals
-    core.later(20_000)
-    assert core.kept() == (96, 101)
-    assert not core.say(b"x" * 500).refusals
-    core.sound()
-
-
-def test_a_backlog_counts_though_the_history_gives_way(core: Driver) -> None:
-    core.change(configure("k", KeyOptions(history_messages=10, capacity_bytes=100)), bind("q", "k"))
-    assert sum(not core.say(b"x" * 10).refusals for _ in range(20)) == 10
-    core.later(5_000)
-    assert core.say(b"x").refusals and core.kept() == (1, 11)
-    assert len(core.read("q")) == 10
-    core.later(5_000)
-    assert core.kept() == (6, 11) and not core.say(b"x").refusals
-
-
 def test_a_capacity_alone_keeps_nothing_without_a_queue(core: Driver) -> None:
     core.change(configure("k", KeyOptions(capacity_messages=1)))
     for _ in range(3):
@@ -358,6 +297,29 @@ def test_a_check_finds_a_key_that_nothing_looks_at() -> None:
     core.tables.history.delete(key_id)
     core.tables.history.put(b"12345678", row)
     assert {problem.table for problem in check_tables(core.tables)} == {"key", "history"}
+
+
+def test_a_transaction_configures_all_or_nothing(core: Driver) -> None:
+    core.change(bind("q", "k"), publish("k", b"1"))
+    before = list(checksums(core.tables))
+    steps = [configure("k", LAST_MINUTE), configure("new", LAST_3), publish("new", b"1"), publish("k", b"2")]
+    unroutable = wire.Change(steps=[*steps, publish("none", b"", mandatory=True)], atomic=True)
+    found = core.record(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), unroutable.SerializeToString()))
+    assert found.refused is not None and list(checksums(core.tables)) == before
+    atomic = wire.Change(steps=steps, atomic=True)
+    found = core.record(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), atomic.SerializeToString()))
+    assert found.refused is None
+    described = describe_key(core.state, b"k")
+    assert KeyOptions.of_wire(described.options) == LAST_MINUTE and described.head == 3
+    assert describe_key(core.state, b"new").head == 2, "its history alone keeps the message"
+    core.sound()
+
+
+def test_a_key_is_described_with_its_options(core: Driver) -> None:
+    core.change(configure("k", options := KeyOptions(1, 2, 3, 4)), bind("q", "plain"))
+    assert KeyOptions.of_wire(describe_key(core.state, b"k").options) == options
+    assert not describe_key(core.state, b"plain").HasField("options")
+    assert not describe_key(core.state, b"none").HasField("options")
 
 
 def test_a_transaction_sees_the_room_that_its_own_steps_leave(core: Driver) -> None:

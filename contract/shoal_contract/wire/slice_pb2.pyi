@@ -140,7 +140,7 @@ class Open(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     producer: _builtins.bytes
-    """16 random bytes: who numbers the frames."""
+    """16 random bytes: the producer that numbers the frames."""
     window_bytes: _builtins.int
     """Bytes of deliveries that the slice may have under way to this session; 0: the slice's default."""
     def __init__(
@@ -1174,7 +1174,7 @@ class QueueDescription(_message.Message):
     """The leader's time when the oldest message of the backlog was published; 0: none."""
     attached_sessions: _builtins.int
     incarnation: _builtins.int
-    """Given by the queue's home when it was declared there, and to its parts elsewhere by who declares them; grows when a
+    """Given by the queue's home when it was declared there, and to its parts elsewhere by the client that declares them; grows when a
     queue of this name is dropped and declared again. 0: not known (made by a bulk load).
     """
     @_builtins.property
@@ -1245,6 +1245,7 @@ class KeyDescription(_message.Message):
     LOW_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
     BODY_BYTES_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     exists: _builtins.bool
     head: _builtins.int
@@ -1253,6 +1254,10 @@ class KeyDescription(_message.Message):
     queues: _builtins.int
     body_bytes: _builtins.int
     """Of the messages still kept."""
+    @_builtins.property
+    def options(self) -> _common_pb2.KeyOptions:
+        """What the key was configured with; not there: it has no options."""
+
     def __init__(
         self,
         *,
@@ -1262,10 +1267,11 @@ class KeyDescription(_message.Message):
         low: _builtins.int = ...,
         queues: _builtins.int = ...,
         body_bytes: _builtins.int = ...,
+        options: _common_pb2.KeyOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_bytes", b"body_bytes", "exists", b"exists", "head", b"head", "key", b"key", "low", b"low", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_bytes", b"body_bytes", "exists", b"exists", "head", b"head", "key", b"key", "low", b"low", "options", b"options", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

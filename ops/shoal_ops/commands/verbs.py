@@ -31,15 +31,6 @@ async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_
     _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)
 
 
-async def configure(at: str, keys: Sequence[str], options: shoal.KeyOptions, as_json: bool) -> None:
-    async with connect(at) as broker:
-        await broker.configure(keys, options)
-    if as_json:
-        output.say_json({"configured": list(keys), "options": asdict(options)})
-    else:
-        output.say(f"configured {output.count(len(keys), 'key')}")
-
-
 async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_json: bool) -> None:
     async with connect(at) as broker:
         offsets = await broker.unbind(queue, keys, discard=discard)
@@ -137,7 +128,9 @@ async def describe_key(at: str, key: str, as_json: bool) -> None:
     elif not found.exists:
         output.say(f"key {output.shown(key)} keeps nothing")
     else:
-        output.facts(asdict(found) | {"key": output.shown(key)})
+        options = {name: value for name, value in asdict(found.options).items() if value}
+        told = {name: value for name, value in asdict(found).items() if name != "options"}
+        output.facts(told | {"key": output.shown(key)} | {name.replace("_", " "): at for name, at in options.items()})
 
 
 def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool) -> None:

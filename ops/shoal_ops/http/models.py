@@ -102,10 +102,21 @@ class KeyOptions(BaseModel):
     capacity_messages: Annotated[
         int, Field(ge=0, le=CAPACITY_MESSAGES.high, description="refuse publishes beyond so many kept; 0: no limit")
     ] = 0
-    capacity_bytes: Annotated[int, Field(ge=0, le=CAPACITY_BYTES.high, description="the same, in bytes of bodies")] = 0
+    capacity_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=CAPACITY_BYTES.high,
+            description="refuse publishes beyond so many bytes of bodies kept; 0: no limit",
+        ),
+    ] = 0
+
+    @classmethod
+    def of(cls, options: contract_options.KeyOptions) -> Self:
+        return cls(**asdict(options))
 
     def values(self) -> contract_options.KeyOptions:
-        return contract_options.KeyOptions(**self.model_dump())
+        return contract_options.KeyOptions(**self.model_dump(include=set(KeyOptions.model_fields)))
 
 
 class NameQueues(BaseModel):
@@ -191,10 +202,13 @@ NotBefore = Annotated[
 _LIVE = "only to those that consume now: nothing is stored, and it comes at most once"
 
 
-class Publish(MessageBody):
-    model_config = example(body="hello", headers={"from": "anna"})
+class DelayedMessage(MessageBody):
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
     not_before_ms: NotBefore = 0
+
+
+class Publish(DelayedMessage):
+    model_config = example(body="hello", headers={"from": "anna"})
     live: Annotated[bool, Field(description=_LIVE)] = False
 
 
@@ -215,10 +229,13 @@ class PublishBatch(BaseModel):
     live: Annotated[bool, Field(description=_LIVE)] = False
 
 
-class KeyedMessage(Publish):
-    model_config = example(key="group-7", body="hello")
+class KeyFields(BaseModel):
     key: NameText | None = None
     key_encoded: NameEncoded | None = None
+
+
+class KeyedMessage(Publish, KeyFields):
+    model_config = example(key="group-7", body="hello")
 
 
 class PublishMany(BaseModel):
@@ -257,7 +274,16 @@ class Outcomes(BaseModel):
                 {
                     "published": 1,
                     "outcomes": [
-                        {"receipt": {"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1}},
+                        {
+                            "receipt": {
+                                "key": "group-7",
+                                "offset": 42,
+                                "queues": 3,
+                                "live": 1,
+                                "messages": 1,
+                                "delayed": False,
+                            }
+                        },
                         {"problem": {"type": "urn:shoal:error:Unroutable", "status": 404, "subject": "group-8"}},
                     ],
                 }
@@ -391,6 +417,7 @@ class Key(BaseModel):
                     "body_bytes": 5,
                     "partition": 911,
                     "slice": "s01",
+                    "options": {"history_messages": 1},
                 }
             ]
         }
@@ -404,6 +431,7 @@ class Key(BaseModel):
     body_bytes: int
     partition: int
     slice: str
+    options: KeyOptions
 
 
 class Purged(BaseModel):

@@ -29,7 +29,7 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         mandatory=message.mandatory,
-        not_before=_time(message.not_before_ms),
+        not_before=time_of(message.not_before_ms),
         live=message.live,
     )
     return receipt_of(gateway, receipt)
@@ -48,7 +48,7 @@ async def publish_batch(
         bodies,
         headers=headers,
         mandatory=batch.mandatory,
-        not_before=_time(batch.not_before_ms),
+        not_before=time_of(batch.not_before_ms),
         live=batch.live,
     )
     return receipt_of(gateway, receipt)
@@ -63,7 +63,7 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
             messages.body_of(one.body, one.body_base64),
             messages.headers_of(one.headers, one.headers_base64),
             one.mandatory,
-            _time(one.not_before_ms),
+            time_of(one.not_before_ms),
             one.live,
         )
         for one in many.messages
@@ -212,7 +212,7 @@ async def let_go(request: Request, forms: list[Any]) -> None:
         parsed.clear()
 
 
-def _time(unix_ms: int) -> float | None:
+def time_of(unix_ms: int) -> float | None:
     """Returns an absolute time as the client takes it, in seconds; None for 0."""
     return unix_ms / 1000 if unix_ms else None
 

@@ -12,6 +12,7 @@
 | trim | key | | | lowest kept | | |
 | reclaim | record | | | | | |
 | due | delayed publish | x | | | | |
+| expire | queue | | x | LSN when decided | | |
 | own | owned partition | | | | partitions of the cluster | |
 | retry | range that came back | | | first | in it | times delivered |
 | damaged | damage that was skipped | | | byte in the segment | records lost | bytes |

@@ -26,6 +26,13 @@ def pull(http: httpx.Client, queue: str, **wanted: Any) -> list[dict[str, Any]]:
     return found
 
 
+def test_headers_that_only_shoal_sets_are_refused(http: httpx.Client) -> None:
+    for form in ({"headers": {"shoal-hops": "8"}}, {"headers_base64": {"shoal-key": "OA=="}}):
+        found = http.post("/v1/keys/own-headers/messages", json={"body": "x", **form})
+        assert (found.status_code, found.json()["type"]) == (400, "urn:shoal:error:InvalidName"), found.text
+        assert "begins with shoal-" in found.json()["detail"]
+
+
 def test_nacked_messages_come_again_and_poison_goes_to_the_dead_letter_key(http: httpx.Client) -> None:
     options = {"ack_timeout_ms": 60_000, "max_deliveries": 3, "dead_letter": "jobs-failed"}
     ok(http.put("/v1/queues/jobs-dead"))

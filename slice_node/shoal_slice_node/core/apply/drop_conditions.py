@@ -1,8 +1,8 @@
 """Drops queues on conditions: unused, empty. A refusal is a Conflict that names the queue and says why.
 
-Whether a queue is used was decided by the leader, and stands in the record as IN_USE. Whether it is empty follows from
-the tables: a detail row means that something is left, and a binding without one has a backlog if its cursor is below
-the key's head. So a look costs a row or two for each binding, and is bounded.
+The leader alone knows if a session consumes a queue, and the record says so as IN_USE. That a queue is empty follows
+from the tables: a detail row means that something is left, and a binding without one has a backlog if its cursor is
+below the key's head. So a look costs a row or two for each binding, and is bounded.
 """
 
 from __future__ import annotations

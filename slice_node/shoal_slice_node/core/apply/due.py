@@ -7,10 +7,10 @@ clock, which the record tells: record times may be far ahead of it, if it went w
 
 from __future__ import annotations
 
-from shoal_contract.errors import NotOwner, OutOfRange, ResourceExhausted, Unroutable
-from shoal_contract.names import DIRECT_PREFIX
+from shoal_contract.errors import NotOwner, OutOfRange, ResourceExhausted
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.apply.records import decode_due, due_wall_ms
+from shoal_slice_node.core.apply.routing import routed, unroutable
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
     APPLIED_PER_STEP,
@@ -34,7 +34,7 @@ from shoal_slice_node.core.rows.due_row import (
     encode_counts,
     encode_delayed,
 )
-from shoal_slice_node.core.rows.key_row import ID, NAME
+from shoal_slice_node.core.rows.key_row import NAME
 from shoal_slice_node.core.rows.log_row import chunk_of, encode_log
 from shoal_slice_node.core.turns import Work
 
@@ -47,9 +47,8 @@ def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mand
     OutOfRange for a time too far ahead, ResourceExhausted if as much is delayed as may be.
     """
     full_name = state.owned_name(key)
-    if mandatory and not _is_routable(state, full_name):
-        shown = state.refusals.shown(key)
-        raise Unroutable(f"key {shown} has no queue bound to it, and the publish is mandatory", subject=shown)
+    if mandatory and not routed(state, full_name):
+        raise unroutable(state, key)
     latest_ms = state.time_ms + DELAY_MS_MAX
     if not_before_ms > latest_ms:
         raise OutOfRange(
@@ -69,14 +68,6 @@ def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mand
     state.effects.due.append(row_key)
     state.effects.published.append(None)
     return 0
-
-
-def _is_routable(state: State, full_name: bytes) -> bool:
-    row = state.tables.key.get(full_name)
-    if row is not None and state.tables.binding.count(row[ID]):
-        return True
-    name = full_name[NAME]
-    return name[:1] == DIRECT_PREFIX and state.tables.queue_by_name.get(name[1:]) is not None
 
 
 def _check_room(what: str, value: int, limit: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shoal_contract.errors import Unroutable
 from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.apply.binds import bind_resolved
 from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.apply.key_options import check_capacity
+from shoal_slice_node.core.apply.routing import unroutable
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.rows.key_row import CONFIGURED, ID, NAME, decode_key, grown
 from shoal_slice_node.core.rows.log_row import encode_log
@@ -38,8 +38,7 @@ def publish(
     configured = row is not None and row[0] == CONFIGURED
     if row is None or not (queues or (configured and not mandatory and decode_key(row).options.keeps_history)):
         if mandatory:
-            shown = state.refusals.shown(key)
-            raise Unroutable(f"key {shown} has no queue bound to it, and the publish is mandatory", subject=shown)
+            raise unroutable(state, key)
         effects.published.append(None)
         effects.counters.publishes += messages  # kept messages are counted once for each step
         return 0, 0
@@ -61,7 +60,7 @@ def publish(
 
 def _bind_direct(state: State, full_name: bytes) -> int:
     """Binds a queue to its direct key, when the key is first used. Returns how many bindings were made."""
-    queue = state.load_queue(full_name[3:])
+    queue = state.load_queue(full_name[NAME][len(DIRECT_PREFIX) :])
     if queue is None:
         return 0
     bind_resolved(state, queue, [full_name])

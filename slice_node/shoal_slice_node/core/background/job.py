@@ -52,7 +52,7 @@ class Job(Protocol):
         """Looks for work, in a bounded turn. `now_ms`: the time of a clock that only grows."""
 
     def refused(self, now_ms: int) -> None:
-        """Is told that its last proposal was not written: what it should have done is to be found again."""
+        """Notes that its last proposal was not written: what it should have done is to be found again."""
 
 
 class TrimJob:

@@ -2,8 +2,8 @@
 
 A letter has a producer of its own, made from what it is a copy of: however often it is sent, there is one copy. A new
 leader finds in the tables that the message was delivered as often as may be, and sends the letter again. The producer
-also depends on when the message was published: where a slice began anew without its data, its ids and offsets come a
-second time, that time does not.
+also depends on when the message was published: where a slice began anew without its data, its offsets come a second
+time, that time does not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shoal_slice_node.core.limits import LETTERS_LOOKED_AT
 
 FIRST_SEQUENCE: Final = 1
 """The number of a letter's publish. One that was refused is followed by one with the next number."""
-_NUMBERS = Struct(">QQQ")
+_NUMBERS = Struct(">QQQH")
 
 
 class Letter(NamedTuple):
@@ -44,6 +44,11 @@ class Letters:
         self._state = state
         self._retry = retry
         self._lines: LetterLines[tuple[Stream, Resting]] = LetterLines()
+
+    @property
+    def unsent(self) -> int:
+        """Returns how many letters wait, or are on their way; of some that wait the messages may be gone."""
+        return self._lines.items
 
     def ready(self, now_ms: int) -> bool:
         """Returns whether letters may be sent. `now_ms`, here and below: the time of a clock that only grows."""
@@ -87,8 +92,9 @@ class Letters:
         if copy is None:
             self._done(stream, resting)
             return None
-        of = _NUMBERS.pack(queue.incarnation, offset, stored.header.time_ms)
-        hashed = b"".join((b"dead letter|", of, feed.queue_id, stream.key_id, feed.name, b"|", stream.key))
+        # Names and numbers that stay the same if the key moves to another slice: ids are each slice's own.
+        of = _NUMBERS.pack(queue.incarnation, offset, stored.header.time_ms, len(feed.name))
+        hashed = b"".join((b"dead letter|", of, feed.name, stream.key))
         return Letter(_key_of(stream), sha256(hashed).digest()[:PRODUCER_BYTES], copy, stream, resting)
 
     def sent(self, letter: Letter) -> None:

@@ -164,6 +164,10 @@ class Registry:
             if self._presence is not None:
                 self._presence.consumed(stream.key)
 
+    def consumed(self, key_id: bytes, queues: int) -> int:
+        """Returns how many of the `queues` bound to a key are consumed now."""
+        return min(len(self.by_key.get(key_id, ())), queues)
+
     def remove_stream(self, stream: Stream) -> None:
         feed = stream.feed
         had_out = self.forget_out(stream)
