@@ -174,7 +174,7 @@ class Node:
     def _listen(self) -> None:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
-        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.detach
+        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.end_attachment
 
         def nacking(attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
             stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
@@ -203,7 +203,7 @@ class Node:
             detach(session, handle)
 
         dispatcher.nack = nacking  # type: ignore[method-assign]
-        dispatcher.ack, attaching.take_back, attaching.detach = acking, taking_back, detaching  # type: ignore[method-assign]
+        dispatcher.ack, attaching.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
 
     @property
     def now_ms(self) -> int:
