@@ -24,6 +24,7 @@ from shoal.figures import (
     SliceFigures,
     SliceInfo,
 )
+from shoal.gaps import Gap
 from shoal.inbox import Inbox
 from shoal.leases import Backlog, Leases
 from shoal.messages import (
@@ -103,6 +104,7 @@ __all__ = [
     "Done",
     "EARLIEST",
     "Fenced",
+    "Gap",
     "Inbox",
     "InvalidName",
     "Joined",

@@ -23,6 +23,7 @@ from shoal.core.known_queues import KnownQueues
 from shoal.core.publish_requests import publish_terms
 from shoal.core.refusals import deadline_exceeded
 from shoal.dropping import Dropping
+from shoal.gaps import OnGap
 from shoal.inbox import Inbox
 from shoal.key_calls import KeyCalls
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
@@ -285,13 +286,15 @@ class Broker(BindingVerbs, QueueVerbs):
         window_bytes: int = 0,
         buffer_bytes: int = INBOX_BYTES_MAX,
         drop_repeats: bool = True,
+        on_gap: OnGap | None = None,
         deadline_s: float | None = None,
     ) -> Inbox:
         """Returns an inbox of one or thousands of queues: `async with broker.consume(...) as inbox`.
 
         `window_messages`, `window_bytes`: how much each queue may have unacked on each slice; 0: the slice's default.
         `buffer_bytes`: how much the inbox holds unread. `drop_repeats`: leave out messages that this inbox handed out
-        before. `deadline_s`: default of the inbox's calls. Entering attaches the queues. It raises NoSuchQueue, and
+        before. `on_gap`: is called with each Gap, between the messages before and behind it; without it, gaps are
+        logged. `deadline_s`: default of the inbox's calls. Entering attaches the queues. It raises NoSuchQueue, and
         DeadlineExceeded where a queue's home does not answer; at other slices that are away, queues are attached when
         these are back.
         """
@@ -301,14 +304,21 @@ class Broker(BindingVerbs, QueueVerbs):
         )
         buffer_bytes = arguments.BUFFER_BYTES.check(buffer_bytes)
         check_flag("drop_repeats", drop_repeats)
+        check_callback("on_gap", on_gap)
         seconds = self._seconds(deadline_s)
         names = list(check_names("queue", queues))
-        inbox = Inbox(self._routing, names, window, buffer_bytes, drop_repeats, seconds)
+        inbox = Inbox(self._routing, names, window, buffer_bytes, drop_repeats, seconds, on_gap)
         self._inboxes.add(inbox)
         return inbox
 
     async def pull(
-        self, queue: Name, messages: int, *, lease_ms: int = 0, deadline_s: float | None = None
+        self,
+        queue: Name,
+        messages: int,
+        *,
+        lease_ms: int = 0,
+        on_gap: OnGap | None = None,
+        deadline_s: float | None = None,
     ) -> list[Message]:
         """Takes up to `messages` messages now, fewer if there are fewer (or 2 MiB a slice). Raises NoSuchQueue.
 
@@ -316,14 +326,16 @@ class Broker(BindingVerbs, QueueVerbs):
         (0: no limit). If a pull is cancelled or its deadline passes, the next pull of the queue on this connection
         returns the messages that it took; with a lease, they are given again when the lease ends. If a slice does not
         answer, the messages of the others are returned; if they have none, this waits for it and raises
-        DeadlineExceeded.
+        DeadlineExceeded. `on_gap`: is called with each Gap before this returns; without it, gaps are logged.
         """
+        check_callback("on_gap", on_gap)
         wanted = Wanted(
             encode_name(queue, "queue"),
             arguments.PULL_MESSAGES.check(messages),
             arguments.LEASE_MS.check(lease_ms),
             False,
             self._deadline(deadline_s),
+            on_gap,
         )
         return await self._pulling.pull(wanted)
 

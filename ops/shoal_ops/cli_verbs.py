@@ -33,6 +33,13 @@ class Exclusive(StrEnum):
     OLDEST = "oldest"
 
 
+class Policy(StrEnum):
+    """Names the values of the option `policy`."""
+
+    REJECT = "reject"
+    DROP_OLDEST = "drop_oldest"
+
+
 @commands.command()
 def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
     """Show the map's version and, for every slice, whether it answers, its version, its core and its trouble."""
@@ -116,20 +123,24 @@ def configure(
             "--capacity-messages",
             min=0,
             max=CAPACITY_MESSAGES.high,
-            help="Refuse publishes beyond so many messages kept; 0: no limit.",
+            help="At most so many messages are kept; 0: no limit. --policy says what becomes of a publish beyond.",
         ),
     ] = 0,
     capacity_bytes: Annotated[
         int,
         typer.Option("--capacity-bytes", min=0, max=CAPACITY_BYTES.high, help="The same, in bytes of bodies."),
     ] = 0,
+    policy: Annotated[
+        Policy,
+        typer.Option("--policy", help="Beyond the capacity: refuse the publish, or let the oldest messages go."),
+    ] = Policy.REJECT,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Give keys a history and a capacity, in the place of what they have; without options, take them away."""
     from shoal_ops.commands import verbs
 
-    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes)
+    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes, policy.value)
     exits.run(verbs.configure(at, keys, options, as_json))
 
 

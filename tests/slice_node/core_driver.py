@@ -60,13 +60,14 @@ def bodies_of(delivery: wire.Delivery) -> list[Message]:
 
 
 class CoreDriver:
-    """`records`: all that was applied, for replays."""
+    """`records`: all that was applied, for replays. `gaps`: what sessions were told of, in their order."""
 
     def __init__(self, tables: Tables | None = None) -> None:
         self.tables = tables or MemoryTables()
         self.engine = Engine(self.tables, Watch())
         self.state = self.engine.state
         self.records: list[Record] = []
+        self.gaps: list[wire.Gap] = []
         self.now_ms = 1_000
         self.wall_ahead_ms = 0
         self.restart()
@@ -157,10 +158,11 @@ class CoreDriver:
         found: list[wire.Delivery] = []
         self.pump()
         while session.waiting:
-            taken, size = self.dispatcher.take(session, 1 << 20)
+            taken = self.dispatcher.take(session, 1 << 20)
             self.dispatcher.dirty.pop(session.number, None)
-            found += taken
-            self.dispatcher.sent(session, size)
+            self.gaps += taken.gaps
+            found += taken.deliveries
+            self.dispatcher.sent(session, taken.cost_bytes)
             self.pump()
         return found
 
@@ -177,7 +179,9 @@ class CoreDriver:
         queue_id = self.tables.queue_by_name.get(queue.encode())
         assert queue_id is not None
         terms = PullTerms(messages, 0, lease_ms)
-        return [parcel.to_wire() for parcel in finish(self.puller.pull(session, queue_id, terms, self.now_ms))]
+        parcels = finish(self.puller.pull(session, queue_id, terms, self.now_ms))
+        self.gaps += [parcel.to_gap() for parcel in parcels if parcel.is_gap]
+        return [parcel.to_wire() for parcel in parcels if not parcel.is_gap]
 
     def end_leases(self) -> None:
         """Those that are over."""

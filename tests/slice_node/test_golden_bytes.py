@@ -132,6 +132,14 @@ ROWS = [
         "00000000000000010000000200000000000000030000000000000004",
     ),
     Golden(
+        "key, drops the oldest",
+        KeyRow(KEY, 9, 4, 77, KeyOptions(1, 2, 3, 4, "drop_oldest")),
+        key_row.encode_key,
+        key_row.decode_key,
+        "05000300000000000700000000000000090000000000000004000000000000004d"
+        "0000000000000001000000020000000000000003000000000000000401",
+    ),
+    Golden(
         "queue, no keys",
         (b"q", 60, 9, 0, []),
         encode_queue,
@@ -384,7 +392,7 @@ def test_kinds_letters_and_names_stay_what_they_are() -> None:
     assert {fate.name: fate.value for fate in Fate} == {"AGAIN": 0, "DEAD": 1, "SENT": 2}
     assert {why.name: why.value for why in Reason} == {"NACK": 1, "TIMEOUT": 2, "LEFT": 3}
     letters = (small_rows.RECLAIM_KEY, small_rows.RECLAIM_QUEUE, small_rows.ACKS_CUT, small_rows.TRIMS_HELD)
-    assert (*letters, small_rows.RECLAIM_PRODUCER) == (b"k", b"q", b"a", b"b", b"p")
+    assert (*letters, small_rows.RECLAIM_PRODUCER, small_rows.RECLAIM_ENDED) == (b"k", b"q", b"a", b"b", b"p", b"e")
     names = (small_rows.NEXT_QUEUE, small_rows.OWNED, small_rows.EPOCH, small_rows.ACKS_CUT_FORGOTTEN)
     assert names == (b"next_queue", b"owned", b"epoch", b"acks_cut")
     assert (small_rows.KEPT, small_rows.TIME, small_rows.HINT) == (b"kept", b"time", b"\x01")

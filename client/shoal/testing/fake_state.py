@@ -44,11 +44,16 @@ class Key:
     head: int = FIRST_OFFSET
     """The offset that the next message gets."""
     chunks: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """Chunks, never trimmed: (first, end, serialized chunk)."""
+    """Chunks: (first, end, serialized chunk). Only a capacity takes some away."""
     bindings: dict[bytes, Binding] = field(default_factory=dict)
     """Queue -> its binding."""
     options: KeyOptions = PLAIN
     """What the key was configured with."""
+
+    @property
+    def low(self) -> int:
+        """Returns the lowest offset that is kept."""
+        return self.chunks[0][0] if self.chunks else self.head
 
 
 Given = tuple[bytes, int, int, int, bytes, int]
@@ -99,7 +104,9 @@ class FakeState:
 
     def _copy(self) -> tuple[Any, ...]:
         keys = {
-            name: Key(key.head, list(key.chunks), {queue: _copied(one) for queue, one in key.bindings.items()})
+            name: Key(
+                key.head, list(key.chunks), {queue: _copied(one) for queue, one in key.bindings.items()}, key.options
+            )
             for name, key in self.keys.items()
         }
         return keys, self.queues.copy(), list(self.dropped)
@@ -240,10 +247,9 @@ class FakeState:
         binding = key.bindings.get(queue)
         if binding is not None and not binding.end:
             return binding.start
-        low = key.chunks[0][0] if key.chunks else key.head
         starts = {
-            wire.START_EARLIEST: low,
-            wire.START_LAST: max(low, key.head - step.start_value),
+            wire.START_EARLIEST: key.low,
+            wire.START_LAST: max(key.low, key.head - step.start_value),
             wire.START_OFFSET: step.start_value,
         }
         start: int = starts.get(step.start, key.head)
@@ -273,10 +279,8 @@ class FakeState:
         key = self.keys.setdefault(name, Key())
         bound = sum(not binding.end for binding in key.bindings.values())
         bodies = len(parse_chunk(chunk).bodies)
-        kept = sum(end - first for first, end, _ in key.chunks)
-        if (bound or key.options.keeps_history) and 0 < key.options.capacity_messages < kept + bodies:
-            limit = key.options.capacity_messages
-            raise ResourceExhausted(f"key {show(name)} is full", subject=show(name), limit=limit, value=kept + bodies)
+        if (bound or key.options.keeps_history) and key.options.capacity_messages:
+            _make_room(name, key, bodies)
         if not bound and (mandatory or not key.options.keeps_history):
             if mandatory:
                 raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
@@ -314,6 +318,15 @@ class FakeState:
             if not key.startswith(DIRECT_PREFIX) and self._owner_of(key) != self.name:
                 owner, version = self._owner_of(key), self._version()
                 raise NotOwner(f"key {show(key)} is of slice {owner}", map_version=version, owner=owner)
+
+    def gaps(self, queue: bytes) -> Iterator[wire.Gap]:
+        """Yields what the queue still had to get and its keys do not keep any more; then it is done."""
+        for name, key in self.keys.items():
+            binding = key.bindings.get(queue)
+            if binding is not None:
+                for first, to in _runs(binding.start, min(key.low, binding.end or key.low), binding):
+                    binding.done.update(range(first, to))
+                    yield wire.Gap(key=name, first=first, to=to, why=wire.GAP_REASON_DROPPED)
 
     def take(self, queue: bytes, session: object, messages_max: int, peek: bool = False) -> Iterator[Given]:
         """Yields what may be given of a queue now, in order of each key; it is the session's then."""
@@ -390,7 +403,7 @@ class FakeState:
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
             if binding is not None:
-                offsets = set(range(binding.start, binding.end or key.head)) - binding.done
+                offsets = set(range(max(binding.start, key.low), binding.end or key.head)) - binding.done
                 description.binding_count += 1
                 description.messages += len(offsets)
                 description.bindings.add(key=name, start=binding.start, end=binding.end, messages=len(offsets))
@@ -399,6 +412,18 @@ class FakeState:
     def _describe_key(self, name: bytes) -> wire.KeyDescription:
         key = self.keys.get(name, Key())
         return wire.KeyDescription(key=name, exists=name in self.keys, head=key.head, queues=len(key.bindings))
+
+
+def _make_room(name: bytes, key: Key, bodies: int) -> None:
+    """Lets the oldest chunks go if the key's policy says so. Raises ResourceExhausted."""
+    limit, kept = key.options.capacity_messages, sum(end - first for first, end, _ in key.chunks)
+    if key.options.drops_oldest:
+        while bodies <= limit < kept + bodies:
+            first, end, _ = key.chunks.pop(0)
+            kept -= end - first
+        kept = 0 if bodies > limit else kept
+    if kept + bodies > limit:
+        raise ResourceExhausted(f"key {show(name)} is full", subject=show(name), limit=limit, value=kept + bodies)
 
 
 def _copied(binding: Binding) -> Binding:

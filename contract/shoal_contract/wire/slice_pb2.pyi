@@ -44,6 +44,27 @@ START_LAST: Start.ValueType  # 2
 START_OFFSET: Start.ValueType  # 3
 Global___Start: _TypeAlias = Start  # noqa: Y015
 
+class _GapReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GapReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GAP_REASON_UNSPECIFIED: _GapReason.ValueType  # 0
+    GAP_REASON_DROPPED: _GapReason.ValueType  # 1
+    """The key has a capacity with policy drop_oldest, and needed the room."""
+    GAP_REASON_EXPIRED: _GapReason.ValueType  # 2
+    """Their time to live was over."""
+
+class GapReason(_GapReason, metaclass=_GapReasonEnumTypeWrapper): ...
+
+GAP_REASON_UNSPECIFIED: GapReason.ValueType  # 0
+GAP_REASON_DROPPED: GapReason.ValueType  # 1
+"""The key has a capacity with policy drop_oldest, and needed the room."""
+GAP_REASON_EXPIRED: GapReason.ValueType  # 2
+"""Their time to live was over."""
+Global___GapReason: _TypeAlias = GapReason  # noqa: Y015
+
 class _MemberChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -876,6 +897,7 @@ class SessionResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     DELIVERIES_FIELD_NUMBER: _builtins.int
     RESETS_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
@@ -888,6 +910,12 @@ class SessionResponse(_message.Message):
         """
 
     @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]:
+        """Messages that these queues do not get. They come before the deliveries of this response, and behind those of the
+        responses before it.
+        """
+
+    @_builtins.property
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ended]:
         """Handles that are not attached any more, or were refused, while the session's others go on: queues that are exclusive."""
 
@@ -897,11 +925,12 @@ class SessionResponse(_message.Message):
         answers: _abc.Iterable[Global___Answer] | None = ...,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
         resets: _abc.Iterable[_builtins.int] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
         ended: _abc.Iterable[Global___Ended] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "resets", b"resets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "gaps", b"gaps", "resets", b"resets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1024,20 +1053,63 @@ class Deliveries(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]: ...
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]: ...
     def __init__(
         self,
         *,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "gaps", b"gaps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Deliveries: _TypeAlias = Deliveries  # noqa: Y015
+
+@_typing.final
+class Gap(_message.Message):
+    """The messages first <= offset < to of a key, which a queue still had to get, are gone: of these offsets it gets no more,
+    and they need no ack. A gap is told to one of the queue's consumers, the one that would have got the next message; it
+    may be told again after a crash of the slice, as messages may.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    HANDLES_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    first: _builtins.int
+    to: _builtins.int
+    why: Global___GapReason.ValueType
+    @_builtins.property
+    def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The queues' handles in this session (empty in answers to Pull)."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        first: _builtins.int = ...,
+        to: _builtins.int = ...,
+        why: Global___GapReason.ValueType = ...,
+        handles: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "handles", b"handles", "key", b"key", "to", b"to", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gap: _TypeAlias = Gap  # noqa: Y015
 
 @_typing.final
 class Unacked(_message.Message):
@@ -1498,16 +1570,20 @@ class PullResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]: ...
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]: ...
     def __init__(
         self,
         *,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "gaps", b"gaps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

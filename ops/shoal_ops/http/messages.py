@@ -31,6 +31,11 @@ def shown(message: shoal.Message) -> dict[str, Any]:
     return found | _headers(headers) if headers else found
 
 
+def shown_gap(gap: shoal.Gap) -> dict[str, Any]:
+    """Returns a gap as pulls and events show it."""
+    return names.fields("key", gap.key_bytes) | {"first": gap.first, "end": gap.end, "why": gap.why}
+
+
 def _headers(headers: Mapping[str, bytes]) -> dict[str, Any]:
     text: dict[str, str] = {}
     other: dict[str, str] = {}

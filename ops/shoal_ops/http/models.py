@@ -100,9 +100,13 @@ class KeyOptions(BaseModel):
         int, Field(ge=0, le=HISTORY_AGE_S.high, description="keep those of the last so many seconds, too")
     ] = 0
     capacity_messages: Annotated[
-        int, Field(ge=0, le=CAPACITY_MESSAGES.high, description="refuse publishes beyond so many kept; 0: no limit")
+        int, Field(ge=0, le=CAPACITY_MESSAGES.high, description="at most so many are kept; 0: no limit")
     ] = 0
     capacity_bytes: Annotated[int, Field(ge=0, le=CAPACITY_BYTES.high, description="the same, in bytes of bodies")] = 0
+    policy: Annotated[
+        Literal["reject", "drop_oldest"],
+        Field(description="beyond the capacity: refuse the publish, or let the oldest go"),
+    ] = "reject"
 
     def values(self) -> contract_options.KeyOptions:
         return contract_options.KeyOptions(**self.model_dump())
@@ -302,9 +306,23 @@ class Message(BaseModel):
     headers_base64: dict[str, str] | None = None
 
 
+class Gap(BaseModel):
+    """Says that the queue does not get these messages of a key, which it still had to get."""
+
+    model_config = example(key="group-7", first=40, end=42, why="dropped")
+    key: str
+    key_encoded: str | None = None
+    first: int
+    end: Annotated[int, Field(description="first <= offset < end")]
+    why: Annotated[
+        str, Field(description="dropped: the key was full and drops the oldest; expired: their ttl was over")
+    ]
+
+
 class Messages(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [_SHOWN]}]})
     messages: list[Message]
+    gaps: Annotated[list[Gap] | None, Field(description="of a pull: what the queue does not get any more")] = None
 
 
 class AckRange(BaseModel):

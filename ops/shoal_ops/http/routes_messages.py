@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -135,7 +136,8 @@ async def nack(gateway: TheGateway, queue: QueueName, nacks: models.Nacks) -> No
     response_class=Response,
     responses={
         200: {
-            "description": "One event a message, as it comes, a live one without id and offset; a comment every 15 s.",
+            "description": "One event a message, as it comes, a live one without id and offset; an event `gap` for"
+            " what does not come any more; a comment every 15 s.",
             "content": {
                 events.MEDIA_TYPE: {
                     "schema": {"type": "string"},
@@ -173,34 +175,47 @@ async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models
     loop = asyncio.get_running_loop()
     end = loop.time() + wanted.wait_s
     seen = -1
+    gaps: list[shoal.Gap] = []
     async with Tasks("pull") as tasks:
         gone: asyncio.Task[None] | None = None
         while True:
             async with gateway.pulls.place() as bytes_max:
-                found = await _take(gateway, queue, wanted, end, bytes_max)
+                found = await _take(gateway, queue, wanted, end, bytes_max, gaps.append)
                 left_s = end - loop.time()
-                if found or left_s <= 0 or gateway.stopping:
+                if found or gaps or left_s <= 0 or gateway.stopping:
                     gateway.metrics.pulled.inc(len(found))
-                    return _answer(found)
+                    return _answer(found, gaps)
             gone = gone or tasks.start("gone", events.until_gone(request.receive))
             seen = await gateway.arrivals.wait(queue, seen, left_s, gone)
             if gone.done():
                 return _answer([])
 
 
-async def _take(gateway: Gateway, queue: bytes, wanted: models.Pull, end: float, bytes_max: int) -> list[shoal.Message]:
+async def _take(
+    gateway: Gateway,
+    queue: bytes,
+    wanted: models.Pull,
+    end: float,
+    bytes_max: int,
+    on_gap: Callable[[shoal.Gap], None],
+) -> list[shoal.Message]:
     """Returns the messages there are now. A silent slice is waited for as messages are; raises Unavailable only once
     the time is over."""
     try:
-        return await gateway.leases.pull(queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=bytes_max)
+        return await gateway.leases.pull(
+            queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=bytes_max, on_gap=on_gap
+        )
     except Unavailable:
         if asyncio.get_running_loop().time() >= end or gateway.stopping:
             raise
         return []
 
 
-def _answer(found: list[shoal.Message]) -> JSONResponse:
-    return JSONResponse({"messages": [messages.shown(message) for message in found]})
+def _answer(found: list[shoal.Message], gaps: Sequence[shoal.Gap] = ()) -> JSONResponse:
+    shown: dict[str, Any] = {"messages": [messages.shown(message) for message in found]}
+    if gaps:
+        shown["gaps"] = [messages.shown_gap(gap) for gap in gaps]
+    return JSONResponse(shown)
 
 
 async def let_go(request: Request, forms: list[Any]) -> None:

@@ -144,7 +144,7 @@ class SliceService:
             self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
         )
         answer = await self._read(call, work)
-        return wire.PullResponse(deliveries=answer.pulled.deliveries)
+        return wire.PullResponse(deliveries=answer.pulled.deliveries, gaps=answer.pulled.gaps)
 
     async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:
         acks = _of_queues(request.acks)

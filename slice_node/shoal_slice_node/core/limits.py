@@ -403,6 +403,10 @@ PUMP_TURN_BYTES: Final = 256 << 10
 RECENT_CHUNKS_BYTES_MAX: Final = 1 << 20
 """Bytes of chunks that are kept after they were read from a log, for the next queues that lag behind the same key."""
 
+GAPS_AT_ONCE_MAX: Final = 16
+"""Gaps that a consumer is told of at once, for one binding; the last one has the rest, with what was delivered before.
+"""
+
 PUMP_TURN_ROWS: Final = 256
 """Log rows read for one lagging queue before others get their turn."""
 

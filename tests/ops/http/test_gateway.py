@@ -213,3 +213,17 @@ def test_a_queue_dropped_while_waited_for_is_said_so(http: httpx.Client) -> None
 def waiting_pulls(http: httpx.Client) -> float:
     lines = http.get("/metrics").text.splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith("shoal_admin_waiting_pulls ")))
+
+
+def test_a_pull_tells_what_a_full_key_gave_up(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/gap"))
+    options = {"capacity_messages": 2, "policy": "drop_oldest"}
+    ok(http.put("/v1/keys/gap-1", json=options))
+    ok(http.put("/v1/queues/gap/bindings/gap-1"))
+    for number in range(5):
+        ok(http.post("/v1/keys/gap-1/messages", json={"body": str(number)}))
+    found = ok(http.post("/v1/queues/gap/pull", json={}))
+    assert [one["body"] for one in found["messages"]] == ["3", "4"]
+    assert found["gaps"] == [{"key": "gap-1", "first": 1, "end": 4, "why": "dropped"}]
+    refused = http.put("/v1/keys/gap-1", json={"policy": "drop_oldest"})
+    assert refused.status_code == 400 and "has no capacity" in refused.json()["detail"]

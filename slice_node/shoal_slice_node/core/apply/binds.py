@@ -27,7 +27,7 @@ from shoal_slice_node.core.rows.detail_row import (
     detail_key,
     encode_detail,
 )
-from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of
+from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of, low_of
 from shoal_slice_node.core.turns import Work
 
 
@@ -134,7 +134,7 @@ def bind_resolved(
             offset = head_of(row) if plain else _start(row, start, start_value)
             bucket.starts[key_id] = offset
             if queue.details:
-                _rebind(state, queue, key_id, offset)
+                _rebind(state, queue, key_id, offset, low_of(row))
             cursor, head = bucket.cursor(key_id), head_of(row)
             if cursor < head:
                 state.bind_backs.note(state.lsn, queue_id, key_id, offset, cursor, head)
@@ -226,18 +226,22 @@ def _start(row: bytes, start: int, value: int) -> int:
     return value
 
 
-def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
-    """Makes an ended binding, if there is one, live again from `start`; its backlog below `start` stays. The time away
-    becomes a done range. All messages from `start` on are seen, even those that were done before."""
+def _rebind(state: State, queue: Queue, key_id: bytes, start: int, low: int) -> None:
+    """Makes an ended binding, if there is one, live again from `start`; its backlog below `start` stays, as far as the
+    key keeps it from `low` on. The time away becomes a done range. All messages from `start` on are seen, even those
+    that were done before."""
     row = state.tables.detail.get(detail_key(queue.id, key_id))
     if row is None:
         return
     detail = decode_detail(row)
     assert detail.ended, "a binding that is not in its bucket has ended"
+    detail.raise_to(low)
     state.tables.ended.remove(key_id, queue.id)
     cursor = min(detail.cursor, start)
     detail.done.cut_above(start)
-    if start >= detail.end:
+    if cursor >= detail.end:
+        cursor = start  # Nothing of its backlog is kept.
+    elif start >= detail.end:
         detail.done.add(detail.end, start)
     queue.bucket(key_id).put(key_id, start, cursor)
     save_detail(state, queue, key_id, Detail(start, cursor, 0, detail.done, detail.counts))
@@ -305,6 +309,12 @@ def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, disca
         row = state.tables.detail.get(detail_key(queue.id, key_id))
         detail = None if row is None else decode_detail(row)
     keeps = cursor < head and not discard
+    if keeps and cursor < (low := low_of(key_row)):
+        keeps = low < head
+        if detail is not None:
+            detail.raise_to(low)
+            keeps = detail.cursor < head
+        cursor = low if detail is None else detail.cursor
     if keeps:
         if detail is None:
             detail = Detail(start, cursor)

@@ -6,7 +6,7 @@ from shoal_contract.errors import Unroutable
 from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.apply.binds import bind_resolved
 from shoal_slice_node.core.apply.effects import Grown
-from shoal_slice_node.core.apply.key_options import check_capacity
+from shoal_slice_node.core.apply.key_options import fit_capacity
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.rows.key_row import CONFIGURED, ID, NAME, decode_key, grown
 from shoal_slice_node.core.rows.log_row import encode_log
@@ -25,7 +25,8 @@ def publish(
     the key has no history: then nothing is kept.
 
     `measure`: (messages, body bytes) of the chunk, which was checked with its frame. `bounded`: the key's capacity
-    counts. Raises NotOwner; Unroutable if mandatory and nothing is bound; ResourceExhausted for a key at its capacity.
+    counts: its policy refuses a chunk beyond, or makes room. Raises NotOwner; Unroutable if mandatory and nothing is
+    bound; ResourceExhausted for a key at its capacity.
     """
     full_name = state.owned_name(key)
     messages, body_bytes = measure
@@ -35,7 +36,7 @@ def publish(
     if not queues and key[:1] == DIRECT_PREFIX:
         queues = _bind_direct(state, full_name)
         row = tables.key.get(full_name)
-    configured = row is not None and row[0] == CONFIGURED
+    configured = row is not None and row[0] >= CONFIGURED
     if row is None or not (queues or (configured and not mandatory and decode_key(row).options.keeps_history)):
         if mandatory:
             shown = state.refusals.shown(key)
@@ -45,8 +46,7 @@ def publish(
         return 0, 0
     key_id = row[ID]
     if configured:
-        if bounded:
-            check_capacity(state, full_name, decode_key(row), measure)
+        row = fit_capacity(state, full_name, row, measure, bounded)
         effects.advanced.append(key_id)
     first, before, row = grown(row, messages, body_bytes)
     tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))

@@ -12,7 +12,7 @@ from shoal_contract.partition_hash import MAY_HAVE_TAG, hashed_part, partition_o
 from shoal_slice_node.core.apply.bind_backs import BindBacks
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.kept import Kept
+from shoal_slice_node.core.apply.kept import Kept, trimmed
 from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.refusals import Refusals
@@ -179,7 +179,7 @@ class State:
 
     def forget_kept(self, key: KeyRow, new_low: int) -> None:
         """Notes in the effects what a trim up to `new_low` removes. Must be called before the trim."""
-        messages, body_bytes = self.kept.trimmed(key, new_low)
+        messages, body_bytes = trimmed(self.tables, key, new_low)
         self.effects.kept_messages -= messages
         self.effects.kept_bytes -= body_bytes
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from shoal_slice_node.core.apply.log_rows import LogRows
-from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.gaps import DROPPED, pass_over
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
+from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
@@ -58,24 +59,27 @@ class Budget:
 
 
 def fill(
-    state: State,
+    registry: Registry,
     stream: Stream,
     pick: Pick,
     give: Give,
     budget: Budget,
-    recent: RecentChunks,
     lease_of: LeaseOf,
     give_run: GiveRun | None = None,
 ) -> bool:
     """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
     the budget is spent, or the stream has as many done ranges as are allowed and waits for acks. `give_run`: does as
     `give` with each of many chunks, sooner."""
+    state = registry.state
     found = state.key_by_id(stream.key_id)
     if found is None:
         stream.forget_returned()
         return True
     key = found[1]
-    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, recent, lease_of, give_run)
+    if stream.cursor < key.low and not _pass_below(registry, stream, key, pick, give, budget):
+        return False
+    rows = LogRows(state.tables.log, key)
+    filling = _Filling(rows, stream, key, pick, give, budget, registry.recent, lease_of, give_run)
     if stream.messages_allowed > 0:
         caught_up = filling.give_again() and filling.give_next()
     else:
@@ -84,6 +88,17 @@ def fill(
     filling.count_reading()
     budget.looks -= 1
     return caught_up
+
+
+def _pass_below(registry: Registry, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget) -> bool:
+    """Passes over what the key does not keep any more. Returns False if a consumer is to be told and none has room."""
+    low = min(key.low, stream.end or key.low)
+    if stream.cursor < low:
+        if not pass_over(registry, stream, stream.cursor, low, DROPPED, pick, give):
+            budget.looks -= 1
+            return False
+        budget.given += 1
+    return True
 
 
 class _Filling:
@@ -127,8 +142,6 @@ class _Filling:
     def give_next(self) -> bool:
         stream = self._stream
         end = stream.end or self._key.head
-        if stream.next < self._key.low:
-            stream.give_on_from(min(self._key.low, end))
         if not self._give_recent(end):
             return False
         for found in self._undone(stream.next, end):

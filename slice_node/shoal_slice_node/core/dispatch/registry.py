@@ -7,7 +7,7 @@ Belongs here: the registers, and the small steps that keep them consistent. Not 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from shoal_contract.options import DURABLE, QueueOptions
@@ -71,6 +71,7 @@ class Registry:
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
         self.ending: Counter[bytes] = Counter()
+        self._note_done: Callable[[Stream], None] = lambda stream: None
         self._presence: Presence | None = None
         """Those that watch presence; None while none do."""
         self.transients = Transients(state, self.is_consumed)
@@ -89,6 +90,14 @@ class Registry:
         """Returns the id of a queue that may be consumed here; None if it has no part here, or is being dropped."""
         queue_id = None if name in self.ending else self.state.tables.queue_by_name.get(name)
         return None if queue_id in self.transients.ending else queue_id
+
+    def flush_by(self, note_done: Callable[[Stream], None]) -> None:
+        """Tells what brings acks to the tables."""
+        self._note_done = note_done
+
+    def note_done(self, stream: Stream) -> None:
+        """Notes that something of the stream became done without an ack: the next flush takes it."""
+        self._note_done(stream)
 
     def tell_presence(self, presence: Presence | None) -> None:
         """Tells those that watch presence what happens from now on; None: there are none."""
@@ -259,7 +268,7 @@ class Registry:
         return parcel
 
     def give(self, stream: Stream, attachment: Attachment, part: ChunkPart) -> None:
-        """Puts a part on its way to the attachment's session."""
+        """Puts a part, or a gap (gaps.py), on its way to the attachment's session, behind what it was given before."""
         session = attachment.session
         parcel = self.parcel(session, stream, part)
         stream.join_parcel(parcel.number)

@@ -116,9 +116,10 @@ def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_ma
             found = state.key_by_id(binding.key_id)
             if found is None:
                 continue  # Unbound since its batch was read.
-            messages, cost = yield from _add_backlog(state, found[1], binding, described, cost + 1)
+            kept = binding.kept_from(found[1].low)
+            messages, cost = yield from _add_backlog(state, found[1], kept, described, cost + 1)
             if len(described.bindings) < bindings_max:
-                described.bindings.append(_listed(found[0][NAME], binding, messages))
+                described.bindings.append(_listed(found[0][NAME], kept, messages))
     return described
 
 
@@ -211,7 +212,7 @@ class _Peeking:
             return 0  # Unbound since its batch was read.
         full_name, key = there
         rows = LogRows(self._state.tables.log, key)
-        for found in undone(rows, low, binding.end or key.head, binding.done):
+        for found in undone(rows, max(low, key.low), binding.end or key.head, binding.done):
             if self.full:
                 return 0
             to = min(found.to, found.low + self._messages_left)
