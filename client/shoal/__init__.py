@@ -30,6 +30,7 @@ from shoal.leases import Backlog, Leases
 from shoal.messages import (
     EARLIEST,
     NOW,
+    Ago,
     BindingDescription,
     Delivery,
     Done,
@@ -85,6 +86,7 @@ from shoal_contract.options import KeyOptions, QueueOptions
 
 __all__ = [
     "Admin",
+    "Ago",
     "Backlog",
     "BadCall",
     "BindingDescription",

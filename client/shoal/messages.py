@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
-from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE, check_delay_ms
+from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, START_VALUE, check_delay_ms
 from shoal_contract.names import Name, text
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -21,12 +22,17 @@ from shoal_contract.wire.common_pb2 import Chunk
 
 
 class Start(NamedTuple):
-    """Says where a bind begins. Use NOW, EARLIEST, Last(n) or Offset(n)."""
+    """Says where a bind begins. Use NOW, EARLIEST, Last(n), Ago(seconds) or Offset(n)."""
 
     start: wire.Start.ValueType
     """Where to begin: a number of the wire's enumeration `Start`."""
     value: int = 0
-    """The number that Last or Offset was given; else 0."""
+    """The number that Last or Offset was given, Ago in milliseconds; else 0."""
+
+    def recovered(self, first: int) -> bool:
+        """Returns whether a bind that began at `first`, as it returned, begins no later than it was asked to: False
+        only for Offset(n) where the key did not keep n any more. What lies between is gone."""
+        return self.start != wire.START_OFFSET or first <= self.value
 
 
 NOW: Final = Start(wire.START_UNSPECIFIED)
@@ -42,11 +48,24 @@ def Last(messages: int) -> Start:  # noqa: N802 - reads as the value it is
 
 
 def Offset(offset: int) -> Start:  # noqa: N802 - reads as the value it is
-    """Starts at `offset` (>= 0). Raises TypeError, OutOfRange."""
+    """Starts at `offset` (>= 0), or where the key begins if it does not keep that one any more (`Start.recovered`).
+    Raises TypeError, OutOfRange."""
     return Start(wire.START_OFFSET, OFFSET.check(offset))
 
 
-_NAMED: Final = {"now": "shoal.NOW", "earliest": "shoal.EARLIEST", "last": "shoal.Last(n)", "offset": "shoal.Offset(n)"}
+def Ago(seconds: float) -> Start:  # noqa: N802 - reads as the value it is
+    """Starts with the first message, of those that the key still keeps, that was published in the last `seconds` (> 0).
+    Raises TypeError, OutOfRange."""
+    return Start(wire.START_AGE, ceil(AGO_S.check(seconds) * 1000))
+
+
+_NAMED: Final = {
+    "now": "shoal.NOW",
+    "earliest": "shoal.EARLIEST",
+    "last": "shoal.Last(n)",
+    "ago": "shoal.Ago(seconds)",
+    "offset": "shoal.Offset(n)",
+}
 
 
 def check_start(start: object) -> Start:

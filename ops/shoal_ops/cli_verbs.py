@@ -153,7 +153,7 @@ def bind(
         typer.Option(
             metavar="FROM",
             callback=checked_start,
-            help="Where to begin: now, earliest (all still kept), last=N messages, offset=N.",
+            help="Where to begin: now, earliest (all still kept), last=N messages, ago=SECONDS, offset=N.",
         ),
     ] = "now",
     at: At = AT_DEFAULT,

@@ -105,3 +105,35 @@ async def test_options_that_do_nothing_and_callbacks_of_another_kind_are_refused
         broker.consume("q", on_gap=waits)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="on_gap must be a function"):
         await broker.pull("q", 1, on_gap=5)  # type: ignore[arg-type]
+
+
+async def test_a_bind_at_an_offset_says_whether_it_could_be_honoured(broker: shoal.Broker) -> None:
+    _, key = await full_key(broker)
+    late, early = fresh("late"), fresh("early")
+    await broker.declare([late, early])
+    start = shoal.Offset(5)
+    first = await broker.bind(late, key, start=start)
+    assert (first, start.recovered(first)) == (8, False)
+    kept = shoal.Offset(9)
+    first = await broker.bind(early, key, start=kept)
+    assert (first, kept.recovered(first)) == (9, True)
+    assert [message.offset for message in await broker.pull(late, 10)] == [8, 9, 10]
+    with pytest.raises(shoal.OutOfRange):
+        await broker.bind(early, fresh("none"), start=shoal.Offset(5))
+
+
+async def test_a_bind_by_age_gives_what_was_published_since(broker: shoal.Broker) -> None:
+    _, key = await full_key(broker)
+    queue = fresh("queue")
+    await broker.declare(queue)
+    start = shoal.Ago(3600)
+    first = await broker.bind(queue, key, start=start)
+    assert (first, start.recovered(first)) == (8, True)
+    for wrong, error in (
+        ("1 h", TypeError),
+        (0, shoal.OutOfRange),
+        (-1, shoal.OutOfRange),
+        (1 << 40, shoal.OutOfRange),
+    ):
+        with pytest.raises(error):
+            shoal.Ago(wrong)  # type: ignore[arg-type]

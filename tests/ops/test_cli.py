@@ -144,7 +144,13 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
         return found
 
     assert await run("declare", "anna") == {"declared": ["anna"]}
-    kept = {"history_messages": 5, "history_age_s": 0, "capacity_messages": 0, "capacity_bytes": 900, "policy": "reject"}
+    kept = {
+        "history_messages": 5,
+        "history_age_s": 0,
+        "capacity_messages": 0,
+        "capacity_bytes": 900,
+        "policy": "reject",
+    }
     assert await run("configure", "room-9", "--history-messages", "5", "--capacity-bytes", "900") == {
         "configured": ["room-9"],
         "options": kept,

@@ -86,10 +86,8 @@ class ReferenceModel:
         needed = [offset for binding in others for offset in binding.left]
         if start == wire.START_UNSPECIFIED:
             assert answer == key.head
-        elif start == wire.START_OFFSET:
-            assert answer == value
         else:
-            wanted = 0 if start == wire.START_EARLIEST else key.head - value
+            wanted = {wire.START_EARLIEST: 0, wire.START_OFFSET: value}.get(start, key.head - value)
             kept = min([key.head - key.remembered, *needed])
             assert wanted <= answer <= max(wanted, kept)
         seen = set(range(answer, key.head))

@@ -172,6 +172,9 @@ class FakeState:
         self._check_owner(*keys)
         self.queues.check(queue)
         if isinstance(step, wire.Binds):
+            for key in keys if step.start == wire.START_OFFSET else ():
+                if step.start_value > (head := self.keys.get(key, Key()).head):
+                    raise OutOfRange(f"key {show(key)} gives offset {head} next", subject=show(key), limit=head)
             return [self._bind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
         return [self._unbind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
 
@@ -250,7 +253,8 @@ class FakeState:
         starts = {
             wire.START_EARLIEST: key.low,
             wire.START_LAST: max(key.low, key.head - step.start_value),
-            wire.START_OFFSET: step.start_value,
+            wire.START_OFFSET: max(key.low, step.start_value),
+            wire.START_AGE: key.low,  # The fake has no clock: all was published just now.
         }
         start: int = starts.get(step.start, key.head)
         if binding is None:

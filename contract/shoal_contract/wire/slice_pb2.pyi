@@ -34,6 +34,11 @@ class _StartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Start.ValueType
     START_EARLIEST: _Start.ValueType  # 1
     START_LAST: _Start.ValueType  # 2
     START_OFFSET: _Start.ValueType  # 3
+    """At this offset. If the key does not keep it any more, at the lowest that it keeps, and the answer says so. Above the
+    key's next offset, and for a key that is not there: OutOfRange.
+    """
+    START_AGE: _Start.ValueType  # 4
+    """With the first message, of those that the key keeps, that was published in the last so many milliseconds."""
 
 class Start(_Start, metaclass=_StartEnumTypeWrapper): ...
 
@@ -42,6 +47,11 @@ START_UNSPECIFIED: Start.ValueType  # 0
 START_EARLIEST: Start.ValueType  # 1
 START_LAST: Start.ValueType  # 2
 START_OFFSET: Start.ValueType  # 3
+"""At this offset. If the key does not keep it any more, at the lowest that it keeps, and the answer says so. Above the
+key's next offset, and for a key that is not there: OutOfRange.
+"""
+START_AGE: Start.ValueType  # 4
+"""With the first message, of those that the key keeps, that was published in the last so many milliseconds."""
 Global___Start: _TypeAlias = Start  # noqa: Y015
 
 class _GapReason:
@@ -307,7 +317,7 @@ class Binds(_message.Message):
     START_VALUE_FIELD_NUMBER: _builtins.int
     start: Global___Start.ValueType
     start_value: _builtins.int
-    """For START_LAST: how many messages; for START_OFFSET: the offset."""
+    """For START_LAST: how many messages; for START_OFFSET: the offset; for START_AGE: milliseconds."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property

@@ -28,6 +28,9 @@ async def declare(at: str, queues: Sequence[str], options: shoal.QueueOptions, a
 async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_json: bool) -> None:
     async with connect(at) as broker:
         offsets = await broker.bind(queue, keys, start=start)
+    for key, first in offsets.items():
+        if not start.recovered(first):
+            output.remark(f"{output.shown(key)}: offsets {start.value} to {first - 1} are gone")
     _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)
 
 

@@ -142,8 +142,11 @@ class Declared(BaseModel):
 
 class StartFields(BaseModel):
     start: Annotated[
-        Literal["now", "earliest", "last", "offset"],
-        Field(description="from what is published now; all still kept; the last `value` messages; offset `value`"),
+        Literal["now", "earliest", "last", "ago", "offset"],
+        Field(
+            description="from what is published now; all still kept; the last `value` messages; those of the last"
+            " `value` seconds; offset `value`"
+        ),
     ] = "now"
     value: OffsetNumber = 0
 
@@ -167,6 +170,9 @@ class KeyOffset(BaseModel):
     key: str
     key_encoded: Annotated[str | None, Field(description="percent-encoded, where the name is not UTF-8")] = None
     offset: OffsetNumber
+    recovered: Annotated[
+        bool | None, Field(description="of a bind with start=offset: False if this offset was not kept any more")
+    ] = None
 
 
 class Offsets(BaseModel):
