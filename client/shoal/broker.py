@@ -172,6 +172,7 @@ class Broker(BindingVerbs, QueueVerbs):
         mandatory: bool = False,
         not_before: datetime | float | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes one message, which is durable when this returns. Repeats after a lost connection are stored once.
@@ -179,8 +180,10 @@ class Broker(BindingVerbs, QueueVerbs):
         `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable if no queue is bound.
         `not_before`: a datetime with a time zone, or Unix time in seconds: the message is kept at once, and published
         when the slice's clock has come to that time, at most a year from now. `live`: give it only to inboxes that are
-        open now, and store nothing; after a lost connection it is not repeated: Unavailable. Raises TooLarge,
-        OutOfRange, Malformed for both at once. Waits while too much is unanswered.
+        open now, and store nothing; after a lost connection it is not repeated: Unavailable. `ttl`: seconds for which
+        it is valid, from when it is published; then it is not delivered any more, and who still had to get it hears of
+        a Gap. Raises TooLarge, OutOfRange, Malformed for `live` with another of them. Waits while too much is
+        unanswered.
         """
         future = await self.publish_soon(
             key,
@@ -189,6 +192,7 @@ class Broker(BindingVerbs, QueueVerbs):
             mandatory=mandatory,
             not_before=not_before,
             live=live,
+            ttl=ttl,
             deadline_s=deadline_s,
         )
         return await future
@@ -202,12 +206,13 @@ class Broker(BindingVerbs, QueueVerbs):
         mandatory: bool = False,
         not_before: datetime | float | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before, live)
+        terms = publish_terms(mandatory, not_before, live, ttl)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         await self._routing.publish(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
@@ -221,12 +226,13 @@ class Broker(BindingVerbs, QueueVerbs):
         mandatory: bool = False,
         not_before: datetime | float | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before, live)
+        terms = publish_terms(mandatory, not_before, live, ttl)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._routing.publish_nowait(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
@@ -240,6 +246,7 @@ class Broker(BindingVerbs, QueueVerbs):
         mandatory: bool = False,
         not_before: datetime | float | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes messages to one key as one chunk: all or none, at consecutive offsets from the receipt's `offset`.
@@ -249,7 +256,7 @@ class Broker(BindingVerbs, QueueVerbs):
         """
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before, live)
+        terms = publish_terms(mandatory, not_before, live, ttl)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         await self._routing.publish(publishing.batch(key, name, bodies, headers, terms, deadline, future))
         return await future
@@ -261,6 +268,7 @@ class Broker(BindingVerbs, QueueVerbs):
         *,
         headers: Headers | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes to the queue's direct key, `@queue`. Raises Unroutable if there is no such queue."""
@@ -268,7 +276,7 @@ class Broker(BindingVerbs, QueueVerbs):
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         await self._routing.publish(
-            publishing.single(queue, key, body, headers, publish_terms(True, None, live), deadline, future)
+            publishing.single(queue, key, body, headers, publish_terms(True, None, live, ttl), deadline, future)
         )
         return await future
 

@@ -169,7 +169,8 @@ class Delivery:
     """Holds consecutive messages of one key, once for all the queues that get them.
 
     `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's time of the publish, milliseconds since
-    1970. `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
+    1970. `expires_ms`: when they expire, by the same clock; 0: never. `redelivered`: how often they were delivered
+    before to any of the queues, as far as the slice knows.
     """
 
     live: ClassVar[bool] = False
@@ -181,6 +182,7 @@ class Delivery:
         "_chunk_first",
         "_consumers",
         "end",
+        "expires_ms",
         "first",
         "key_bytes",
         "redelivered",
@@ -194,6 +196,7 @@ class Delivery:
         self.first = first
         self.end = end
         self.time_ms = item.time_ms
+        self.expires_ms = item.expires_ms
         self.redelivered = item.redelivered
         self._chunk = chunk
         self._chunk_first = item.first
@@ -345,6 +348,11 @@ class Message:
     def time_ms(self) -> int:
         """Returns the leader's time of the publish, milliseconds since 1970."""
         return self._delivery.time_ms
+
+    @property
+    def expires_ms(self) -> int:
+        """Returns when the message expires, by the leader's clock, milliseconds since 1970; 0: never."""
+        return self._delivery.expires_ms
 
     @property
     def redelivered(self) -> int:

@@ -124,3 +124,6 @@ assert IMPORT_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert RUN_BYTES == PRODUCER_BYTES
 assert PARTITIONS_DEFAULT <= PARTITIONS_MAX
 assert WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX
+
+TTL_MS_MAX: Final = 366 * 86_400_000
+"""The longest time to live of a message: a year. A longer one is most likely in another unit."""

@@ -196,13 +196,17 @@ def publish(
     live: Annotated[
         bool, typer.Option("--live", help="Only to those that consume now: nothing is stored, and it may be lost.")
     ] = False,
+    ttl: Annotated[
+        float | None,
+        typer.Option("--ttl", metavar="SECONDS", help="It is valid for so long; then it is not delivered any more."),
+    ] = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, as_json))
 
 
 @commands.command()

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 import shoal
+import shoal.testing
 from tests.client.test_broker import fresh, take
 
 LAST_3 = shoal.KeyOptions(capacity_messages=3, policy="drop_oldest")
@@ -137,3 +138,58 @@ async def test_a_bind_by_age_gives_what_was_published_since(broker: shoal.Broker
     ):
         with pytest.raises(error):
             shoal.Ago(wrong)  # type: ignore[arg-type]
+
+
+async def test_a_message_with_a_ttl_is_delivered_in_time_or_told_as_a_gap(broker: shoal.Broker) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish(key, b"for ever")
+    receipt = await broker.publish(key, b"an hour", ttl=3600)
+    assert (receipt.offset, receipt.queues) == (2, 1)
+    first, second = await broker.pull(queue, 10)
+    assert first.expires_ms == 0 and (not second.expires_ms or second.expires_ms == second.time_ms + 3_600_000)
+
+
+async def test_what_expires_on_a_real_slice_is_never_delivered(
+    broker: shoal.Broker, request: pytest.FixtureRequest
+) -> None:
+    if "[real]" not in request.node.name:
+        return  # A fake has no clock: see the next test.
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish_many(key, [b"1", b"2"], ttl=0.001)
+    await broker.publish(key, b"3")
+    heard: list[shoal.Gap] = []
+    async with asyncio.timeout(30):
+        found: list[shoal.Message] = []
+        while not heard:
+            found += await broker.pull(queue, 10, on_gap=heard.append)
+            for message in found:
+                await message.nack()
+            await broker.flush()
+    assert [(gap.first, gap.end, gap.why) for gap in heard] == [(1, 3, "expired")]
+    assert [message.offset for message in await broker.pull(queue, 10)] in ([3], [])
+
+
+async def test_what_expires_on_a_fake_is_told() -> None:
+    cluster = shoal.testing.FakeCluster()
+    heard: list[shoal.Gap] = []
+    async with asyncio.timeout(30), cluster.connect() as broker:
+        await broker.declare("q")
+        await broker.bind("q", "k")
+        await broker.publish("k", b"1", ttl=5)
+        await broker.publish("k", b"2")
+        for one in cluster.slices.values():
+            one.state.expire()
+        assert [message.body for message in await broker.pull("q", 10, on_gap=heard.append)] == [b"2"]
+    assert [(gap.first, gap.end, gap.why) for gap in heard] == [(1, 2, "expired")]
+
+
+async def test_a_wrong_ttl_is_refused_before_anything_is_sent(broker: shoal.Broker) -> None:
+    for wrong, error in ((0, shoal.OutOfRange), (-1, shoal.OutOfRange), (1e12, shoal.OutOfRange), ("1 h", TypeError)):
+        with pytest.raises(error, match="ttl"):
+            await broker.publish("k", b"x", ttl=wrong)  # type: ignore[arg-type]
+    with pytest.raises(shoal.Malformed, match="ttl and live"):
+        await broker.publish("k", b"x", ttl=5, live=True)

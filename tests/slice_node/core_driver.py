@@ -261,9 +261,11 @@ def unbind(queue: str, *keys: str, discard: bool = False) -> wire.Step:
     return wire.Step(unbinds=wire.Unbinds(queues=[queue.encode()], key_counts=[len(keys)], keys=names, discard=discard))
 
 
-def publish(key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0, live: bool = False) -> wire.Step:
+def publish(
+    key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0, live: bool = False, ttl_ms: int = 0
+) -> wire.Step:
     publishes = wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory)
-    publishes.not_before_ms, publishes.live = not_before_ms, live
+    publishes.not_before_ms, publishes.live, publishes.ttl_ms = not_before_ms, live, ttl_ms
     return wire.Step(publishes=publishes)
 
 

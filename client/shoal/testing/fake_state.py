@@ -49,6 +49,10 @@ class Key:
     """Queue -> its binding."""
     options: KeyOptions = PLAIN
     """What the key was configured with."""
+    expiring: set[int] = field(default_factory=set)
+    """The first offsets of chunks with a ttl."""
+    expired: list[tuple[int, int]] = field(default_factory=list)
+    """What expired: first <= offset < end."""
 
     @property
     def low(self) -> int:
@@ -73,8 +77,8 @@ class FakeState:
         """Live chunks since the last look of `take_live`."""
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
-        self.delayed: list[tuple[int, bytes, bytes]] = []
-        """What waits for its time: Unix time in milliseconds, key, chunk."""
+        self.delayed: list[tuple[int, bytes, bytes, int]] = []
+        """What waits for its time: Unix time in milliseconds, key, chunk, time to live in milliseconds."""
         self.applied = 0
         """The number of changes applied; repeats are not."""
         self.used: Callable[[bytes], bool] = lambda queue: False
@@ -105,7 +109,12 @@ class FakeState:
     def _copy(self) -> tuple[Any, ...]:
         keys = {
             name: Key(
-                key.head, list(key.chunks), {queue: _copied(one) for queue, one in key.bindings.items()}, key.options
+                key.head,
+                list(key.chunks),
+                {queue: _copied(one) for queue, one in key.bindings.items()},
+                key.options,
+                set(key.expiring),
+                list(key.expired),
             )
             for name, key in self.keys.items()
         }
@@ -156,7 +165,8 @@ class FakeState:
                 if published.live:
                     yield 1, partial(self._publish_live, key, chunk, published.mandatory)
                 else:
-                    yield 1, partial(self._publish, key, chunk, published.mandatory, published.not_before_ms)
+                    terms = published.mandatory, published.not_before_ms, published.ttl_ms
+                    yield 1, partial(self._publish, key, chunk, *terms)
         else:
             assert step.HasField("binds") or step.HasField("unbinds"), f"no {step.WhichOneof('step')} in this fake"
             binds = step.binds if step.HasField("binds") else step.unbinds
@@ -277,7 +287,7 @@ class FakeState:
         return end
 
     def _publish(
-        self, name: bytes, chunk: bytes, mandatory: bool, not_before_ms: int = 0
+        self, name: bytes, chunk: bytes, mandatory: bool, not_before_ms: int = 0, ttl_ms: int = 0
     ) -> tuple[list[int], list[int]]:
         self._check_owner(name)
         key = self.keys.setdefault(name, Key())
@@ -291,17 +301,26 @@ class FakeState:
             if not not_before_ms:
                 return [0], [0]
         if not_before_ms:
-            self.delayed.append((not_before_ms, name, chunk))
+            self.delayed.append((not_before_ms, name, chunk, ttl_ms))
             return [0], [0]
         first = key.head
         key.head += len(parse_chunk(chunk).bodies)
         key.chunks.append((first, key.head, chunk))
+        if ttl_ms:
+            key.expiring.add(first)
         return [first], [bound]
+
+    def expire(self) -> None:
+        """Ends the time of all that was published with a ttl, as if it were over: the fake has no clock."""
+        for key in self.keys.values():
+            key.expired += [(first, end) for first, end, _ in key.chunks if first in key.expiring]
+            key.chunks = [chunk for chunk in key.chunks if chunk[0] not in key.expiring]
+            key.expiring.clear()
 
     def publish_due(self) -> None:
         """Publishes everything that waits for its time, as if it had come: the fake has no clock."""
-        for _, name, chunk in sorted(self.delayed):
-            self._publish(name, chunk, mandatory=False)
+        for _, name, chunk, ttl_ms in sorted(self.delayed):
+            self._publish(name, chunk, mandatory=False, ttl_ms=ttl_ms)
         self.delayed.clear()
 
     def _publish_live(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
@@ -327,10 +346,13 @@ class FakeState:
         """Yields what the queue still had to get and its keys do not keep any more; then it is done."""
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
-            if binding is not None:
-                for first, to in _runs(binding.start, min(key.low, binding.end or key.low), binding):
+            if binding is None:
+                continue
+            gone = [(wire.GAP_REASON_EXPIRED, *span) for span in key.expired]
+            for why, low, high in [*gone, (wire.GAP_REASON_DROPPED, binding.start, key.low)]:
+                for first, to in _runs(max(low, binding.start), min(high, binding.end or high), binding):
                     binding.done.update(range(first, to))
-                    yield wire.Gap(key=name, first=first, to=to, why=wire.GAP_REASON_DROPPED)
+                    yield wire.Gap(key=name, first=first, to=to, why=why)
 
     def take(self, queue: bytes, session: object, messages_max: int, peek: bool = False) -> Iterator[Given]:
         """Yields what may be given of a queue now, in order of each key; it is the session's then."""

@@ -382,10 +382,15 @@ class Publishes(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     MANDATORY_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     mandatory: _builtins.bool
     """Refuse with Unroutable where no queue is bound."""
+    ttl_ms: _builtins.int
+    """Milliseconds for which the chunks are valid, from when they are published; 0: for ever. After that they are not
+    delivered any more, and queues that still had to get them are told of a gap. Not for live publishes.
+    """
     not_before_ms: _builtins.int
     """Unix time in milliseconds, 0: now. The chunks are kept, and published, with an offset, once the slice's clock has come
     to this time; a past time is due at once. The outcome says offset 0 and 0 queues. `mandatory` is checked at once.
@@ -406,12 +411,13 @@ class Publishes(_message.Message):
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         chunks: _abc.Iterable[_builtins.bytes] | None = ...,
         mandatory: _builtins.bool = ...,
+        ttl_ms: _builtins.int = ...,
         not_before_ms: _builtins.int = ...,
         live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1164,6 +1170,7 @@ class Delivery(_message.Message):
     HANDLES_FIELD_NUMBER: _builtins.int
     REDELIVERED_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     first: _builtins.int
     """Offset of the chunk's first message."""
@@ -1179,6 +1186,8 @@ class Delivery(_message.Message):
     """A live publish: its messages have no offsets. `first` and `low` are 0, `to` is the number of messages. It is not
     acked, and comes once or not at all.
     """
+    expires_ms: _builtins.int
+    """The leader's time when the messages expire; 0: never."""
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The queues' handles in this session (empty in answers to Pull)."""
@@ -1195,10 +1204,11 @@ class Delivery(_message.Message):
         handles: _abc.Iterable[_builtins.int] | None = ...,
         redelivered: _builtins.int = ...,
         live: _builtins.bool = ...,
+        expires_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "expires_ms", b"expires_ms", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1496,6 +1506,7 @@ class PublishRequest(_message.Message):
     MANDATORY_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
@@ -1505,6 +1516,8 @@ class PublishRequest(_message.Message):
     settles those below it, and of two calls under way the higher may come first; the lower is then OutOfRange.
     """
     sequence: _builtins.int
+    ttl_ms: _builtins.int
+    """As in Publishes."""
     not_before_ms: _builtins.int
     """As in Publishes."""
     live: _builtins.bool
@@ -1519,12 +1532,13 @@ class PublishRequest(_message.Message):
         mandatory: _builtins.bool = ...,
         producer: _builtins.bytes = ...,
         sequence: _builtins.int = ...,
+        ttl_ms: _builtins.int = ...,
         not_before_ms: _builtins.int = ...,
         live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

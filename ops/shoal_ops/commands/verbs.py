@@ -56,12 +56,13 @@ async def publish(
     mandatory: bool,
     live: bool,
     not_before: datetime | float | None,
+    ttl: float | None,
     as_json: bool,
 ) -> None:
     """Publishes one message. `body` None: all of standard input."""
     data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
     async with connect(at) as broker:
-        receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before, live=live)
+        receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before, live=live, ttl=ttl)
     if as_json:
         output.say_json(receipt._asdict())
     elif receipt.delayed:

@@ -23,6 +23,8 @@ def shown(message: shoal.Message) -> dict[str, Any]:
         found |= {"live": True, "time_ms": message.time_ms}
     else:
         found |= {"offset": message.offset, "time_ms": message.time_ms, "redelivered": message.redelivered}
+    if not message.live and message.expires_ms:
+        found["expires_ms"] = message.expires_ms
     try:
         found["body"] = message.body.decode()
     except UnicodeDecodeError:

@@ -25,6 +25,7 @@ from shoal_contract.arguments import (
     NACK_DELAY_MS,
     OFFSET,
     PULL_MESSAGES,
+    TTL_MS,
 )
 from shoal_contract.limits import BODY_BYTES_MAX, DEAD_LETTER_BYTES_MAX, NAME_BYTES_MAX, TIME_S_MAX
 from shoal_ops.http import limits, names
@@ -198,6 +199,14 @@ NotBefore = Annotated[
         description="Unix time in milliseconds; kept at once, published when this time has come; 0: now",
     ),
 ]
+Ttl = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=TTL_MS.high,
+        description="milliseconds for which it is valid, from when it is published; after that it is not delivered",
+    ),
+]
 _LIVE = "only to those that consume now: nothing is stored, and it comes at most once"
 
 
@@ -206,11 +215,13 @@ class Publish(MessageBody):
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
     not_before_ms: NotBefore = 0
     live: Annotated[bool, Field(description=_LIVE)] = False
+    ttl_ms: Ttl = 0
 
 
 class Sent(MessageBody):
     model_config = example(body="hello")
     live: Annotated[bool, Field(description=_LIVE)] = False
+    ttl_ms: Ttl = 0
 
 
 class MessageOfBatch(MessageBody):
@@ -223,6 +234,7 @@ class PublishBatch(BaseModel):
     mandatory: bool = False
     not_before_ms: NotBefore = 0
     live: Annotated[bool, Field(description=_LIVE)] = False
+    ttl_ms: Ttl = 0
 
 
 class KeyedMessage(Publish):
@@ -306,6 +318,7 @@ class Message(BaseModel):
     offset: int
     time_ms: Annotated[int, Field(description="when it was published, since 1970")]
     redelivered: Annotated[int, Field(description="how often it was given before, as far as known")]
+    expires_ms: Annotated[int | None, Field(description="when it expires, since 1970; left out: never")] = None
     body: Annotated[str | None, Field(description="where it is UTF-8")] = None
     body_base64: Annotated[str | None, Field(description="else")] = None
     headers: dict[str, str] | None = None

@@ -32,6 +32,7 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
         mandatory=message.mandatory,
         not_before=_time(message.not_before_ms),
         live=message.live,
+        ttl=_seconds(message.ttl_ms),
     )
     return receipt_of(gateway, receipt)
 
@@ -51,6 +52,7 @@ async def publish_batch(
         mandatory=batch.mandatory,
         not_before=_time(batch.not_before_ms),
         live=batch.live,
+        ttl=_seconds(batch.ttl_ms),
     )
     return receipt_of(gateway, receipt)
 
@@ -66,15 +68,16 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
             one.mandatory,
             _time(one.not_before_ms),
             one.live,
+            _seconds(one.ttl_ms),
         )
         for one in many.messages
     ]
     await let_go(request, many.messages)
     receipts: list[asyncio.Future[shoal.Receipt] | ShoalError] = []
-    for key, body, headers, mandatory, not_before, live in checked:
+    for key, body, headers, mandatory, not_before, live, ttl in checked:
         try:
             receipt = await gateway.broker.publish_soon(
-                key, body, headers=headers, mandatory=mandatory, not_before=not_before, live=live
+                key, body, headers=headers, mandatory=mandatory, not_before=not_before, live=live, ttl=ttl
             )
             receipts.append(receipt)
         except ShoalError as error:
@@ -92,6 +95,7 @@ async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> m
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         live=message.live,
+        ttl=_seconds(message.ttl_ms),
     )
     return receipt_of(gateway, receipt._replace(key=b"@" + queue))
 
@@ -230,6 +234,11 @@ async def let_go(request: Request, forms: list[Any]) -> None:
 def _time(unix_ms: int) -> float | None:
     """Returns an absolute time as the client takes it, in seconds; None for 0."""
     return unix_ms / 1000 if unix_ms else None
+
+
+def _seconds(milliseconds: int) -> float | None:
+    """Returns a time to live as the client takes it; None for 0: for ever."""
+    return milliseconds / 1000 if milliseconds else None
 
 
 def done_of(acks: models.Acks) -> list[shoal.Done]:

@@ -103,6 +103,7 @@ class SliceService:
             keys=[request.key],
             chunks=[request.chunk.SerializeToString()],
             mandatory=request.mandatory,
+            ttl_ms=request.ttl_ms,
             not_before_ms=request.not_before_ms,
             live=request.live,
         )

@@ -10,6 +10,7 @@ from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN, KeyOptions
+from shoal_slice_node.core.apply.expiry import low_rose
 from shoal_slice_node.core.apply.log_rows import first_row
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_ROWS_PER_LOOK
@@ -58,7 +59,9 @@ def fit_capacity(state: State, full_name: bytes, row: bytes, measure: tuple[int,
         return row
     state.forget_kept(key, low)
     state.tables.log.trim(key.id, key.low, low)
-    return encode_key(key._replace(low=low))
+    key = key._replace(low=low)
+    low_rose(state, key)
+    return encode_key(key)
 
 
 def _low_with_room(tables: Tables, key: KeyRow, measure: tuple[int, int]) -> int:

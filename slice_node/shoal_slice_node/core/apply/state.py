@@ -12,6 +12,7 @@ from shoal_contract.partition_hash import MAY_HAVE_TAG, hashed_part, partition_o
 from shoal_slice_node.core.apply.bind_backs import BindBacks
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.expiry import forget_expiry
 from shoal_slice_node.core.apply.kept import Kept, trimmed
 from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.apply.queues import Queue
@@ -169,6 +170,7 @@ class State:
         if key.low < key.head:
             self.forget_kept(key, key.head)
             tables.log.trim(key.id, key.low, key.head)
+        forget_expiry(self, key.id)
         tables.key.delete(full_name)
         tables.key_name.delete(key.id)
         self.bind_backs.key_vanished(key.id)

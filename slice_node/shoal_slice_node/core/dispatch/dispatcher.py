@@ -87,7 +87,12 @@ class Dispatcher:
         freed = session.purge()
         if freed:
             self.registry.let_go(session, freed)
-        return session.take(bytes_max)
+        taken = session.take(bytes_max, self.registry.time_ms)
+        for key_id, gap in taken.expired:
+            for attachment in map(session.attachments.get, gap.handles):
+                if attachment is not None:
+                    self.acks.ack(attachment, key_id, gap.first, gap.to)
+        return taken
 
     def sent(self, session: Session, cost_bytes: int) -> None:
         """Notes that the transport has what `take` returned."""

@@ -21,6 +21,7 @@ Tell = Callable[[Stream, Attachment, ChunkPart], None]
 """Tells an attachment of a gap, which has the form of a part (`_gap`)."""
 
 DROPPED: Final[int] = wire.GAP_REASON_DROPPED
+EXPIRED: Final[int] = wire.GAP_REASON_EXPIRED
 
 
 def pass_over(

@@ -26,6 +26,7 @@ class ChunkPart(NamedTuple):
     time_ms: int
     chunk: bytes
     times: int
+    expires_ms: int = 0
 
 
 class RecentChunks:

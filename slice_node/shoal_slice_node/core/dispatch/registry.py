@@ -71,6 +71,7 @@ class Registry:
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
         self.ending: Counter[bytes] = Counter()
+        self._time_ms = 0
         self._note_done: Callable[[Stream], None] = lambda stream: None
         self._presence: Presence | None = None
         """Those that watch presence; None while none do."""
@@ -90,6 +91,15 @@ class Registry:
         """Returns the id of a queue that may be consumed here; None if it has no part here, or is being dropped."""
         queue_id = None if name in self.ending else self.state.tables.queue_by_name.get(name)
         return None if queue_id in self.transients.ending else queue_id
+
+    @property
+    def time_ms(self) -> int:
+        """Returns the time by which messages expire: the machine's, as it was told last, but it never goes back."""
+        return max(self._time_ms, self.state.time_ms)
+
+    def tell_time(self, wall_ms: int) -> None:
+        """Tells the machine's time."""
+        self._time_ms = max(self._time_ms, wall_ms)
 
     def flush_by(self, note_done: Callable[[Stream], None]) -> None:
         """Tells what brings acks to the tables."""
@@ -261,7 +271,17 @@ class Registry:
         else:
             slot = (stream.key_id, part.low, part.to, part.times, self._parcels + _LOOKS_FOR_A_PARCEL)
         self._parcels += 1
-        parcel = Parcel(part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times, self._parcels)
+        parcel = Parcel(
+            part.key,
+            part.first,
+            part.low,
+            part.to,
+            part.chunk,
+            part.time_ms,
+            part.times,
+            self._parcels,
+            part.expires_ms,
+        )
         session.add_parcel(slot, parcel)
         self.shares.hold(session, len(part.chunk) + len(part.key) + PARCEL_OVERHEAD_BYTES)
         self.dirty[session.number] = session

@@ -31,11 +31,21 @@ class Parcel:
     `number` grows in the order in which parcels leave; 0: it does not wait for a session.
     """
 
-    __slots__ = ("chunk", "first", "handles", "key", "low", "number", "time_ms", "times", "to")
+    __slots__ = ("chunk", "expires_ms", "first", "handles", "key", "low", "number", "time_ms", "times", "to")
 
     def __init__(
-        self, key: bytes, first: int, low: int, to: int, chunk: bytes, time_ms: int, times: int, number: int = 0
+        self,
+        key: bytes,
+        first: int,
+        low: int,
+        to: int,
+        chunk: bytes,
+        time_ms: int,
+        times: int,
+        number: int = 0,
+        expires_ms: int = 0,
     ) -> None:
+        self.expires_ms = expires_ms
         self.key = key
         self.first = first
         self.low = low
@@ -69,6 +79,12 @@ class Parcel:
     def is_gap(self) -> bool:
         return self.times < 0
 
+    def expired(self) -> Parcel:
+        """Returns the gap that is told in the place of the messages."""
+        gap = Parcel(self.key, self.low, self.low, self.to, b"", 0, -wire.GAP_REASON_EXPIRED)
+        gap.handles = self.handles
+        return gap
+
     def to_gap(self) -> wire.Gap:
         """Returns the gap that it is."""
         why = wire.GapReason.ValueType(-self.times)
@@ -85,6 +101,7 @@ class Parcel:
             redelivered=self.times,
             low=self.low,
             live=not self.first,
+            expires_ms=self.expires_ms,
         )
 
 
@@ -95,6 +112,8 @@ class Taken(NamedTuple):
     deliveries: list[wire.Delivery]
     gaps: list[wire.Gap]
     cost_bytes: int
+    expired: list[tuple[bytes, Parcel]]
+    """What was to be sent and has expired: key id, and the gap that is told instead."""
 
 
 class Session:
@@ -312,9 +331,11 @@ class Session:
                 freed += before
         return freed
 
-    def take(self, bytes_max: int) -> Taken:
+    def take(self, bytes_max: int, now_ms: int = 0) -> Taken:
         """Returns what to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on the
-        wire. A gap begins a new response, as a client reads a response's gaps first."""
+        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `now_ms` is a
+        gap."""
+        expired: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
         gaps: list[wire.Gap] = []
         total = cost_bytes = 0
@@ -323,16 +344,20 @@ class Session:
             slot = next(iter(waiting))
             parcel = waiting[slot]
             total += parcel.wire_bytes
-            if (deliveries or gaps) and (total > bytes_max or (parcel.is_gap and deliveries)):
+            is_over = 0 < parcel.expires_ms <= now_ms
+            if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
                 break
             del waiting[slot]
             cost_bytes += parcel.cost_bytes
+            if is_over:
+                parcel = parcel.expired()
+                expired.append((slot[0], parcel))
             if parcel.is_gap:
                 gaps.append(parcel.to_gap())
                 continue
             self._taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
-        return Taken(deliveries, gaps, cost_bytes)
+        return Taken(deliveries, gaps, cost_bytes, expired)
 
     def count_taken(self) -> int:
         """Returns the number of messages that the transport took since the last call, once for each queue."""

@@ -101,6 +101,7 @@ class Node:
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Tells the time. `wall_ms`: the machine's, which may jump: absolute times are compared with it."""
         self.due.wall_ms = self.trimmer.wall_ms = wall_ms
+        self.dispatcher.registry.tell_time(wall_ms)
         self.maintenance.tick(now_ms)
         self.watching.tick(now_ms)
 
