@@ -131,6 +131,7 @@ TTL_MS: Final = Whole("ttl_ms", 0, TTL_MS_MAX)
 TTL_S: Final = Seconds("ttl", TTL_MS_MAX / 1000)
 AGO_S: Final = Seconds("seconds", U32_MAX)
 DELAY_S: Final = Seconds("delay_s", NACK_DELAY_MS_MAX / 1000)
+RETRY_AFTER_S: Final = Seconds("retry_after_s", NACK_DELAY_MS_MAX / 1000, zero=True)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
 TIMEOUT: Final = Seconds("timeout", DEADLINE_S_MAX, zero=True)
 

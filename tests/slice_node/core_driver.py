@@ -62,7 +62,7 @@ def bodies_of(delivery: wire.Delivery) -> list[Message]:
 class CoreDriver:
     """`records`: all that was applied, for replays. `gaps`: what sessions were told of, in their order."""
 
-    def __init__(self, tables: Tables | None = None) -> None:
+    def __init__(self, tables: Tables | None = None, owned: bytes = b"\x01" * PARTITIONS) -> None:
         self.tables = tables or MemoryTables()
         self.engine = Engine(self.tables, Watch())
         self.state = self.engine.state
@@ -71,11 +71,12 @@ class CoreDriver:
         self.now_ms = 1_000
         self.wall_ahead_ms = 0
         self.restart()
-        self.record(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS))
+        self.record(Kind.OWNERSHIP, encode_ownership(1, owned))
 
-    def restart(self, shares: DispatchShares | None = None) -> None:
-        """A node that knows nothing but what is in the tables."""
-        self.node = Node(self.engine, 1, self.now_ms, shares=shares)
+    def restart(self, shares: DispatchShares | None = None, advanced: Sequence[bytes] = ()) -> None:
+        """A node that knows nothing but what is in the tables. `advanced`: the keys that a replay of the journal finds
+        changed."""
+        self.node = Node(self.engine, 1, self.now_ms, advanced, shares)
         self.dispatcher = self.node.dispatcher
         self.puller = self.node.puller
         self.trimmer = self.node.trimmer

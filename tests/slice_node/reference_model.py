@@ -119,8 +119,9 @@ class ReferenceModel:
                 binding.resting.clear()
             self._tidy(queue, name)
 
-    def configure(self, name: str, history: int, capacity: int, head: int) -> None:
-        """`head`: that of the core's key, which may be another one than the last; 0: there is none."""
+    def configure(self, name: str, history: int, head: int, capacity: int = 0) -> None:
+        """`head`: that of the core's key, which may be another one than the last; 0: there is none. `capacity`: beyond
+        it the oldest go."""
         key = self.key(name)
         if not self.members(name) and not key.history:
             assert not head or head > key.used

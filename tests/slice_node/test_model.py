@@ -48,6 +48,8 @@ bodies = st.lists(st.binary(max_size=6), min_size=1, max_size=5)
 class SliceMachine(RuleBasedStateMachine):
     """Handle of a queue in a session: its number in QUEUES."""
 
+    configured: tuple[str, ...] = KEYS
+
     def __init__(self) -> None:
         super().__init__()
         self.model = ReferenceModel()
@@ -81,8 +83,11 @@ class SliceMachine(RuleBasedStateMachine):
 
     @rule(queue=queues)
     def declares(self, queue: str) -> None:
-        self.change(declare(queue))
+        self.change(self.declaring(queue))
         self.model.declare(queue)
+
+    def declaring(self, queue: str) -> wire.Step:
+        return declare(queue)
 
     @rule(queue=queues, names=st.lists(keys, min_size=1, max_size=3), start=starts, value=small)
     def binds(self, queue: str, names: list[str], start: wire.Start.ValueType, value: int) -> None:
@@ -171,7 +176,7 @@ class SliceMachine(RuleBasedStateMachine):
         policy = "drop_oldest" if capacity else "reject"
         self.change(configure(name, KeyOptions(history, capacity_messages=capacity, policy=policy)))
         row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
-        self.model.configure(name, history, capacity, 0 if row is None else head_of(row))
+        self.model.configure(name, history, 0 if row is None else head_of(row), capacity)
 
     @rule(ahead_ms=st.sampled_from([-400, 0, 0, 200]))
     def the_clock_jumps(self, ahead_ms: int) -> None:
@@ -204,7 +209,7 @@ class SliceMachine(RuleBasedStateMachine):
             (if_unused and self.used(queue)) or (if_empty and self.model.depth(queue)[0] > 0)
         )
         dropping = drop_if(queue, unused=if_unused, empty=if_empty)
-        outcome = self.change(dropping, *([declare(queue)] if again else []))
+        outcome = self.change(dropping, *([self.declaring(queue)] if again else []))
         refused = [from_wire(refusal.error) for refusal in outcome.steps[0].refusals]
         if queue not in self.model.queues:
             assert isinstance(refused[0], NoSuchQueue)
@@ -473,7 +478,7 @@ class SliceMachine(RuleBasedStateMachine):
         assert all(self.model.depth(queue) == (0, 0) for queue in self.model.queues), "not all of it arrived"
         assert not any(one.lost for bindings in self.model.queues.values() for one in bindings.values()), "not told"
         self.core.dispatcher.close(session)
-        for name in KEYS:
+        for name in self.configured:
             self.change(configure(name, KeyOptions()))
         self.core.settle()
         assert not self.core.dispatcher.feeds and not self.core.dispatcher.by_key, "idle queues leave no trace"
@@ -519,4 +524,4 @@ RUNS = settings(
 TestMemory = SliceMachine.TestCase
 TestMemory.settings = RUNS
 TestDelta = DeltaMachine.TestCase
-TestDelta.settings = RUNS
+TestDelta.settings = settings(RUNS, max_examples=100)

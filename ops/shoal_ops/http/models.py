@@ -109,8 +109,12 @@ class KeyOptions(BaseModel):
         Field(description="beyond the capacity: refuse the publish, or let the oldest go"),
     ] = "reject"
 
+    @classmethod
+    def of(cls, options: contract_options.KeyOptions) -> Self:
+        return cls(**asdict(options))
+
     def values(self) -> contract_options.KeyOptions:
-        return contract_options.KeyOptions(**self.model_dump())
+        return contract_options.KeyOptions(**self.model_dump(include=set(KeyOptions.model_fields)))
 
 
 class NameQueues(BaseModel):
@@ -428,6 +432,7 @@ class Key(BaseModel):
                     "body_bytes": 5,
                     "partition": 911,
                     "slice": "s01",
+                    "options": {"history_messages": 1},
                 }
             ]
         }
@@ -441,6 +446,7 @@ class Key(BaseModel):
     body_bytes: int
     partition: int
     slice: str
+    options: KeyOptions
 
 
 class Purged(BaseModel):

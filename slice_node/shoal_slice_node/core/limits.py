@@ -272,9 +272,6 @@ APPLIED_WHOLE_MAX: Final = 64
 
 # Dispatch: what its work costs, and what it keeps in memory.
 
-WINDOW_BYTES_DEFAULT: Final = 1 << 20
-"""Unacked bytes per attached queue, if the client names no other."""
-
 INLINE_STREAMS_MAX: Final = 400
 """Streams made, or looked at, at once when a queue is attached or detached: about 1 ms; more are done in turns."""
 
@@ -289,6 +286,9 @@ LOAD_DETAILS_PER_STEP: Final = 256
 
 GIVEN_AT_ONCE_MAX: Final = 2_000
 """Streams that the chunks of one record reach at once: about 2 ms. Beyond, keys take turns."""
+
+CONSUMED_COUNTED_MAX: Final = 50
+"""Streams of a key that are looked at to say how many queues a live publish met that are consumed: 3 us."""
 
 OWNERS_REMEMBERED_MAX: Final = 16
 """Clients of one exclusive queue that lost their connection, and are remembered until they come back: 16 bytes each.
