@@ -33,6 +33,13 @@ class Exclusive(StrEnum):
     OLDEST = "oldest"
 
 
+class Policy(StrEnum):
+    """Names the values of the option `policy`."""
+
+    REJECT = "reject"
+    DROP_OLDEST = "drop_oldest"
+
+
 @commands.command()
 def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
     """Show the map's version and, for every slice, whether it answers, its version, its core and its trouble."""
@@ -116,7 +123,7 @@ def configure(
             "--capacity-messages",
             min=0,
             max=CAPACITY_MESSAGES.high,
-            help="Refuse publishes beyond so many messages kept; 0: no limit.",
+            help="At most so many messages are kept; 0: no limit. --policy says what becomes of a publish beyond.",
         ),
     ] = 0,
     capacity_bytes: Annotated[
@@ -128,13 +135,17 @@ def configure(
             help="Refuse publishes beyond so many bytes of bodies kept; 0: no limit.",
         ),
     ] = 0,
+    policy: Annotated[
+        Policy,
+        typer.Option("--policy", help="Beyond the capacity: refuse the publish, or let the oldest messages go."),
+    ] = Policy.REJECT,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Give keys a history and a capacity, in the place of what they have; without options, take them away."""
     from shoal_ops.commands import many
 
-    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes)
+    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes, policy.value)
     raise typer.Exit(exits.run(many.configure(at, keys, options, as_json)))
 
 
@@ -147,7 +158,7 @@ def bind(
         typer.Option(
             metavar="FROM",
             callback=checked_start,
-            help="Where to begin: now, earliest (all still kept), last=N messages, offset=N.",
+            help="Where to begin: now, earliest (all still kept), last=N messages, ago=SECONDS, offset=N.",
         ),
     ] = "now",
     at: At = AT_DEFAULT,
@@ -190,13 +201,17 @@ def publish(
     live: Annotated[
         bool, typer.Option("--live", help="Only to those that consume now: nothing is stored, and it may be lost.")
     ] = False,
+    ttl: Annotated[
+        float | None,
+        typer.Option("--ttl", metavar="SECONDS", help="It is valid for so long; then it is not delivered any more."),
+    ] = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, as_json))
 
 
 @commands.command()

@@ -403,6 +403,13 @@ PUMP_TURN_BYTES: Final = 256 << 10
 RECENT_CHUNKS_BYTES_MAX: Final = 1 << 20
 """Bytes of chunks that are kept after they were read from a log, for the next queues that lag behind the same key."""
 
+EXPIRED_PER_GAP_MAX: Final = 16
+"""Chunks that have expired and are passed over as one gap: about 0.2 ms. The next ones are the next gap."""
+
+GAPS_AT_ONCE_MAX: Final = 16
+"""Gaps that a consumer is told of at once, for one binding; the last one has the rest, with what was delivered before.
+"""
+
 PUMP_TURN_ROWS: Final = 256
 """Log rows read for one lagging queue before others get their turn."""
 

@@ -18,6 +18,7 @@ class Grown(NamedTuple):
     body_bytes: int
     time_ms: int
     chunk: bytes
+    expires_ms: int = 0
 
 
 class Bound(NamedTuple):
