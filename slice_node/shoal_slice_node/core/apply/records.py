@@ -9,6 +9,8 @@ RETRY      LSN when it was decided u64 | (queue id 8 | key id 8 | from u64 | to 
            messages that came back, delivered `times` times
 EXPIRE     LSN when it was decided u64 | (queue id 8 | length u8 | name)*     transient queues that nothing consumes
 DUE        (length u8 | key of a row of table `due` | length u8 | key's name)*     what is to happen now
+FAREWELL   LSN when it was decided u64 | (length u8 | key of a row of table `farewell` | length u8 | queue's name
+           | length u16 | key's name)*     farewells to be said; letters that are where they belong, without a queue
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Kind(IntEnum):
     EXPIRE = 6
     RETRY = 7
     DUE = 8
+    FAREWELL = 9
 
 
 class ChangeHead(NamedTuple):
@@ -100,6 +103,15 @@ class Due(NamedTuple):
 
     row_key: bytes
     name: bytes
+
+
+class Farewell(NamedTuple):
+    """Names a row of table `farewell`. `queue`, `key`: their names, for readers of the archive. A letter has no
+    queue."""
+
+    row_key: bytes
+    queue: bytes
+    key: bytes
 
 
 NO_PRODUCER = bytes(PRODUCER_BYTES)
@@ -216,3 +228,28 @@ def decode_due(payload: bytes) -> list[Due]:
     if position > len(payload) or len(fields) % 2:
         raise ValueError(f"a DUE record of {len(payload)} bytes is cut")
     return [Due(row_key, name) for row_key, name in zip(fields[::2], fields[1::2], strict=True)]
+
+
+def encode_farewells(farewells: Iterable[Farewell], decided_lsn: int) -> bytes:
+    """Encodes what is to be said. `decided_lsn`: every record up to it was applied when the leader decided."""
+    parts = [_TAKEN.pack(decided_lsn)]
+    for row_key, queue, key in farewells:
+        parts += (bytes((len(row_key),)), row_key, bytes((len(queue),)), queue, len(key).to_bytes(2, "big"), key)
+    return b"".join(parts)
+
+
+def decode_farewells(payload: bytes) -> tuple[int, list[Farewell]]:
+    """Returns the LSN when it was decided, and the rows. Raises ValueError for a payload that is cut off."""
+    (decided_lsn,) = _TAKEN.unpack_from(payload)
+    farewells: list[Farewell] = []
+    position = _TAKEN.size
+    while position < len(payload):
+        fields: list[bytes] = []
+        for size in (1, 1, 2):  # A direct key may be one byte longer than other names.
+            begin = position + size
+            position = begin + int.from_bytes(payload[position:begin], "big")
+            fields.append(payload[begin:position])
+            if position > len(payload):
+                raise ValueError(f"a FAREWELL record of {len(payload)} bytes is cut")
+        farewells.append(Farewell(*fields))
+    return decided_lsn, farewells

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.invariants.due import check_due
+from shoal_slice_node.core.invariants.farewells import check_farewells
 from shoal_slice_node.core.invariants.keys import check_keys
 from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.invariants.queues import check_queues
@@ -40,6 +41,7 @@ def check_tables(tables: Tables, local_known: bool = True) -> Iterator[Problem]:
     yield from check_queues(tables)
     yield from check_keys(tables, local_known)
     yield from check_due(tables)
+    yield from check_farewells(tables)
     yield from _check_producers(tables)
     yield from _check_reclaim(tables)
     yield from _check_meta(tables)
