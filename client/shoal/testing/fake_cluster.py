@@ -43,9 +43,10 @@ class FakeCluster:
     """Is a whole cluster for tests, without sockets, processes or files: `FakeCluster().connect()`.
 
     It does what a real one does for: declare, drop, bind, unbind, publish, send, consume, ack, pull, peek, purge,
-    describe. It keeps everything for ever, in memory only: transient queues too. It has no leases of pulls, no
-    `window_bytes`, and of the administration only figures and lists of queues. `slices`: slice -> its fake, which a
-    test may cut, silence, or let go away. `seen[slice]`: the map as that slice sees it; a test may let it lag behind.
+    describe, farewell. It keeps everything for ever, in memory only: transient queues too. It has no leases of
+    pulls, no `window_bytes`, and of the administration only figures and lists of queues. `slices`: slice -> its
+    fake, which a test may cut, silence, or let go away. `seen[slice]`: the map as that slice sees it; a test may
+    let it lag behind.
     """
 
     def __init__(self, slices: Iterable[str] = ("s01", "s02", "s03")) -> None:
@@ -76,7 +77,11 @@ class FakeCluster:
         self.slices[name] = self.new_slice(
             name, lambda key: self.seen[name].owner_of(key), lambda: self.seen[name].version
         )
+        self.slices[name].state.say = self._say
         return self.slices[name]
+
+    def _say(self, key: bytes, chunk: bytes) -> None:
+        self.slices[self.map.owner_of(key)].say(key, chunk)
 
     def new_slice(self, name: str, owner_of: Callable[[bytes], str], version: Callable[[], int]) -> FakeSlice:
         """Makes a slice."""

@@ -118,6 +118,7 @@ class FakeSlice:
             tasks.cancel()
             self._sessions.remove(session)
             self.state.release(session)
+            self.state.farewells.look()
             self.pump()
 
     async def Watch(  # noqa: N802 - gRPC's name
@@ -143,6 +144,7 @@ class FakeSlice:
             if request.WhichOneof("frame") in self.ignored:
                 continue
             answer = self._answer(session, request)
+            self.state.farewells.look()
             late = self.late_attached and request.HasField("attach")
             if late:
                 self.pump()
@@ -269,6 +271,11 @@ class FakeSlice:
         for key, chunk, queues in self.state.take_live():
             self._give_live(key, chunk, queues)
         self.watches.tell()
+
+    def say(self, key: bytes, chunk: bytes) -> None:
+        """Publishes a farewell here."""
+        self.state.publish_farewell(key, chunk)
+        self.pump()
 
     def _give_live(self, key: bytes, chunk: bytes, queues: list[bytes]) -> None:
         """Gives a live chunk to the first session that has each queue, behind what it was given before."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from shoal.testing.fake_farewells import FakeFarewells
 from shoal.testing.fake_queues import FakeQueues
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ResourceExhausted, ShoalError, Unroutable
@@ -74,6 +75,9 @@ class FakeState:
         """The number of changes applied; repeats are not."""
         self.used: Callable[[bytes], bool] = lambda queue: False
         """Returns whether a session consumes a queue."""
+        self.farewells = FakeFarewells(lambda queue: self.used(queue), lambda key, chunk: self.say(key, chunk))
+        self.say: Callable[[bytes, bytes], None] = self.publish_farewell
+        """Publishes a farewell, at a key of whichever slice."""
         self._owner_of = owner_of
         self._version = version
 
@@ -135,6 +139,9 @@ class FakeState:
         elif step.HasField("configures"):
             for key in step.configures.keys:
                 yield 0, partial(self._configure, key, KeyOptions.of_wire(step.configures.options))
+        elif step.HasField("farewells"):
+            for number, queue in enumerate(step.farewells.queues):
+                yield 0, partial(self._farewell, queue, number, step.farewells)
         elif step.HasField("drops"):
             drops = step.drops
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
@@ -180,6 +187,14 @@ class FakeState:
         self.keys.setdefault(key, Key()).options = options
         return [], []
 
+    def _farewell(self, queue: bytes, number: int, step: wire.Farewells) -> tuple[list[int], list[int]]:
+        home = self._owner_of(direct_key(queue))
+        if home != self.name:
+            raise NotOwner(f"slice {home} is the home of {show(queue)}", map_version=self._version(), owner=home)
+        self.queues.check(queue)
+        self.farewells.change(queue, number, step)
+        return [], []
+
     def _ack_in_change(self, queue: bytes, name: bytes, low: int, to: int) -> tuple[list[int], list[int]]:
         self._check_owner(name)
         self.queues.check(queue)
@@ -211,6 +226,7 @@ class FakeState:
     def _end(self, queue: bytes) -> None:
         for key in self.keys.values():
             key.bindings.pop(queue, None)
+        self.farewells.forget(queue)
         self.dropped.append(queue)
 
     def take_dropped(self) -> list[bytes]:
@@ -295,6 +311,10 @@ class FakeState:
         for _, name, chunk in sorted(self.delayed):
             self._publish(name, chunk, mandatory=False)
         self.delayed.clear()
+
+    def publish_farewell(self, name: bytes, chunk: bytes) -> None:
+        """Publishes the farewell of a queue that may be another slice's."""
+        self._publish(name, chunk, mandatory=False)
 
     def _publish_live(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
         self._check_owner(name)
