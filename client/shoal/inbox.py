@@ -30,7 +30,7 @@ from shoal.routing import Routing
 from shoal.window_look import WindowLook
 from shoal_contract.arguments import DEADLINE_S, TIMEOUT, check_delay_ms
 from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalError, Unavailable
-from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
+from shoal_contract.limits import WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -75,8 +75,8 @@ class Inbox:
         self._lost = EndedQueues(
             self._queues, self._home_of, self._attachments_at, self._lose, telling, wake, bool(queues)
         )
-        window_messages = window.window_messages or WINDOW_MESSAGES_DEFAULT
-        self._look = WindowLook(window_messages, self._queues, self._slices, self._buffer.__bool__, telling)
+        full = (window.window_messages or WINDOW_MESSAGES_DEFAULT, window.window_bytes or WINDOW_BYTES_DEFAULT)
+        self._look = WindowLook(*full, self._queues, self._slices, self._buffer.__bool__, telling)
 
     async def __aenter__(self) -> Inbox:
         if self._closed:

@@ -17,6 +17,7 @@ from shoal.consumer import Consumer
 from shoal.core.acks import Acked, not_acked
 from shoal.core.frames import Frame
 from shoal.core.offset_ranges import Ranges
+from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
@@ -57,16 +58,6 @@ class Era:
         handles: Sequence[int] = consumers  # type: ignore[assignment]  # handles
         self._part.nack(self, delivery.key_bytes, first, end, handles, delay_ms)
 
-    def give_back(
-        self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
-    ) -> None:
-        """Leaves messages unacked whose work failed: the slice gives them again when this inbox leaves their queue."""
-        _log.debug(
-            "messages %d to %d of key %s are not acked, and are given again when this inbox closes, detaches the queue,"
-            " or loses its stream: their work failed with %r",
-            *(first, end - 1, show(delivery.key_bytes), error),
-        )
-
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of a handle; empty if it was detached."""
         return self._part.queue_of(consumer)
@@ -92,6 +83,7 @@ class InboxSlice(Consumer):
         """The error with which this slice refuses the inbox; repeating would not help."""
         self.last_handle = 0
         """A handle of the last delivery; 0: none came yet."""
+        self.recent = RecentBytes()
         self.closed = False
         self.draining = False
         """True if what is new is not handed out any more: the slice gives it again once the inbox is closed."""
@@ -230,6 +222,9 @@ class InboxSlice(Consumer):
             chunk = parse_chunk(item.chunk)
             era = self._era
             for low, high, same in parts:
+                if self.repeats is not None:
+                    bodies = chunk.bodies[low - item.first : high - item.first]
+                    self.recent.add(same[0], item.key, low, high, sum(map(len, bodies)))
                 await self._on_delivery(Delivery(item, low, high, chunk, same, era))
 
     def _not_taken(self, key: bytes, parts: Sequence[Part]) -> None:

@@ -29,7 +29,6 @@ from shoal.routing import Routing
 from shoal.slice_session import SliceSession
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import NoSuchQueue, ShoalError, Unavailable
-from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 
 _log = logging.getLogger("shoal")
@@ -59,16 +58,6 @@ class PullAcker:
         for consumer in consumers:
             for low, high in not_acked(self._acks.pending(), delivery.key_bytes, first, end, consumer):
                 self._nacks.add(delivery.key_bytes, low, high, (consumer,), delay_ms)
-
-    def give_back(
-        self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
-    ) -> None:
-        """Leaves messages unacked whose work failed: they stay with this connection until their lease is over."""
-        _log.debug(
-            "pulled messages %d to %d of key %s are not acked, and are given again when their lease is over or the"
-            " connection ends: their work failed with %r",
-            *(first, end - 1, show(delivery.key_bytes), error),
-        )
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue, which is the consumer itself."""

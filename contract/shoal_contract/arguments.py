@@ -128,6 +128,7 @@ START_VALUE: Final = Whole("the value of start", 0, (1 << 63) - 1)
 LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)
 PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
 DELAY_S: Final = Seconds("delay_s", NACK_DELAY_MS_MAX / 1000)
+RETRY_AFTER_S: Final = Seconds("retry_after_s", NACK_DELAY_MS_MAX / 1000, zero=True)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
 TIMEOUT: Final = Seconds("timeout", DEADLINE_S_MAX, zero=True)
 

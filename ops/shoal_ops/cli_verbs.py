@@ -289,7 +289,8 @@ def transaction(
 
     The file has one command in each line, written as for a shell; lines that begin with # are left out:
 
-    declare QUEUE... [--expires-after-s N], bind QUEUE KEY... [--start FROM], unbind QUEUE KEY... [--discard],
+    declare QUEUE... [--expires-after-s N], configure KEY... [--history-messages N] [--history-age-s N]
+    [--capacity-messages N] [--capacity-bytes N], bind QUEUE KEY... [--start FROM], unbind QUEUE KEY... [--discard],
     publish KEY BODY [--mandatory], ack QUEUE KEY OFFSET or FIRST-LAST.
 
     All keys must be on one slice. Those that begin with the same tag in braces are: {room-7}talk, {room-7}votes.

@@ -159,7 +159,7 @@ def ack_in_change(world: World, random: Random) -> None:
 
 def transaction(world: World, random: Random) -> None:
     """Asks for several steps, all or none."""
-    kinds = [one_ack, one_ack, one_publish, one_publish, one_bind, one_unbind, one_declare]
+    kinds = [one_ack, one_ack, one_publish, one_publish, one_bind, one_unbind, one_declare, one_configure]
     steps = [random.choice(kinds)(world, random) for _ in range(random.randint(1, 4))]
     world.change(random, *steps, atomic=True)
 

@@ -149,6 +149,7 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
         "configured": ["room-9"],
         "options": kept,
     }
+    assert (await run("describe", "--key", "room-9"))["options"] == kept
     assert await run("declare", "one", "--exclusive", "newest") == {"declared": ["one"]}
     assert (await run("describe", "one"))["options"]["exclusive"] == "newest"  # type: ignore[index]
     assert await run("bind", "anna", "room") == {"queue": "anna", "offsets": {"room": 1}}

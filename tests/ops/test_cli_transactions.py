@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from shoal_contract.options import KeyOptions
 from shoal_ops import exits
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
 from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
@@ -19,6 +22,7 @@ bind {cli-room}bot {cli-room}talk {cli-room}votes
 publish {cli-room}talk "anna is here" --mandatory
 publish {cli-room}nobody -- -x
 unbind {cli-room}bot {cli-room}votes --discard
+configure {cli-room}talk {cli-room}votes --history-messages 3 --capacity-bytes 900
 """
 
 
@@ -31,7 +35,8 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
         "bound {cli-room}bot: {cli-room}talk from offset 1, {cli-room}votes from offset 1\n"
         "published to {cli-room}talk: offset 1, to 1 queue\n"
         "published to {cli-room}nobody: no queue is bound, the message is not kept\n"
-        "unbound {cli-room}bot: {cli-room}votes up to offset 1\n",
+        "unbound {cli-room}bot: {cli-room}votes up to offset 1\n"
+        "configured {cli-room}talk, {cli-room}votes\n",
         "",
     )
     file.write_text(
@@ -55,6 +60,11 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
             {"bound": {"queue": "{cli-room}a b", "offsets": {"{cli-room}talk": 2}}},
         ]
     }
+    _, told, _ = await shoal("describe", "--key", "{cli-room}votes", at=real_redirector)
+    assert re.search(r"history messages +3\n", told) and re.search(r"capacity bytes +900\n", told)
+    file.write_text("configure {cli-room}votes\n")
+    found = await shoal_json("transaction", str(file), at=real_redirector)
+    assert found["committed"] == [{"configured": ["{cli-room}votes"], "options": asdict(KeyOptions())}]
     file.write_text("publish {cli-room}talk y\nack {cli-room}bot {cli-room}talk 1-2\n")
     code, out, error = await shoal("transaction", str(file), at=real_redirector)
     assert (code, out) == (exits.BAD_CALL, "")
@@ -75,7 +85,7 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
         ("publish a", "line 1: the following arguments are required: body"),
         (
             "declare q\ndrop q",
-            "line 2: drop is no command of a transaction, which has declare, bind, unbind, publish, ack",
+            "line 2: drop is no command of a transaction, which has declare, configure, bind, unbind, publish, ack",
         ),
         ("publish a 'x", "line 1: it cannot be read: No closing quotation"),
         ("bind q a --start never", "line 1: --start never is not one of now"),
@@ -83,6 +93,8 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
         ("ack q a 3-2", "line 1: offsets 3 to 3 hold none"),
         ("ack q a 0", "line 1: offsets 0 to 1 hold none"),
         ("declare q --expires-after-s soon", "line 1: argument --expires-after-s: invalid int value"),
+        ("configure a --history-messages -1", "line 1: history_messages is -1"),
+        ("configure", "line 1: the following arguments are required: keys"),
         ("bind q a --what", "line 1: unrecognized arguments: --what"),
         ("x" * (TRANSACTION_FILE_BYTES_MAX + 1), "more than 4194304 bytes"),
     ],

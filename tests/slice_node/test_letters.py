@@ -36,12 +36,14 @@ def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: D
         core.again(session, 0, 9)
     core.maintain()
     letters = core.dispatcher.registry.returns.letters
+    assert letters.unsent == 2
     one, other = letters.take(), letters.take()
     assert one is not None and other is not None and letters.take() is None
     assert one.key == b"dead" and one.producer != other.producer and len(one.producer) == 16
     copy = parse_chunk(one.chunk)
     assert copy.bodies == [b"a"] and copy.headers[0].fields["shoal-offset"] == b"1"
     letters.not_sent(one)
+    assert letters.unsent == 2 and core.state.counters.dead_nacked == 0, "their messages are not done yet"
     assert core.times(session) == [] and core.counts() == [(1, 3, 2)]
     core.restart()
     session = attached(core)
@@ -58,6 +60,7 @@ def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: D
     letters.sent(last)
     core.settle()
     assert core.counts() == [] and not letters
+    assert letters.unsent == 0 and core.state.counters.dead_left + core.state.counters.dead_nacked == 2
     core.dispatcher.close(session)
     core.settle()
     assert not core.dispatcher.feeds and not list(core.tables.log.scan())

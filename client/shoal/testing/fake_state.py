@@ -8,8 +8,9 @@ Long because every verb of a slice is here.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -103,13 +104,13 @@ class FakeState:
 
     def _copy(self) -> tuple[Any, ...]:
         keys = {
-            name: Key(key.head, list(key.chunks), {queue: _copied(one) for queue, one in key.bindings.items()})
+            name: replace(key, chunks=list(key.chunks), bindings={q: _copied(one) for q, one in key.bindings.items()})
             for name, key in self.keys.items()
         }
-        return keys, self.queues.copy(), list(self.dropped)
+        return keys, self.queues.copy(), list(self.dropped), list(self.delayed)
 
-    def _restore(self, keys: dict[bytes, Key], queues: Any, dropped: list[bytes]) -> None:
-        self.keys, self.dropped = keys, dropped
+    def _restore(self, keys: dict[bytes, Key], queues: Any, dropped: list[bytes], delayed: list[Any]) -> None:
+        self.keys, self.dropped, self.delayed = keys, dropped, delayed
         self.queues.restore(queues)
 
     def _step(self, step: wire.Step) -> wire.StepOutcome:
@@ -169,7 +170,7 @@ class FakeState:
     def _change_binding(
         self, queue: bytes, keys: Sequence[bytes], step: wire.Binds | wire.Unbinds
     ) -> tuple[list[int], list[int]]:
-        self._check_owner(*keys)
+        self.check_owner(*keys)
         self.queues.check(queue)
         if isinstance(step, wire.Binds):
             return [self._bind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
@@ -183,7 +184,7 @@ class FakeState:
         return [found] if self.queues.knows_incarnations else [], []
 
     def _configure(self, key: bytes, options: KeyOptions) -> tuple[list[int], list[int]]:
-        self._check_owner(key)
+        self.check_owner(key)
         self.keys.setdefault(key, Key()).options = options
         return [], []
 
@@ -196,7 +197,7 @@ class FakeState:
         return [], []
 
     def _ack_in_change(self, queue: bytes, name: bytes, low: int, to: int) -> tuple[list[int], list[int]]:
-        self._check_owner(name)
+        self.check_owner(name)
         self.queues.check(queue)
         key = self.keys.get(name, Key())
         binding = key.bindings.get(queue)
@@ -285,7 +286,7 @@ class FakeState:
     def _publish(
         self, name: bytes, chunk: bytes, mandatory: bool, not_before_ms: int = 0
     ) -> tuple[list[int], list[int]]:
-        self._check_owner(name)
+        self.check_owner(name)
         key = self.keys.setdefault(name, Key())
         bound = sum(not binding.end for binding in key.bindings.values())
         bodies = len(parse_chunk(chunk).bodies)
@@ -317,7 +318,7 @@ class FakeState:
         self._publish(name, chunk, mandatory=False)
 
     def _publish_live(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
-        self._check_owner(name)
+        self.check_owner(name)
         bound = [queue for queue, binding in self.keys.get(name, Key()).bindings.items() if not binding.end]
         if mandatory and not bound:
             raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
@@ -329,14 +330,19 @@ class FakeState:
         found, self.live = self.live, []
         return found
 
-    def _check_owner(self, *keys: bytes) -> None:
+    def check_owner(self, *keys: bytes) -> None:
+        """Raises NotOwner for a key of another slice."""
         for key in keys:
             if not key.startswith(DIRECT_PREFIX) and self._owner_of(key) != self.name:
                 owner, version = self._owner_of(key), self._version()
                 raise NotOwner(f"key {show(key)} is of slice {owner}", map_version=version, owner=owner)
 
-    def take(self, queue: bytes, session: object, messages_max: int, peek: bool = False) -> Iterator[Given]:
-        """Yields what may be given of a queue now, in order of each key; it is the session's then."""
+    def take(
+        self, queue: bytes, session: object, messages_max: int, peek: bool = False, bytes_max: int = 0
+    ) -> Iterator[Given]:
+        """Yields what may be given of a queue now, in order of each key; it is the session's then. `bytes_max`: of
+        bodies, though the last chunk may exceed it; 0: no bound."""
+        left_bytes = bytes_max or sys.maxsize
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
             if binding is None:
@@ -345,8 +351,10 @@ class FakeState:
                 low, high = max(first, binding.start), min(end, binding.end or end)
                 for start, stop in _runs(low, high, binding):
                     stop = min(stop, start + messages_max)
-                    if start >= stop:
+                    if start >= stop or left_bytes <= 0:
                         continue
+                    if bytes_max:
+                        left_bytes -= sum(map(len, parse_chunk(chunk).bodies[start - first : stop - first]))
                     messages_max -= stop - start
                     again = binding.times_given.get(start, 0)
                     if not peek:
@@ -355,21 +363,24 @@ class FakeState:
                             binding.times_given[offset] = again + 1
                     yield name, first, start, stop, chunk, again
 
-    def ack(self, queue: bytes, ack: wire.Ack, session: object) -> None:
-        """Records an ack of what the session has of a queue."""
+    def ack(self, queue: bytes, ack: wire.Ack, session: object | None) -> None:
+        """Records an ack of what the session has of a queue; None: of what anyone has."""
         binding = self.keys.get(ack.key, Key()).bindings.get(queue)
         if binding is not None:
             low: int = ack.low
-            for offset in [at for at, holder in binding.given.items() if low <= at < ack.to and holder is session]:
+            for offset in [
+                at for at, holder in binding.given.items() if low <= at < ack.to and session in (None, holder)
+            ]:
                 binding.done.add(offset)
                 del binding.given[offset]
 
-    def nack(self, queue: bytes, ack: wire.Ack, session: object, holder: object) -> None:
-        """Gives what the session has of a queue to `holder`, until `release` takes it back: so a delay is kept."""
+    def nack(self, queue: bytes, ack: wire.Ack, session: object | None, holder: object) -> None:
+        """Gives what the session has of a queue (None: what anyone has) to `holder`, until `release` takes it back:
+        so a delay is kept."""
         binding = self.keys.get(ack.key, Key()).bindings.get(queue)
         if binding is not None:
             low: int = ack.low
-            for offset in [at for at, had in binding.given.items() if low <= at < ack.to and had is session]:
+            for offset in [at for at, had in binding.given.items() if low <= at < ack.to and session in (None, had)]:
                 binding.given[offset] = holder
 
     def is_unacked(self, queue: bytes, ack: wire.Ack) -> bool:
@@ -418,7 +429,9 @@ class FakeState:
 
     def _describe_key(self, name: bytes) -> wire.KeyDescription:
         key = self.keys.get(name, Key())
-        return wire.KeyDescription(key=name, exists=name in self.keys, head=key.head, queues=len(key.bindings))
+        options = None if key.options == PLAIN else key.options.to_wire()
+        bound = len(key.bindings)
+        return wire.KeyDescription(key=name, exists=name in self.keys, head=key.head, queues=bound, options=options)
 
 
 def _copied(binding: Binding) -> Binding:

@@ -1288,6 +1288,7 @@ class KeyDescription(_message.Message):
     LOW_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
     BODY_BYTES_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     exists: _builtins.bool
     head: _builtins.int
@@ -1296,6 +1297,10 @@ class KeyDescription(_message.Message):
     queues: _builtins.int
     body_bytes: _builtins.int
     """Of the messages still kept."""
+    @_builtins.property
+    def options(self) -> _common_pb2.KeyOptions:
+        """What the key was configured with; not there: it has no options."""
+
     def __init__(
         self,
         *,
@@ -1305,10 +1310,11 @@ class KeyDescription(_message.Message):
         low: _builtins.int = ...,
         queues: _builtins.int = ...,
         body_bytes: _builtins.int = ...,
+        options: _common_pb2.KeyOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_bytes", b"body_bytes", "exists", b"exists", "head", b"head", "key", b"key", "low", b"low", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_bytes", b"body_bytes", "exists", b"exists", "head", b"head", "key", b"key", "low", b"low", "options", b"options", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -49,6 +50,9 @@ def _verb(name: str, *positional: tuple[str, str | None]) -> _Arguments:
 def _parsers() -> dict[str, _Arguments]:
     declare = _verb("declare", ("queues", "+"))
     declare.add_argument("--expires-after-s", type=int, default=0, metavar="N")
+    configure = _verb("configure", ("keys", "+"))
+    for option in ("--history-messages", "--history-age-s", "--capacity-messages", "--capacity-bytes"):
+        configure.add_argument(option, type=int, default=0, metavar="N")
     bind = _verb("bind", ("queue", None), ("keys", "+"))
     bind.add_argument("--start", default="now", metavar="FROM")
     unbind = _verb("unbind", ("queue", None), ("keys", "+"))
@@ -56,7 +60,7 @@ def _parsers() -> dict[str, _Arguments]:
     publish = _verb("publish", ("key", None), ("body", None))
     publish.add_argument("--mandatory", action="store_true")
     ack = _verb("ack", ("queue", None), ("key", None), ("offsets", "+"))
-    return {one.prog: one for one in (declare, bind, unbind, publish, ack)}
+    return {one.prog: one for one in (declare, configure, bind, unbind, publish, ack)}
 
 
 async def transact(at: str, file: str, as_json: bool) -> None:
@@ -131,6 +135,13 @@ def _declare(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
     return _Told(lambda: {"declared": line.queues}, lambda: f"declared {_names(line.queues)}")
 
 
+def _configure(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
+    options = shoal.KeyOptions(line.history_messages, line.history_age_s, line.capacity_messages, line.capacity_bytes)
+    transaction.configure(line.keys, options)
+    values = {"configured": line.keys, "options": asdict(options)}
+    return _Told(lambda: values, lambda: f"configured {_names(line.keys)}")
+
+
 def _bind(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
     try:
         start = parse_start(checked_start(line.start))
@@ -196,6 +207,7 @@ def _names(names: Sequence[str]) -> str:
 _PARSERS: Final = _parsers()
 _VERBS: Final[dict[str, Callable[[shoal.Transaction, argparse.Namespace], _Told]]] = {
     "declare": _declare,
+    "configure": _configure,
     "bind": _bind,
     "unbind": _unbind,
     "publish": _publish,

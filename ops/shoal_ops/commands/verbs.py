@@ -153,7 +153,9 @@ async def describe_key(at: str, key: str, as_json: bool) -> None:
     elif not found.exists:
         output.say(f"key {output.shown(key)} keeps nothing")
     else:
-        output.facts(asdict(found) | {"key": output.shown(key)})
+        options = {name: value for name, value in asdict(found.options).items() if value}
+        told = {name: value for name, value in asdict(found).items() if name != "options"}
+        output.facts(told | {"key": output.shown(key)} | {name.replace("_", " "): at for name, at in options.items()})
 
 
 def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """Server-sent events: one stream of a queue, written as fast as its reader takes it and no faster.
 
-Every event is `id: key+offset` (a live message has none), `event: message`, `data:` one line of JSON.
+Every message is `id: key+offset` (a live message has none), `event: message`, `data:` one line of JSON. A stream that
+ends because its queue was dropped, taken over or refused says so in a last `event: problem`.
 The queue itself remembers its position:
 messages that were not acked are sent again to the next stream, so Last-Event-ID is not needed.
 """
@@ -19,9 +20,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 import shoal
+from shoal_contract.errors import ShoalError
 from shoal_ops.http import limits, messages, names
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.push import Push, Stream
+from shoal_runtime.http import problem
 from shoal_runtime.tasks import Tasks
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -81,7 +84,8 @@ class EventResponse(Response):
             return
         except OSError:
             return
-        await send({"type": "http.response.body", "body": b": " + self._stream.ended.encode() + b"\n\n"})
+        why = b"" if self._stream.problem is None else problem_event(self._stream.problem)
+        await send({"type": "http.response.body", "body": why + b": " + self._stream.ended.encode() + b"\n\n"})
 
     def _written(self, batch: Sequence[shoal.Message]) -> None:
         """Counts a batch as written. With auto ack, messages stay held, and count as held, for AUTO_ACK_HOLD_S; then
@@ -103,6 +107,11 @@ def event(message: shoal.Message) -> bytes:
     shown = messages.shown(message)
     named = f"id: {shown['id']}\n" if "id" in shown else ""
     return f"{named}event: message\ndata: {json.dumps(shown)}\n\n".encode()
+
+
+def problem_event(error: ShoalError) -> bytes:
+    """Returns the event that says why a stream ends."""
+    return f"event: problem\ndata: {json.dumps(problem.body_of(error))}\n\n".encode()
 
 
 async def until_gone(receive: Receive) -> None:

@@ -105,8 +105,12 @@ class KeyOptions(BaseModel):
     ] = 0
     capacity_bytes: Annotated[int, Field(ge=0, le=CAPACITY_BYTES.high, description="the same, in bytes of bodies")] = 0
 
+    @classmethod
+    def of(cls, options: contract_options.KeyOptions) -> Self:
+        return cls(**asdict(options))
+
     def values(self) -> contract_options.KeyOptions:
-        return contract_options.KeyOptions(**self.model_dump())
+        return contract_options.KeyOptions(**self.model_dump(include=set(KeyOptions.model_fields)))
 
 
 class NameQueues(BaseModel):
@@ -402,6 +406,7 @@ class Key(BaseModel):
                     "body_bytes": 5,
                     "partition": 911,
                     "slice": "s01",
+                    "options": {"history_messages": 1},
                 }
             ]
         }
@@ -415,6 +420,7 @@ class Key(BaseModel):
     body_bytes: int
     partition: int
     slice: str
+    options: KeyOptions
 
 
 class Purged(BaseModel):

@@ -15,8 +15,19 @@ class QueueOfStep(BaseModel):
     queue_encoded: Annotated[NameEncoded | None, Field(description="percent-encoded name")] = None
 
 
+class NameKeys(BaseModel):
+    keys: Annotated[list[NameText], Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
+    keys_encoded: Annotated[
+        list[NameEncoded], Field(max_length=limits.KEYS_PER_CALL_MAX, description="percent-encoded names")
+    ] = []
+
+
 class BindStep(models.BindKeys, QueueOfStep):
     model_config = example(queue="inbox-anna", keys=["{room-7}talk"], start="now")
+
+
+class ConfigureStep(models.KeyOptions, NameKeys):
+    model_config = example(keys=["{room-7}talk"], history_messages=50)
 
 
 class UnbindStep(models.UnbindKeys, QueueOfStep):
@@ -32,6 +43,7 @@ class Step(BaseModel):
 
     model_config = example(publish={"key": "{room-7}talk", "body": "hello"})
     declare: Annotated[models.DeclareQueues | None, Field(description="as POST /v1/queues")] = None
+    configure: Annotated[ConfigureStep | None, Field(description="as PUT /v1/keys/{key}")] = None
     bind: Annotated[BindStep | None, Field(description="as POST /v1/queues/{queue}/bindings")] = None
     unbind: Annotated[UnbindStep | None, Field(description="as POST /v1/queues/{queue}/unbind")] = None
     publish: Annotated[models.KeyedMessage | None, Field(description="as POST /v1/keys/{key}/messages")] = None
@@ -54,6 +66,7 @@ class Done(BaseModel):
     """Answers one step: what the call by itself would have answered."""
 
     declared: int | None = None
+    configured: Annotated[int | None, Field(description="keys")] = None
     offsets: Annotated[list[models.KeyOffset] | None, Field(description="for a bind or an unbind")] = None
     receipt: models.Receipt | None = None
     acked: Annotated[int | None, Field(description="messages")] = None

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 
 import shoal
-from shoal_contract.errors import Conflict, ShoalError, exhausted
+from shoal_contract.errors import Conflict, NoSuchQueue, ShoalError, exhausted
 from shoal_contract.names import show
 from shoal_ops.http import limits
 from shoal_runtime.tasks import Tasks
@@ -24,7 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 class Stream:
-    """Holds the messages for one reader of one queue. `ended`: why it was ended from this side, else "".
+    """Holds the messages for one reader of one queue. `ended`: why it was ended from this side, else "". `problem`: the
+    error that ended it, for its reader.
 
     `held_bytes`: the messages that wait, and those that `next` returned and `written` has not taken back.
     """
@@ -32,6 +33,7 @@ class Stream:
     def __init__(self, queue: bytes, push: Push) -> None:
         self.queue = queue
         self.ended = ""
+        self.problem: ShoalError | None = None
         self.held_bytes = 0
         self._lent_bytes = 0
         """The part of `held_bytes` that `next` returned."""
@@ -48,10 +50,11 @@ class Stream:
         self._count(size_of(message))
         self._changed.set()
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, problem: ShoalError | None = None) -> None:
         """Ends the stream. Its waiting messages are freed at once, to be delivered again: its writer may hang on a
         reader that never reads."""
-        self.ended = self.ended or reason
+        if not self.ended:
+            self.ended, self.problem = reason, problem
         self._held.clear()
         self._count(self._lent_bytes - self.held_bytes)
         self._changed.set()
@@ -166,6 +169,14 @@ class Push:
         for stream in self._streams:
             stream.end(reason)
 
+    def told(self, error: Exception) -> None:
+        """Is told the connection's errors that no call raises. Ends the streams of a queue that was dropped."""
+        if not isinstance(error, NoSuchQueue):
+            return
+        for stream in self._streams:
+            if show(stream.queue) == error.subject:
+                stream.end("dropped", error)
+
     async def stop(self) -> None:
         self.end_all("stopping")
         for lane in list(self._lanes):
@@ -207,10 +218,12 @@ class Push:
         return lane
 
     async def _hand_out(self, lane: _Lane) -> None:
+        refused: ShoalError | None = None
         try:
             while await self._hand_out_until_taken_over(lane):
                 pass
         except ShoalError as error:
+            refused = error
             _log.error(
                 "a slice sends no more messages to event streams: %s. Those streams end; their readers may connect"
                 " again",
@@ -220,7 +233,7 @@ class Push:
             self._lanes.remove(lane)
             for stream in lane.streams.values():
                 if stream is not None:
-                    stream.end("refused")
+                    stream.end("refused", refused)
             await lane.inbox.close()
 
     async def _hand_out_until_taken_over(self, lane: _Lane) -> bool:
@@ -236,7 +249,7 @@ class Push:
         except Conflict as error:
             for queue, stream in lane.streams.items():
                 if stream is not None and show(queue) == error.subject:
-                    stream.end("taken over")
+                    stream.end("taken over", error)
             return True
         return False
 

@@ -44,6 +44,10 @@ def _take(gateway: TheGateway, transaction: shoal.Transaction, number: int, step
         raise Malformed(f"step {number} names {what}; it needs exactly one verb", subject=f"steps.{number}")
     if step.declare is not None:
         return _declare(transaction, step.declare)
+    if step.configure is not None:
+        configured = names.all_given("key", step.configure.keys, step.configure.keys_encoded)
+        transaction.configure(configured, step.configure.values())
+        return lambda: forms.Done(configured=len(set(configured)))
     if step.bind is not None:
         keys = names.all_given("key", step.bind.keys, step.bind.keys_encoded)
         bound = transaction.bind(_queue(step.bind), keys, start=start_of(step.bind))

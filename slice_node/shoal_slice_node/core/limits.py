@@ -290,9 +290,6 @@ APPLIED_WHOLE_MAX: Final = 64
 
 # Dispatch: what its work costs, and what it keeps in memory.
 
-WINDOW_BYTES_DEFAULT: Final = 1 << 20
-"""Unacked bytes per attached queue, if the client names no other."""
-
 INLINE_STREAMS_MAX: Final = 400
 """Streams made, or looked at, at once when a queue is attached or detached: about 1 ms; more are done in turns."""
 

@@ -26,6 +26,7 @@ def test_all_steps_are_done_and_answered(http: httpx.Client) -> None:
             {"publish": {"key": "{tx-1}talk", "body": "hello", "headers": {"from": "anna"}, "mandatory": True}},
             {"publish": {"key_encoded": "%7Btx-1%7Dtalk", "body_base64": base64.b64encode(b"\xff").decode()}},
             {"unbind": {"queue": "{tx-1}bot", "keys": ["{tx-1}votes"], "discard": True}},
+            {"configure": {"keys": ["{tx-1}votes"], "keys_encoded": ["%7Btx-1%7D%FF"], "history_messages": 7}},
         )
     )
     receipt = {"key": "{tx-1}talk", "offset": 1, "queues": 2, "live": 0, "messages": 1, "delayed": False}
@@ -36,7 +37,10 @@ def test_all_steps_are_done_and_answered(http: httpx.Client) -> None:
         {"receipt": receipt},
         {"receipt": receipt | {"offset": 2}},
         {"offsets": [{"key": "{tx-1}votes", "offset": 1}]},
+        {"configured": 2},
     ]
+    options = {"history_messages": 7, "history_age_s": 0, "capacity_messages": 0, "capacity_bytes": 0}
+    assert ok(http.get("/v1/keys/%7Btx-1%7D%FF"))["options"] == options
     ids = [one["id"] for one in pull(http, "tx-anna")]
     answer = {"publish": {"key": "{tx-1}talk", "body": "done"}}
     acked = ok(transact(http, answer, {"ack": {"queue": "tx-anna", "ids": ids}}))
@@ -58,6 +62,13 @@ REFUSED = {
     "no queue": ([{"bind": {"keys": ["a"]}}], 400, "Malformed"),
     "no keys": ([{"bind": {"queue": "q"}}], 400, "Malformed"),
     "drop": ([{"drop": {"queue": "q"}}], 400, "Malformed"),
+    "no key to configure": ([{"configure": {"history_messages": 7}}], 400, "Malformed"),
+    "capacity below the history": (
+        [{"configure": {"keys": ["a"], "history_messages": 7, "capacity_messages": 7}}],
+        400,
+        "OutOfRange",
+    ),
+    "a direct key": ([{"configure": {"keys": ["@a"], "history_messages": 7}}], 400, "InvalidName"),
     "no body": ([{"publish": {"key": "a"}}], 400, "Malformed"),
     "too many": ([{"bind": {"queue": "q", "keys": ["{tx-2}a"] * 600}}] * 2, 400, "NoSuchQueue"),
     "far too many": ([{"publish": {"key": "a", "body": ""}}] * 1001, 400, "Malformed"),

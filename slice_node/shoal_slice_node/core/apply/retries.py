@@ -58,6 +58,8 @@ class _Retrying:
         if not is_done:
             self._count(queue, key, detail, has_row)
         else:
+            left = detail.done.gaps(max(retry.first, key.low), retry.to)
+            state.effects.counters.count_dead(retry.reason, sum(to - low for low, to in left))
             if copies:
                 yield from self._publish_copies(queue.name, dead_letter, key, name, detail)
                 queue = state.load_queue_by_id(retry.queue_id)  # A copy may have bound it to its direct key.

@@ -41,6 +41,13 @@ class Letters:
         self._state = state
         self._retry = retry
         self._waiting: deque[tuple[Stream, Resting]] = deque()
+        self._under_way = 0
+        """Letters that `take` returned, and that are neither sent nor back."""
+
+    @property
+    def unsent(self) -> int:
+        """Returns how many letters wait, or are on their way; of some that wait the messages may be gone."""
+        return len(self._waiting) + self._under_way
 
     def __bool__(self) -> bool:
         """Returns whether letters wait to be sent."""
@@ -63,6 +70,7 @@ class Letters:
             stream, resting = self._waiting.popleft()
             letter = None if resting.over or stream.feed.gone else self._letter(stream, resting)
             if letter is not None:
+                self._under_way += 1
                 return letter
         return None
 
@@ -86,10 +94,12 @@ class Letters:
 
     def sent(self, letter: Letter) -> None:
         """Notes that the copy is on the slice that owns its key."""
+        self._under_way -= 1
         self._done(letter.stream, letter.resting)
 
     def not_sent(self, letter: Letter) -> None:
         """Notes that it is not known to be there: it waits again, behind the others."""
+        self._under_way -= 1
         self._waiting.append((letter.stream, letter.resting))
 
     def _done(self, stream: Stream, resting: Resting) -> None:

@@ -76,6 +76,7 @@ class Returns:
         feed = stream.feed
         if feed.gone:
             return
+        self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
         if feed.max_deliveries:
             self._undecided += [(stream, stream.rest(one, reason, delay_ms)) for one in back]
             return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
-from shoal_contract.limits import WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX
+from shoal_contract.limits import WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX
 from shoal_contract.names import check_name, show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.checking.session_frames import (
@@ -31,7 +31,6 @@ from shoal_slice_node.core.limits import (
     PULL_BYTES_MAX,
     PULL_MESSAGES_MAX,
     PULL_ROWS_PER_STEP,
-    WINDOW_BYTES_DEFAULT,
 )
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.read.reading import describe as describe_work

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.options import PLAIN
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.backlog import LogMeasure
 from shoal_slice_node.core.apply.log_rows import LogRows
@@ -168,6 +169,7 @@ def describe_key(state: State, name: bytes) -> wire.KeyDescription:
         low=key.low,
         queues=state.tables.binding.count(key.id),
         body_bytes=LogMeasure(state, key).bytes_between(key.low, key.head),
+        options=None if key.options == PLAIN else key.options.to_wire(),
     )
 
 
