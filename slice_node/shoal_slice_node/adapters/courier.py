@@ -1,15 +1,18 @@
-"""Brings dead letters to the slices that own their keys: publishes each there, and tells the node when it is there.
+"""Brings letters to the slices that own their keys: publishes each there, and tells the node when it is there.
 
 However often a letter is sent, there is one copy: it has a producer of its own, and its slice answers a repeat with the
-first answer. Not here: which messages become letters (core/dispatch/returns), what is in them (core/dispatch/letters).
+first answer. Letters are dead letters, and farewells. Not here: what becomes a letter (core/dispatch/returns,
+core/apply/farewells), what is in it (core/dispatch/letters, core/dispatch/farewells).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import cycle
+from typing import Any, Protocol
 
 import grpc.aio
 
@@ -24,17 +27,42 @@ from shoal_coordination.cluster_view import ClusterView
 from shoal_runtime.channels import open_channel
 from shoal_slice_node.adapters.commit_loop import WholeRecords
 from shoal_slice_node.adapters.limits import COURIER_AGAIN_S, COURIER_CALL_S, COURIER_LETTERS
-from shoal_slice_node.core.dispatch.letters import SEQUENCE, Letter, Letters
+from shoal_slice_node.core.dispatch.letters import SEQUENCE
 
 _log = logging.getLogger(__name__)
 _OPTIONS = [("grpc.max_send_message_length", REQUEST_BYTES_MAX), ("grpc.enable_retries", 0)]
+
+
+class Letter(Protocol):
+    """Describes what is published, at which key, and by which producer."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def producer(self) -> bytes: ...
+
+    @property
+    def chunk(self) -> bytes: ...
+
+
+class Letters(Protocol):
+    """Gives letters of one kind, and is told what became of each."""
+
+    def __bool__(self) -> bool: ...
+
+    def take(self) -> Letter | None: ...
+
+    def sent(self, letter: Any) -> None: ...
+
+    def not_sent(self, letter: Any) -> None: ...
 
 
 class Courier:
     """Sends letters, COURIER_LETTERS at a time, until they are answered. Those that fail are sent again after
     COURIER_AGAIN_S."""
 
-    def __init__(self, letters: Letters, between_records: WholeRecords, may_send: Callable[[], None]) -> None:
+    def __init__(self, letters: Sequence[Letters], between_records: WholeRecords, may_send: Callable[[], None]) -> None:
         """`may_send`: raises Fenced once this node may not lead any more."""
         self._letters = letters
         self._between_records = between_records
@@ -52,7 +80,7 @@ class Courier:
 
     def look(self) -> None:
         """Wakes the courier if letters wait. Must be called from time to time."""
-        if self._letters:
+        if any(self._letters):
             self._wake.set()
 
     async def run(self) -> None:
@@ -71,20 +99,35 @@ class Courier:
         while True:
             await self._close_unused()
             await self._between_records.wait()
-            taken = [letter for letter in (self._letters.take() for _ in range(COURIER_LETTERS)) if letter is not None]
+            taken = self._take()
             if not taken:
                 return
-            failures = await asyncio.gather(*map(self._send, taken))
+            failures = await asyncio.gather(*(self._send(letter) for _, letter in taken))
             await self._between_records.wait()
-            for letter, failure in zip(taken, failures, strict=True):
+            for (letters, letter), failure in zip(taken, failures, strict=True):
                 if failure is None:
-                    self._letters.sent(letter)
+                    letters.sent(letter)
                 else:
-                    self._letters.not_sent(letter)
+                    letters.not_sent(letter)
             failure = next((failure for failure in failures if failure is not None), None)
             self._tell(failure)
             if failure is not None:
                 await asyncio.sleep(COURIER_AGAIN_S)
+
+    def _take(self) -> list[tuple[Letters, Letter]]:
+        """Takes up to COURIER_LETTERS letters, of each kind in turn."""
+        taken: list[tuple[Letters, Letter]] = []
+        left = list(self._letters)
+        for letters in cycle(self._letters):
+            if letters in left:
+                letter = letters.take()
+                if letter is None:
+                    left.remove(letters)
+                else:
+                    taken.append((letters, letter))
+            if not left or len(taken) >= COURIER_LETTERS:
+                return taken
+        return taken
 
     async def _send(self, letter: Letter) -> ShoalError | None:
         """Publishes a letter. Returns why it is not known to be there; None: it is."""
@@ -125,6 +168,8 @@ class Courier:
         told = "" if failure is None else failure.message
         if told and told != self._told:
             _log.warning(
-                "dead letters for another slice wait, and are sent again: %s. Their messages stay in their queues", told
+                "dead letters or farewells for another slice wait, and are sent again: %s. Until then this slice keeps"
+                " them",
+                told,
             )
         self._told = told

@@ -8,7 +8,9 @@ OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
 RETRY      LSN when it was decided u64 | (queue id 8 | key id 8 | from u64 | to u64 | times u32 | fate u8 | reason u8)*
            messages that came back, delivered `times` times
 EXPIRE     LSN when it was decided u64 | (queue id 8 | length u8 | name)*     transient queues that nothing consumes
-DUE        (length u8 | key of a row of table `due` | length u8 | key's name)*     what is to happen now
+DUE        (length u8 | name's length u16 | key of a row of table `due` | key's name)*  what is to happen now
+FAREWELL   LSN when it was decided u64 | (length u8 | key of a row of table `farewell` | length u8 | queue's name
+           | length u16 | key's name)*     farewells to be said; letters that are where they belong, without a queue
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Kind(IntEnum):
     EXPIRE = 6
     RETRY = 7
     DUE = 8
+    FAREWELL = 9
 
 
 class ChangeHead(NamedTuple):
@@ -102,11 +105,21 @@ class Due(NamedTuple):
     name: bytes
 
 
+class Farewell(NamedTuple):
+    """Names a row of table `farewell`. `queue`, `key`: their names, for readers of the archive. A letter has no
+    queue."""
+
+    row_key: bytes
+    queue: bytes
+    key: bytes
+
+
 NO_PRODUCER = bytes(PRODUCER_BYTES)
 _CHANGE = Struct(f">{PRODUCER_BYTES}sQQ")
 _ACKED = Struct(">8s8sQQ")
 _TAKEN = Struct(">Q")
 _EXPIRED = Struct(">8sB")
+_DUE = Struct(">BH")
 _RETRY = Struct(">8s8sQQIBB")
 _TRIM = Struct(">8sQQ")
 _OWNERSHIP = Struct(">QI")
@@ -202,17 +215,44 @@ def decode_expire(payload: bytes) -> tuple[int, list[Expired]]:
 
 
 def encode_due(rows: Iterable[Due]) -> bytes:
-    return b"".join(bytes((len(field),)) + field for row in rows for field in row)
+    """Encodes what is due. A direct key may be longer than a byte can say."""
+    return b"".join(_DUE.pack(len(row_key), len(name)) + row_key + name for row_key, name in rows)
 
 
 def decode_due(payload: bytes) -> list[Due]:
     """Returns what is due. Raises ValueError for a payload that is cut off."""
-    fields: list[bytes] = []
+    rows: list[Due] = []
     position = 0
-    while position < len(payload):
-        end = position + 1 + payload[position]
-        fields.append(payload[position + 1 : end])
-        position = end
-    if position > len(payload) or len(fields) % 2:
+    while position + _DUE.size <= len(payload):
+        row_bytes, name_bytes = _DUE.unpack_from(payload, position)
+        name = position + _DUE.size + row_bytes
+        position = name + name_bytes
+        rows.append(Due(payload[name - row_bytes : name], payload[name:position]))
+    if position != len(payload):
         raise ValueError(f"a DUE record of {len(payload)} bytes is cut")
-    return [Due(row_key, name) for row_key, name in zip(fields[::2], fields[1::2], strict=True)]
+    return rows
+
+
+def encode_farewells(farewells: Iterable[Farewell], decided_lsn: int) -> bytes:
+    """Encodes what is to be said. `decided_lsn`: every record up to it was applied when the leader decided."""
+    parts = [_TAKEN.pack(decided_lsn)]
+    for row_key, queue, key in farewells:
+        parts += (bytes((len(row_key),)), row_key, bytes((len(queue),)), queue, len(key).to_bytes(2, "big"), key)
+    return b"".join(parts)
+
+
+def decode_farewells(payload: bytes) -> tuple[int, list[Farewell]]:
+    """Returns the LSN when it was decided, and the rows. Raises ValueError for a payload that is cut off."""
+    (decided_lsn,) = _TAKEN.unpack_from(payload)
+    farewells: list[Farewell] = []
+    position = _TAKEN.size
+    while position < len(payload):
+        fields: list[bytes] = []
+        for size in (1, 1, 2):  # A direct key may be one byte longer than other names.
+            begin = position + size
+            position = begin + int.from_bytes(payload[position:begin], "big")
+            fields.append(payload[begin:position])
+            if position > len(payload):
+                raise ValueError(f"a FAREWELL record of {len(payload)} bytes is cut")
+        farewells.append(Farewell(*fields))
+    return decided_lsn, farewells
