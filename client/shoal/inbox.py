@@ -15,6 +15,7 @@ from shoal.attachments import Attachments
 from shoal.core.cluster_map import ClusterMap
 from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
 from shoal.dropped_queues import DroppedQueues
+from shoal.gaps import OnGap, tell_gap
 from shoal.inbox_buffer import InboxBuffer
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import (
@@ -50,8 +51,10 @@ class Inbox:
         buffer_bytes: int,
         drop_repeats: bool,
         deadline_s: float,
+        on_gap: OnGap | None = None,
     ) -> None:
         self._routing = routing
+        self._on_gap = on_gap
         self._first_queues = queues
         self._window = window
         self._drop_repeats = drop_repeats
@@ -402,15 +405,20 @@ class Inbox:
     async def _next(self) -> Delivery | None:
         if not self._slices and not self._closed:
             raise self._not_open()
-        while not self._buffer:
-            if self._closed or self._draining:
-                self._ended = True
-                return None
-            self._raise_refusal()
-            self._buffer.changed.clear()
-            await self._buffer.changed.wait()
-        self._look.moving = True
-        return self._buffer.take()
+        while True:
+            while not self._buffer:
+                if self._closed or self._draining:
+                    self._ended = True
+                    return None
+                self._raise_refusal()
+                self._buffer.changed.clear()
+                await self._buffer.changed.wait()
+            self._look.moving = True
+            found = self._buffer.take()
+            if isinstance(found, Delivery):
+                return found
+            queues = [self._queues[handle] for handle in found.handles if handle in self._queues]
+            tell_gap(self._on_gap, found.gap, queues)
 
     def _raise_refusal(self) -> None:
         for part in self._slices.values():

@@ -157,12 +157,13 @@ class Transaction:
         headers: Mapping[str, Body] | None = None,
         mandatory: bool = False,
         not_before: datetime | float | None = None,
+        ttl: float | None = None,
     ) -> TransactionResult[Receipt]:
         """Publishes one message, as `Broker.publish` does. The result is its receipt. Raises CrossSlice, TooLarge;
         the end of the block raises Unroutable if `mandatory` and no queue is bound, by this transaction either."""
         name, data = encode_name(key, "key"), check_body(body)
         fields = None if headers is None else check_headers(headers)
-        terms = publish_terms(mandatory, not_before)
+        terms = publish_terms(mandatory, not_before, False, ttl)
         result: TransactionResult[Receipt] = TransactionResult()
 
         def make(deadline: float, slot: Slot) -> Request:

@@ -12,6 +12,7 @@ from shoal_contract.arguments import (
     CAPACITY_BYTES,
     CAPACITY_MESSAGES,
     EXPIRES_AFTER_S,
+    FAREWELL_AFTER_S,
     HISTORY_AGE_S,
     HISTORY_MESSAGES,
     MAX_DELIVERIES,
@@ -31,6 +32,13 @@ class Exclusive(StrEnum):
     NONE = "none"
     NEWEST = "newest"
     OLDEST = "oldest"
+
+
+class Policy(StrEnum):
+    """Names the values of the option `policy`."""
+
+    REJECT = "reject"
+    DROP_OLDEST = "drop_oldest"
 
 
 @commands.command()
@@ -116,7 +124,7 @@ def configure(
             "--capacity-messages",
             min=0,
             max=CAPACITY_MESSAGES.high,
-            help="Refuse publishes beyond so many messages kept; 0: no limit.",
+            help="At most so many messages are kept; 0: no limit. --policy says what becomes of a publish beyond.",
         ),
     ] = 0,
     capacity_bytes: Annotated[
@@ -128,13 +136,17 @@ def configure(
             help="Refuse publishes beyond so many bytes of bodies kept; 0: no limit.",
         ),
     ] = 0,
+    policy: Annotated[
+        Policy,
+        typer.Option("--policy", help="Beyond the capacity: refuse the publish, or let the oldest messages go."),
+    ] = Policy.REJECT,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Give keys a history and a capacity, in the place of what they have; without options, take them away."""
     from shoal_ops.commands import many
 
-    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes)
+    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes, policy.value)
     raise typer.Exit(exits.run(many.configure(at, keys, options, as_json)))
 
 
@@ -147,7 +159,7 @@ def bind(
         typer.Option(
             metavar="FROM",
             callback=checked_start,
-            help="Where to begin: now, earliest (all still kept), last=N messages, offset=N.",
+            help="Where to begin: now, earliest (all still kept), last=N messages, ago=SECONDS, offset=N.",
         ),
     ] = "now",
     at: At = AT_DEFAULT,
@@ -190,13 +202,45 @@ def publish(
     live: Annotated[
         bool, typer.Option("--live", help="Only to those that consume now: nothing is stored, and it may be lost.")
     ] = False,
+    ttl: Annotated[
+        float | None,
+        typer.Option("--ttl", metavar="SECONDS", help="It is valid for so long; then it is not delivered any more."),
+    ] = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, as_json))
+
+
+@commands.command()
+def farewell(
+    queue: Queue,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="Where it is published.")] = None,
+    body: Annotated[
+        str | None, typer.Argument(metavar="BODY", help="Text of the message; left out: read from standard input.")
+    ] = None,
+    after_s: Annotated[
+        int,
+        typer.Option(
+            "--after-s",
+            min=0,
+            max=FAREWELL_AFTER_S.high,
+            help="Publish it once no session has consumed the queue for so many seconds.",
+        ),
+    ] = 0,
+    take_back: Annotated[bool, typer.Option("--take-back", help="Take the queue's farewell back.")] = False,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Keep a message with a queue, to be published when its last session has been gone for a time."""
+    from shoal_ops.commands import verbs
+
+    if take_back == (key is not None) or (take_back and after_s):
+        raise typer.BadParameter("name the KEY of a farewell, or give --take-back alone", param_hint="KEY")
+    exits.run(verbs.farewell(at, queue, key, body, after_s, as_json))
 
 
 @commands.command()

@@ -241,9 +241,9 @@ def test_a_session_that_attaches_a_queue_and_then_drops_it_if_unused_keeps_it() 
     data = wire.Change(steps=[drop_if("q0", "q1", unused=True)]).SerializeToString()
     found: list[Effects] = []
     one, other = item(data, found), item(data, found)
-    other.attaches_before = session.attaches_before()  # Before the attach was asked for: it may not count.
+    other.attaches_before = session.asked.so_far()  # Before the attach was asked for: it may not count.
     work = attach(core.node, session, requested)()
-    one.attaches_before = session.attaches_before()
+    one.attaches_before = session.asked.so_far()
     core.node.commit.submit(one)
     core.commit()
     assert exists(core, "q0") and not exists(core, "q1")

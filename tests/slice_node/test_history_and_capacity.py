@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shoal_contract.options import KeyOptions
@@ -47,9 +49,9 @@ def test_a_backlog_counts_though_a_history_is_kept_in_whole_chunks(core: Driver)
     assert not core.say(b"x").refusals
 
 
-@pytest.mark.parametrize("options", [{"history_messages": 1000}, {"history_age_s": 86_400}])
-def test_a_history_gives_way_to_a_capacity_in_bytes(core: Driver, options: dict[str, int]) -> None:
-    core.change(configure("k", KeyOptions(**options, capacity_bytes=10_000)))
+@pytest.mark.parametrize("options", [KeyOptions(history_messages=1000), KeyOptions(history_age_s=86_400)])
+def test_a_history_gives_way_to_a_capacity_in_bytes(core: Driver, options: KeyOptions) -> None:
+    core.change(configure("k", replace(options, capacity_bytes=10_000)))
     for _ in range(60):
         assert not core.say(b"x" * 500).refusals
         core.later(2_000)
@@ -80,3 +82,12 @@ def test_a_backlog_counts_though_the_history_gives_way(core: Driver) -> None:
     assert len(core.read("q")) == 10
     core.later(5_000)
     assert core.kept() == (6, 11) and not core.say(b"x").refusals
+
+
+def test_where_the_oldest_messages_make_room_a_history_may_have_all_the_capacity(core: Driver) -> None:
+    core.change(configure("k", KeyOptions(history_messages=1000, capacity_bytes=10_000, policy="drop_oldest")))
+    for _ in range(60):
+        assert not core.say(b"x" * 500).refusals
+    core.later(5_000)
+    assert core.kept() == (41, 61)
+    core.sound()

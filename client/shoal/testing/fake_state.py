@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from shoal.testing.fake_dead_letters import copy_of
+from shoal.testing.fake_farewells import FakeFarewells
 from shoal.testing.fake_queues import FakeQueues
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ResourceExhausted, ShoalError, Unroutable
@@ -46,11 +47,20 @@ class Key:
     head: int = FIRST_OFFSET
     """The offset that the next message gets."""
     chunks: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """Chunks, never trimmed: (first, end, serialized chunk)."""
+    """Chunks: (first, end, serialized chunk). Only a capacity takes some away."""
     bindings: dict[bytes, Binding] = field(default_factory=dict)
     """Queue -> its binding."""
     options: KeyOptions = PLAIN
     """What the key was configured with."""
+    expiring: set[int] = field(default_factory=set)
+    """The first offsets of chunks with a ttl."""
+    expired: list[tuple[int, int]] = field(default_factory=list)
+    """What expired: first <= offset < end."""
+
+    @property
+    def low(self) -> int:
+        """Returns the lowest offset that is kept."""
+        return self.chunks[0][0] if self.chunks else self.head
 
 
 Given = tuple[bytes, int, int, int, bytes, int]
@@ -70,16 +80,17 @@ class FakeState:
         """Live chunks since the last look of `take_live`."""
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
-        self.delayed: list[tuple[int, bytes, bytes]] = []
-        """What waits for its time: Unix time in milliseconds, key, chunk."""
+        self.delayed: list[tuple[int, bytes, bytes, int]] = []
+        """What waits for its time: Unix time in milliseconds, key, chunk, time to live in milliseconds."""
         self.applied = 0
         """The number of changes applied; repeats are not."""
         self.note_given: Callable[[bytes, bytes, int, int, object, int], None] = lambda *given: None
         """Called for messages that are given: queue, key, first <= offset < end, session, and how often by now."""
         self.used: Callable[[bytes], bool] = lambda queue: False
         """Returns whether a session consumes a queue."""
+        self.farewells = FakeFarewells(lambda queue: self.used(queue), lambda *letter: self.send_letter(*letter))
         self.send_letter: Callable[[bytes, bytes], None] = self.take_letter
-        """Publishes a chunk to a dead-letter key, on whichever slice owns it."""
+        """Publishes a dead letter or a farewell, on whichever slice owns its key."""
         self._owner_of = owner_of
         self._version = version
 
@@ -105,7 +116,13 @@ class FakeState:
 
     def _copy(self) -> tuple[Any, ...]:
         keys = {
-            name: replace(key, chunks=list(key.chunks), bindings={q: _copied(one) for q, one in key.bindings.items()})
+            name: replace(
+                key,
+                chunks=list(key.chunks),
+                bindings={q: _copied(one) for q, one in key.bindings.items()},
+                expiring=set(key.expiring),
+                expired=list(key.expired),
+            )
             for name, key in self.keys.items()
         }
         return keys, self.queues.copy(), list(self.dropped), list(self.delayed)
@@ -141,6 +158,9 @@ class FakeState:
         elif step.HasField("configures"):
             for key in step.configures.keys:
                 yield 0, partial(self._configure, key, KeyOptions.of_wire(step.configures.options))
+        elif step.HasField("farewells"):
+            for number, queue in enumerate(step.farewells.queues):
+                yield 0, partial(self._farewell, queue, number, step.farewells)
         elif step.HasField("drops"):
             drops = step.drops
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
@@ -155,7 +175,8 @@ class FakeState:
                 if published.live:
                     yield 1, partial(self._publish_live, key, chunk, published.mandatory)
                 else:
-                    yield 1, partial(self._publish, key, chunk, published.mandatory, published.not_before_ms)
+                    terms = published.mandatory, published.not_before_ms, published.ttl_ms
+                    yield 1, partial(self._publish, key, chunk, *terms)
         else:
             assert step.HasField("binds") or step.HasField("unbinds"), f"no {step.WhichOneof('step')} in this fake"
             binds = step.binds if step.HasField("binds") else step.unbinds
@@ -171,6 +192,9 @@ class FakeState:
         self.check_owner(*keys)
         self.queues.check(queue)
         if isinstance(step, wire.Binds):
+            for key in keys if step.start == wire.START_OFFSET else ():
+                if step.start_value > (head := self.keys.get(key, Key()).head):
+                    raise OutOfRange(f"key {show(key)} gives offset {head} next", subject=show(key), limit=head)
             return [self._bind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
         return [self._unbind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
 
@@ -184,6 +208,14 @@ class FakeState:
     def _configure(self, key: bytes, options: KeyOptions) -> tuple[list[int], list[int]]:
         self.check_owner(key)
         self.keys.setdefault(key, Key()).options = options
+        return [], []
+
+    def _farewell(self, queue: bytes, number: int, step: wire.Farewells) -> tuple[list[int], list[int]]:
+        home = self._owner_of(direct_key(queue))
+        if home != self.name:
+            raise NotOwner(f"slice {home} is the home of {show(queue)}", map_version=self._version(), owner=home)
+        self.queues.check(queue)
+        self.farewells.change(queue, number, step)
         return [], []
 
     def _ack_in_change(self, queue: bytes, name: bytes, low: int, to: int) -> tuple[list[int], list[int]]:
@@ -217,6 +249,7 @@ class FakeState:
     def _end(self, queue: bytes) -> None:
         for key in self.keys.values():
             key.bindings.pop(queue, None)
+        self.farewells.forget(queue)
         self.dropped.append(queue)
 
     def take_dropped(self) -> list[bytes]:
@@ -246,11 +279,11 @@ class FakeState:
         binding = key.bindings.get(queue)
         if binding is not None and not binding.end:
             return binding.start
-        low = key.chunks[0][0] if key.chunks else key.head
         starts = {
-            wire.START_EARLIEST: low,
-            wire.START_LAST: max(low, key.head - step.start_value),
-            wire.START_OFFSET: step.start_value,
+            wire.START_EARLIEST: key.low,
+            wire.START_LAST: max(key.low, key.head - step.start_value),
+            wire.START_OFFSET: max(key.low, step.start_value),
+            wire.START_AGE: key.low,  # The fake has no clock: all was published just now.
         }
         start: int = starts.get(step.start, key.head)
         if binding is None:
@@ -273,32 +306,42 @@ class FakeState:
         return end
 
     def _publish(
-        self, name: bytes, chunk: bytes, mandatory: bool, not_before_ms: int = 0
+        self, name: bytes, chunk: bytes, mandatory: bool, not_before_ms: int = 0, ttl_ms: int = 0
     ) -> tuple[list[int], list[int]]:
         self.check_owner(name)
         key = self.keys.setdefault(name, Key())
         bound = sum(not binding.end for binding in key.bindings.values())
-        bodies = len(parse_chunk(chunk).bodies)
         if not not_before_ms and (bound or key.options.keeps_history):
-            _check_capacity(name, key, chunk)
+            _fit_capacity(name, key, chunk)
         if not bound and (mandatory or not key.options.keeps_history):
             if mandatory:
                 raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
             if not not_before_ms:
                 return [0], [0]
         if not_before_ms:
-            self.delayed.append((not_before_ms, name, chunk))
+            self.delayed.append((not_before_ms, name, chunk, ttl_ms))
             return [0], [0]
-        key.chunks.append((key.head, key.head + bodies, chunk))
-        key.head += bodies
-        return [key.head - bodies], [bound]
+        first = key.head
+        key.head += len(parse_chunk(chunk).bodies)
+        key.chunks.append((first, key.head, chunk))
+        if ttl_ms:
+            key.expiring.add(first)
+        return [first], [bound]
+
+    def expire(self) -> None:
+        """Ends the time of all that was published with a ttl, as if it were over: the fake has no clock."""
+        for key in self.keys.values():
+            key.expired += [(first, end) for first, end, _ in key.chunks if first in key.expiring]
+            key.chunks = [chunk for chunk in key.chunks if chunk[0] not in key.expiring]
+            key.expiring.clear()
 
     def publish_due(self) -> None:
         """Publishes everything that waits for its time, as if it had come: the fake has no clock."""
         due, self.delayed = sorted(self.delayed, key=lambda one: one[0]), []
         for one in due:
+            _, name, chunk, ttl_ms = one
             try:
-                self._publish(*one[1:], mandatory=False)
+                self._publish(name, chunk, mandatory=False, ttl_ms=ttl_ms)
             except (NotOwner, ResourceExhausted):
                 self.delayed.append(one)  # As at a real slice: it tries again later.
 
@@ -321,6 +364,18 @@ class FakeState:
             if not key.startswith(DIRECT_PREFIX) and self._owner_of(key) != self.name:
                 owner, version = self._owner_of(key), self._version()
                 raise NotOwner(f"key {show(key)} is of slice {owner}", map_version=version, owner=owner)
+
+    def gaps(self, queue: bytes) -> Iterator[wire.Gap]:
+        """Yields what the queue still had to get and its keys do not keep any more; then it is done."""
+        for name, key in self.keys.items():
+            binding = key.bindings.get(queue)
+            if binding is None:
+                continue
+            gone = [(wire.GAP_REASON_EXPIRED, *span) for span in key.expired]
+            for why, low, high in [*gone, (wire.GAP_REASON_DROPPED, binding.start, key.low)]:
+                for first, to in _runs(max(low, binding.start), min(high, binding.end or high), binding):
+                    binding.done.update(range(first, to))
+                    yield wire.Gap(key=name, first=first, to=to, why=why)
 
     def take(
         self, queue: bytes, session: object, messages_max: int, peek: bool = False, bytes_max: int = 0
@@ -406,7 +461,7 @@ class FakeState:
         return True
 
     def take_letter(self, name: bytes, chunk: bytes) -> None:
-        """Publishes a dead letter, also to a key that is full."""
+        """Publishes a dead letter or a farewell, also to a key that is full."""
         key = self.keys.setdefault(name, Key())
         options, key.options = key.options, replace(key.options, capacity_messages=0, capacity_bytes=0)
         self._publish(name, chunk, mandatory=False)
@@ -454,7 +509,7 @@ class FakeState:
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
             if binding is not None:
-                offsets = set(range(binding.start, binding.end or key.head)) - binding.done
+                offsets = set(range(max(binding.start, key.low), binding.end or key.head)) - binding.done
                 description.binding_count += 1
                 description.messages += len(offsets)
                 description.bindings.add(key=name, start=binding.start, end=binding.end, messages=len(offsets))
@@ -472,21 +527,33 @@ def _copied(binding: Binding) -> Binding:
     return Binding(binding.start, binding.end, set(binding.done), given, times)
 
 
-def _check_capacity(name: bytes, key: Key, chunk: bytes) -> None:
-    """Raises ResourceExhausted if the key would keep more than its capacity: what a queue has to get, and history."""
+def _fit_capacity(name: bytes, key: Key, chunk: bytes) -> None:
+    """Lets the oldest chunks go if the key's policy says so. Raises ResourceExhausted if the key would keep more than
+    its capacity."""
+    beyond = _beyond_capacity(key, [] if key.options.drops_oldest else key.chunks, chunk)
+    if beyond is not None:
+        raise ResourceExhausted(f"key {show(name)} is full", subject=show(name), limit=beyond[0], value=beyond[1])
+    while _beyond_capacity(key, key.chunks, chunk) is not None:
+        key.chunks.pop(0)
+
+
+def _beyond_capacity(key: Key, chunks: list[tuple[int, int, bytes]], chunk: bytes) -> tuple[int, int] | None:
+    """Returns (limit, value) of the capacity that the key would go beyond with these chunks and one more; None if it
+    would not. What a queue has to get counts, and history."""
     options = key.options
     lows = [
         next(iter(sorted(set(range(one.start, one.end or key.head)) - one.done)), key.head)
         for one in key.bindings.values()
     ]
     lows.append(FIRST_OFFSET if options.history_age_s else key.head - options.history_messages)
-    kept = [parse_chunk(chunk).bodies, *(parse_chunk(one).bodies for _, end, one in key.chunks if end > min(lows))]
+    kept = [parse_chunk(chunk).bodies, *(parse_chunk(one).bodies for _, end, one in chunks if end > min(lows))]
     for limit, value in (
         (options.capacity_messages, sum(map(len, kept))),
         (options.capacity_bytes, sum(len(body) for bodies in kept for body in bodies)),
     ):
         if 0 < limit < value:
-            raise ResourceExhausted(f"key {show(name)} is full", subject=show(name), limit=limit, value=value)
+            return limit, value
+    return None
 
 
 def refused_first(outcome: bytes) -> Error | None:

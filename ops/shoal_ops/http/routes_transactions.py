@@ -50,8 +50,9 @@ def _take(gateway: TheGateway, transaction: shoal.Transaction, number: int, step
         return lambda: forms.Done(configured=len(set(configured)))
     if step.bind is not None:
         keys = names.all_given("key", step.bind.keys, step.bind.keys_encoded)
-        bound = transaction.bind(_queue(step.bind), keys, start=start_of(step.bind))
-        return lambda: forms.Done(offsets=offsets_of(bound.value).offsets)
+        start = start_of(step.bind)
+        bound = transaction.bind(_queue(step.bind), keys, start=start)
+        return lambda: forms.Done(offsets=offsets_of(bound.value, start).offsets)
     if step.unbind is not None:
         keys = names.all_given("key", step.unbind.keys, step.unbind.keys_encoded)
         left = transaction.unbind(_queue(step.unbind), keys, discard=step.unbind.discard)

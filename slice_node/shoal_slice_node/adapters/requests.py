@@ -59,7 +59,7 @@ def submit_change(
 
     item = Item(Kind.CHANGE, encode_change(head, data), applied, failed, checked, checked.operations, large_bytes)
     if session is not None and checked.leader_decides:
-        item.attaches_before = session.attaches_before()
+        item.attaches_before = session.asked.so_far()
     broker.commit_loop.submit(item, source.connection)
 
 

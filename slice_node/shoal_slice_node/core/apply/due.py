@@ -8,6 +8,7 @@ clock, which the record tells: record times may be far ahead of it, if it went w
 from __future__ import annotations
 
 from shoal_contract.errors import NotOwner, OutOfRange, ResourceExhausted
+from shoal_slice_node.core.apply.expiry import expire_first
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.apply.records import decode_due, due_wall_ms
 from shoal_slice_node.core.apply.routing import routed, unroutable
@@ -33,15 +34,24 @@ from shoal_slice_node.core.rows.due_row import (
     due_time,
     encode_counts,
     encode_delayed,
+    expiring_key,
 )
 from shoal_slice_node.core.rows.key_row import NAME
 from shoal_slice_node.core.rows.log_row import chunk_of, encode_log
 from shoal_slice_node.core.turns import Work
 
 
-def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mandatory: bool, not_before_ms: int) -> int:
+def delay(
+    state: State,
+    key: bytes,
+    chunk: bytes,
+    measure: tuple[int, int],
+    mandatory: bool,
+    not_before_ms: int,
+    ttl_ms: int = 0,
+) -> int:
     """Keeps a chunk, to be published when its time has come. `not_before_ms`: Unix time; a past one is due at once.
-    Returns 0: it has no offset yet, and was routed to no queue.
+    `ttl_ms` counts from when it is published. Returns 0: it has no offset yet, and was routed to no queue.
 
     `mandatory` is checked now: when the time has come, no caller waits for an answer. Raises NotOwner, Unroutable;
     OutOfRange for a time too far ahead, ResourceExhausted if as much is delayed as may be.
@@ -62,7 +72,7 @@ def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mand
     _check_room("delayed publishes", chunks + 1, DELAYED_CHUNKS_MAX)
     _check_room("delayed bytes", kept_bytes + body_bytes, DELAYED_BYTES_MAX)
     row_key = delayed_key(not_before_ms, number)
-    state.tables.due.put(row_key, encode_delayed(DelayedRow(messages, body_bytes, full_name)))
+    state.tables.due.put(row_key, encode_delayed(DelayedRow(messages, body_bytes, full_name, ttl_ms)))
     state.tables.log.append(delayed_id(number), FIRST, encode_log(messages, body_bytes, state.time_ms, 0, chunk))
     _save_counts(state, DelayedCounts(number + 1, chunks + 1, kept_bytes + body_bytes))
     state.effects.due.append(row_key)
@@ -90,6 +100,9 @@ def apply_due(state: State, payload: bytes) -> Work[None]:
         if row is not None:
             if due_time(row_key) > state.time_ms:
                 state.effects.due.append(row_key)  # To be found again.
+            elif (key_id := expiring_key(row_key)) is not None:
+                state.tables.due.delete(row_key)
+                expire_first(state, key_id)
             else:
                 _publish_delayed(state, row_key, decode_delayed(row), wall_ms)
         if number % APPLIED_PER_STEP == 0:
@@ -107,7 +120,7 @@ def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow, wall_ms:
     chunk = chunk_of(next(tables.log.read(chunk_id, FIRST, FIRST))[1])
     kept_before = state.effects.kept_messages
     try:
-        publish(state, key, chunk, measure, False, state.time_ms)
+        publish(state, key, chunk, measure, False, state.time_ms, ttl_ms=delayed.ttl_ms)
     except (NotOwner, ResourceExhausted):
         pause_ms = min(DUE_AGAIN_MS << refused, DUE_AGAIN_MS_MAX)
         later = delayed_key(wall_ms + pause_ms, number, refused + 1)

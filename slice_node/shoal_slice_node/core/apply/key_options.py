@@ -10,6 +10,8 @@ from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN, KeyOptions
+from shoal_slice_node.core.apply.expiry import low_rose
+from shoal_slice_node.core.apply.log_rows import first_row
 from shoal_slice_node.core.apply.lookups import row_start
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_ROWS_PER_LOOK
@@ -40,7 +42,44 @@ def configure(state: State, key: bytes, options: KeyOptions) -> None:
         state.effects.advanced.append(after.id)
 
 
-def check_capacity(state: State, full_name: bytes, key: KeyRow, measure: tuple[int, int]) -> None:
+def fit_capacity(state: State, full_name: bytes, row: bytes, measure: tuple[int, int], bounded: bool) -> bytes:
+    """Returns a configured key's row as it is before a chunk of (messages, body bytes) is appended: its policy may have
+    let the oldest messages go. `bounded` False: the chunk is taken in any case.
+
+    Raises ResourceExhausted if the key has no room, and its policy makes none.
+    """
+    key = decode_key(row)
+    if not key.options.drops_oldest:
+        if bounded:
+            _check_capacity(state, full_name, key, measure)
+        return row
+    if bounded:
+        _check_capacity(state, full_name, key._replace(low=key.head), measure)
+    low = _low_with_room(state.tables, key, measure)
+    if low == key.low:
+        return row
+    state.forget_kept(key, low)
+    state.tables.log.trim(key.id, key.low, low)
+    key = key._replace(low=low)
+    low_rose(state, key)
+    return encode_key(key)
+
+
+def _low_with_room(tables: Tables, key: KeyRow, measure: tuple[int, int]) -> int:
+    """Returns the lowest low that leaves room for a chunk. Queues that still had to get what is below find the gap when
+    they are served."""
+    options, (messages, body_bytes) = key.options, measure
+    offset = bytes_before = 0
+    if options.capacity_messages:
+        offset = key.head + messages - options.capacity_messages
+    if options.capacity_bytes:
+        bytes_before = key.body_bytes + body_bytes - options.capacity_bytes
+    if offset <= key.low and bytes_before <= key.body_bytes - _kept_bytes(tables, key):
+        return key.low
+    return first_row(tables, key, lambda first, header: first >= offset and header.body_bytes_before >= bytes_before)
+
+
+def _check_capacity(state: State, full_name: bytes, key: KeyRow, measure: tuple[int, int]) -> None:
     """Checks that a key has room for a chunk of (messages, body bytes). Raises ResourceExhausted."""
     options = key.options
     messages, body_bytes = measure
@@ -84,14 +123,14 @@ def history_floor(tables: Tables, key: KeyRow, now_ms: int) -> int:
     at some rows only: there may be a higher one. What it returns never goes back while the options stay.
 
     The history gives way to a capacity in bytes: it has at most half of it. Else a key at its capacity could be full of
-    history, and take no publish for as long as that stays."""
+    history, and take no publish for as long as that stays. Where the oldest messages make room, it may have all."""
     options = key.options
     floor = key.head
     if options.history_messages:
         floor = max(key.low, key.head - options.history_messages)
     if options.history_age_s:
         floor = min(floor, _floor_of_age(tables, key, now_ms - 1000 * options.history_age_s))
-    if options.capacity_bytes and floor < key.head:
+    if options.capacity_bytes and not options.drops_oldest and floor < key.head:
         floor = max(floor, _floor_of_bytes(tables, key, key.body_bytes - options.capacity_bytes // 2))
     return floor
 

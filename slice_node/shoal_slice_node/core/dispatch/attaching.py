@@ -98,8 +98,7 @@ class Attaching:
         attachment = Attachment(session, feed, handle, window_messages, window_bytes)
         session.add(attachment)
         registry.add_attachment(attachment)
-        if feed.expires_after_s:
-            registry.transients.taken(feed.queue_id)
+        registry.taken(feed)
         registry.wake(feed)
 
     def feed(self, queue_id: bytes) -> Feed:

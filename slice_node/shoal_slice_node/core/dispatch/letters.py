@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of
+from shoal_slice_node.core.apply.expiry import is_over
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.letter_lines import LetterLines
@@ -88,7 +89,8 @@ class Letters:
         if queue is None or stored is None or not stored.first <= offset:
             return None
         death = Death(feed.name, stream.key, offset, resting.times, resting.reason)
-        copy = copy_of(stored.opened(), offset - stored.first, death)
+        over = is_over(stored.header, self._state.time_ms)
+        copy = None if over else copy_of(stored.opened(), offset - stored.first, death)
         if copy is None:
             self._done(stream, resting)
             return None
