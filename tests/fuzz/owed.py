@@ -19,6 +19,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import common_pb2 as errors
 from shoal_contract.wire import slice_pb2 as wire
 from tests.fuzz.delayed import Delayed
+from tests.fuzz.farewells import Farewells
 
 Codes = set[int]
 OK = 0
@@ -117,6 +118,7 @@ class Owed:
         self.brief: list[tuple[Life, bytes, int]] = []
         """Messages that this record first made owed, and then no longer owed: they may still be on their way."""
         self.delayed = Delayed()
+        self.farewells = Farewells()
         self._record = 0
         self._lives = 0
         self._incarnations: dict[bytes, int] = {}
@@ -243,6 +245,7 @@ class Owed:
         return life
 
     def end(self, name: bytes) -> None:
+        self.farewells.kept.pop(name, None)
         life = self.lives.pop(name, None)
         if life is None:
             return
@@ -295,9 +298,9 @@ class Owed:
         for name, start in new.items():
             key = self.keys.setdefault(name, Key())
             if start is not None:
-                if not key.sure or not self.low_max(name) <= start <= key.head:
+                if not key.sure or start > key.head:
                     allowed.add(OUT_OF_RANGE)
-                if not key.low <= start <= key.head and (key.sure or start < key.head):
+                if start > key.head and key.sure:
                     allowed.discard(OK)
         return allowed
 
@@ -323,8 +326,12 @@ class Owed:
         elif start == wire.START_LAST:
             first = key.head - value
             assert max(low, first) <= offset <= max(low_max, first), f"last {value} is {offset} of {key.head}"
+        elif start == wire.START_AGE:
+            recent = [at for at, (_, sent_ms) in key.log.items() if sent_ms >= self.time_ms - value]
+            first = min(recent, default=key.head)
+            assert max(low, first) <= offset <= max(low_max, first), f"{value} ms ago is {offset}, not {first}"
         else:
-            assert offset == value
+            assert max(low, value) <= offset <= max(low_max, value), f"offset {value} begins at {offset}"
         key.head, key.sure = max(key.head, offset), True
         life.bound[name] = offset
         if offset < key.head:
@@ -404,6 +411,14 @@ class Owed:
             key.history, key.configured = step.options.history_messages, bool(step.options.ListFields())
             key.remembered = min(key.history, key.remembered)
         self.maintained()  # A key without options may vanish at once.
+
+    def _farewells(self, step: wire.Farewells, answer: wire.StepOutcome) -> None:
+        for number, name in enumerate(step.queues):
+            allowed: Codes = {NOT_OWNER}
+            if self.owns(b"@" + name):
+                allowed = self._refusals(name, []) or {OK}
+            if self._each(answer, number, allowed, ("farewell", name)):
+                self.farewells.changed(self, number, step)
 
     def _purges(self, step: wire.Purges, answer: wire.StepOutcome) -> None:
         """Checks a purge. Where it leaves a part, the slice chooses the keys that it purges; each of them wholly."""

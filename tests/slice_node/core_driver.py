@@ -60,13 +60,14 @@ def bodies_of(delivery: wire.Delivery) -> list[Message]:
 
 
 class CoreDriver:
-    """`records`: all that was applied, for replays."""
+    """`records`: all that was applied, for replays. `gaps`: what sessions were told of, in their order."""
 
     def __init__(self, tables: Tables | None = None, owned: bytes = b"\x01" * PARTITIONS) -> None:
         self.tables = tables or MemoryTables()
         self.engine = Engine(self.tables, Watch())
         self.state = self.engine.state
         self.records: list[Record] = []
+        self.gaps: list[wire.Gap] = []
         self.now_ms = 1_000
         self.wall_ahead_ms = 0
         self.restart()
@@ -158,10 +159,11 @@ class CoreDriver:
         found: list[wire.Delivery] = []
         self.pump()
         while session.waiting:
-            taken, size = self.dispatcher.take(session, 1 << 20)
+            taken = self.dispatcher.take(session, 1 << 20)
             self.dispatcher.dirty.pop(session.number, None)
-            found += taken
-            self.dispatcher.sent(session, size)
+            self.gaps += taken.gaps
+            found += taken.deliveries
+            self.dispatcher.sent(session, taken.cost_bytes)
             self.pump()
         return found
 
@@ -178,7 +180,9 @@ class CoreDriver:
         queue_id = self.tables.queue_by_name.get(queue.encode())
         assert queue_id is not None
         terms = PullTerms(messages, 0, lease_ms)
-        return [parcel.to_wire() for parcel in finish(self.puller.pull(session, queue_id, terms, self.now_ms))]
+        parcels = finish(self.puller.pull(session, queue_id, terms, self.now_ms))
+        self.gaps += [parcel.to_gap() for parcel in parcels if parcel.is_gap]
+        return [parcel.to_wire() for parcel in parcels if not parcel.is_gap]
 
     def end_leases(self) -> None:
         """Those that are over."""
@@ -258,14 +262,25 @@ def unbind(queue: str, *keys: str, discard: bool = False) -> wire.Step:
     return wire.Step(unbinds=wire.Unbinds(queues=[queue.encode()], key_counts=[len(keys)], keys=names, discard=discard))
 
 
-def publish(key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0, live: bool = False) -> wire.Step:
+def publish(
+    key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0, live: bool = False, ttl_ms: int = 0
+) -> wire.Step:
     publishes = wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory)
-    publishes.not_before_ms, publishes.live = not_before_ms, live
+    publishes.not_before_ms, publishes.live, publishes.ttl_ms = not_before_ms, live, ttl_ms
     return wire.Step(publishes=publishes)
 
 
 def configure(key: str, options: KeyOptions) -> wire.Step:
     return wire.Step(configures=wire.Configures(keys=[key.encode()], options=options.to_wire()))
+
+
+def farewell(*queues: str, key: str = "", body: bytes = b"", after_s: int = 0) -> wire.Step:
+    """Gives queues a farewell; without a key: takes theirs back."""
+    step = wire.Farewells(queues=[queue.encode() for queue in queues], after_s=after_s)
+    if key:
+        step.keys.extend([key.encode()] * len(queues))
+        step.chunks.extend([encode_chunk([body])] * len(queues))
+    return wire.Step(farewells=step)
 
 
 def drop(*queues: str) -> wire.Step:

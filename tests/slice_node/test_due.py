@@ -10,7 +10,7 @@ import pytest
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import OutOfRange, ResourceExhausted, Unroutable, from_wire
 from shoal_contract.journal_record import Record
-from shoal_contract.options import KeyOptions
+from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
@@ -21,13 +21,13 @@ from shoal_slice_node.core.background import due_list
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.limits import DELAY_MS_MAX, DUE_AGAIN_MS
-from shoal_slice_node.core.rows.due_row import DELAYED, decode_counts, delayed_key, due_time
+from shoal_slice_node.core.rows.due_row import DELAYED, decode_counts, delayed_key
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .brokers import connected, running
-from .core_driver import PARTITIONS, CoreDriver, Message, bind, configure, declare, drop, publish
+from .core_driver import PARTITIONS, CoreDriver, Message, bind, declare, drop, publish
 from .memory_base import MemoryBase
 
 HOUR_MS = 3_600_000
@@ -205,6 +205,19 @@ def test_without_a_binding_at_its_time_nothing_is_kept(core: Driver) -> None:
     check(core)
 
 
+def test_to_the_queue_of_the_longest_name(core: Driver) -> None:
+    """Its direct key is longer than other keys may be."""
+    name = "q" * NAME_BYTES_MAX
+    core.change(declare(name))
+    core.later("@" + name, b"x", after_ms=10)
+    core.wait(20)
+    assert core.delayed == (0, 0)
+    longest = core.session()
+    assert core.attach(longest, name)
+    core.settle()
+    assert [body for _, _, body in core.take(longest)] == [b"x"]
+
+
 def test_to_a_queue_itself(core: Driver) -> None:
     """Its direct key needs no binding before."""
     assert not core.later("@q", b"x", after_ms=10, mandatory=True).refusals
@@ -261,58 +274,6 @@ def test_a_key_of_another_slice_is_looked_at_again_later(core: Driver) -> None:
     check(core)
     core.record(Kind.OWNERSHIP, encode_ownership(3, b"\x01" * PARTITIONS))
     assert [body for _, _, body in core.wait(DUE_AGAIN_MS + HOUR_MS // 60)] == [b"x"]
-
-
-def full(core: Driver) -> None:
-    """A delayed publish to the key was refused once: the key is at its capacity."""
-    core.change(configure("k", KeyOptions(capacity_messages=1)), publish("k", b"1"))
-    core.later("k", b"2", after_ms=10)
-    assert core.wait(20) == [("k", 1, b"1")] and core.delayed == (1, _bytes(b"x"))
-
-
-def make_room(core: Driver) -> None:
-    core.ack(core.reader, "k", 1, 2)
-    core.settle()
-
-
-def test_after_a_clock_that_was_ahead_a_refused_publish_waits_no_longer_than_else(core: Driver) -> None:
-    """Times of records do not go back with the clock."""
-    core.wall_ahead_ms = 30 * 24 * HOUR_MS
-    core.change(publish("other", b""))
-    core.wall_ahead_ms = 0
-    full(core)
-    make_room(core)
-    assert core.state.time_ms > core.wall_ms + 29 * 24 * HOUR_MS
-    assert [body for _, _, body in core.wait(DUE_AGAIN_MS + HOUR_MS // 60)] == [b"2"]
-
-
-def test_what_is_refused_again_and_again_is_looked_at_less_and_less_often(core: Driver) -> None:
-    full(core)
-    looks, last_ms = [], core.wall_ms
-    for _ in range(5 * 60):
-        before = len(core.records)
-        core.wait(HOUR_MS // 60)
-        if any(record.kind == Kind.DUE for record in core.records[before:]):
-            looks.append(round((core.wall_ms - last_ms) / 60_000))
-            last_ms = core.wall_ms
-    assert looks == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    check(core)
-    core.restart()
-    core.consume()
-    core.take(core.reader)
-    make_room(core)
-    assert [body for _, _, body in core.wait(HOUR_MS)] == [b"2"]
-    assert core.delayed == (0, 0)
-    check(core)
-
-
-def test_a_record_of_an_earlier_commit_has_no_time_of_the_leader(core: Driver) -> None:
-    full(core)
-    ((row_key, _),) = core.tables.due.scan()
-    core.now_ms += HOUR_MS
-    core.record(Kind.DUE, encode_due([Due(row_key, b"k")]))
-    ((later, _),) = core.tables.due.scan()
-    assert due_time(later) == core.state.time_ms + 2 * DUE_AGAIN_MS
 
 
 def test_apply_guards_what_a_record_names(core: Driver) -> None:

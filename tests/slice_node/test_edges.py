@@ -5,6 +5,8 @@ Belongs here: what has no better place. The bounds of one verb are tested with t
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shoal_contract.errors import Conflict, OutOfRange
@@ -43,14 +45,19 @@ def test_the_longest_times_are_taken_and_nothing_ends_early(core: Driver, option
 LARGEST = (1 << 53) - 1
 
 
+def _with(name: str, value: int) -> KeyOptions:
+    options: dict[str, Any] = {name: value}
+    return KeyOptions(**options)
+
+
 @pytest.mark.parametrize("name", ["history_messages", "capacity_messages", "capacity_bytes"])
 def test_options_of_keys_are_taken_up_to_their_bound(core: Driver, name: str) -> None:
-    core.change(configure("k", KeyOptions(**{name: LARGEST})), publish("k", b"x"))
+    core.change(configure("k", _with(name, LARGEST)), publish("k", b"x"))
     session = attached(core)
     assert core.take(session) == [("k", 1, b"x")]
     core.check()
     with pytest.raises(OutOfRange, match=f"{name} is {LARGEST + 1}"):
-        core.change(configure("k", KeyOptions(**{name: LARGEST + 1})))
+        core.change(configure("k", _with(name, LARGEST + 1)))
 
 
 def test_an_owner_is_remembered_until_too_many_came_after_it() -> None:

@@ -34,6 +34,11 @@ class _StartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Start.ValueType
     START_EARLIEST: _Start.ValueType  # 1
     START_LAST: _Start.ValueType  # 2
     START_OFFSET: _Start.ValueType  # 3
+    """At this offset. If the key does not keep it any more, at the lowest that it keeps, and the answer says so. Above the
+    key's next offset, and for a key that is not there: OutOfRange.
+    """
+    START_AGE: _Start.ValueType  # 4
+    """With the first message, of those that the key keeps, that was published in the last so many milliseconds."""
 
 class Start(_Start, metaclass=_StartEnumTypeWrapper): ...
 
@@ -42,7 +47,33 @@ START_UNSPECIFIED: Start.ValueType  # 0
 START_EARLIEST: Start.ValueType  # 1
 START_LAST: Start.ValueType  # 2
 START_OFFSET: Start.ValueType  # 3
+"""At this offset. If the key does not keep it any more, at the lowest that it keeps, and the answer says so. Above the
+key's next offset, and for a key that is not there: OutOfRange.
+"""
+START_AGE: Start.ValueType  # 4
+"""With the first message, of those that the key keeps, that was published in the last so many milliseconds."""
 Global___Start: _TypeAlias = Start  # noqa: Y015
+
+class _GapReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GapReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GAP_REASON_UNSPECIFIED: _GapReason.ValueType  # 0
+    GAP_REASON_DROPPED: _GapReason.ValueType  # 1
+    """The key has a capacity with policy drop_oldest, and needed the room."""
+    GAP_REASON_EXPIRED: _GapReason.ValueType  # 2
+    """Their time to live was over."""
+
+class GapReason(_GapReason, metaclass=_GapReasonEnumTypeWrapper): ...
+
+GAP_REASON_UNSPECIFIED: GapReason.ValueType  # 0
+GAP_REASON_DROPPED: GapReason.ValueType  # 1
+"""The key has a capacity with policy drop_oldest, and needed the room."""
+GAP_REASON_EXPIRED: GapReason.ValueType  # 2
+"""Their time to live was over."""
+Global___GapReason: _TypeAlias = GapReason  # noqa: Y015
 
 class _MemberChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -140,7 +171,7 @@ class Open(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     producer: _builtins.bytes
-    """16 random bytes: who numbers the frames."""
+    """16 random bytes: the producer that numbers the frames."""
     window_bytes: _builtins.int
     """Bytes of deliveries that the slice may have under way to this session; 0: the slice's default."""
     def __init__(
@@ -167,7 +198,8 @@ class Change(_message.Message):
     ATOMIC_FIELD_NUMBER: _builtins.int
     atomic: _builtins.bool
     """A transaction: all of it is done, or nothing. If any request is refused, the answer is the error of the first one,
-    as for a frame that is refused whole, and the change leaves no trace. It may not have drops, purges and imports.
+    as for a frame that is refused whole, and the change leaves no trace. It may not have drops, purges, imports and
+    farewells.
     """
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Step]: ...
@@ -198,6 +230,7 @@ class Step(_message.Message):
     IMPORTS_FIELD_NUMBER: _builtins.int
     ACKS_FIELD_NUMBER: _builtins.int
     CONFIGURES_FIELD_NUMBER: _builtins.int
+    FAREWELLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def declares(self) -> Global___Declares: ...
     @_builtins.property
@@ -216,6 +249,8 @@ class Step(_message.Message):
     def acks(self) -> Global___TransactionAcks: ...
     @_builtins.property
     def configures(self) -> Global___Configures: ...
+    @_builtins.property
+    def farewells(self) -> Global___Farewells: ...
     def __init__(
         self,
         *,
@@ -228,12 +263,13 @@ class Step(_message.Message):
         imports: Global___Imports | None = ...,
         acks: Global___TransactionAcks | None = ...,
         configures: Global___Configures | None = ...,
+        farewells: Global___Farewells | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "farewells", b"farewells", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "farewells", b"farewells", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks", "configures"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks", "configures", "farewells"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -286,7 +322,7 @@ class Binds(_message.Message):
     START_VALUE_FIELD_NUMBER: _builtins.int
     start: Global___Start.ValueType
     start_value: _builtins.int
-    """For START_LAST: how many messages; for START_OFFSET: the offset."""
+    """For START_LAST: how many messages; for START_OFFSET: the offset; for START_AGE: milliseconds."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
@@ -351,10 +387,15 @@ class Publishes(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     MANDATORY_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     mandatory: _builtins.bool
     """Refuse with Unroutable where no queue is bound."""
+    ttl_ms: _builtins.int
+    """Milliseconds for which the chunks are valid, from when they are published; 0: for ever. After that they are not
+    delivered any more, and queues that still had to get them are told of a gap. Not for live publishes.
+    """
     not_before_ms: _builtins.int
     """Unix time in milliseconds, 0: now. The chunks are kept, and published, with an offset, once the slice's clock has come
     to this time; a past time is due at once. The outcome says offset 0 and 0 queues. `mandatory` is checked at once.
@@ -375,12 +416,13 @@ class Publishes(_message.Message):
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         chunks: _abc.Iterable[_builtins.bytes] | None = ...,
         mandatory: _builtins.bool = ...,
+        ttl_ms: _builtins.int = ...,
         not_before_ms: _builtins.int = ...,
         live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -518,6 +560,47 @@ class Configures(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Configures: _TypeAlias = Configures  # noqa: Y015
+
+@_typing.final
+class Farewells(_message.Message):
+    """Gives queues farewells, or takes them back; one request for each queue, at its home. A farewell is a message that is
+    kept with its queue, at most one, and published once no session has consumed the queue for a time, or when the queue
+    expires. Then it is gone. A new one takes the place of the old one. It goes with a queue that is dropped.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    AFTER_S_FIELD_NUMBER: _builtins.int
+    after_s: _builtins.int
+    """For so long no session must have consumed the queue; 0: the farewell is published as soon as the last one left."""
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """To which key each farewell is published. None, and no chunks: the queues' farewells are taken back, if there are any."""
+
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """A serialized Chunk of one message for each queue."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        chunks: _abc.Iterable[_builtins.bytes] | None = ...,
+        after_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_s", b"after_s", "chunks", b"chunks", "keys", b"keys", "queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Farewells: _TypeAlias = Farewells  # noqa: Y015
 
 @_typing.final
 class TransactionAcks(_message.Message):
@@ -876,6 +959,7 @@ class SessionResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     DELIVERIES_FIELD_NUMBER: _builtins.int
     RESETS_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
@@ -888,6 +972,12 @@ class SessionResponse(_message.Message):
         """
 
     @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]:
+        """Messages that these queues do not get. They come before the deliveries of this response, and behind those of the
+        responses before it.
+        """
+
+    @_builtins.property
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ended]:
         """Handles that are not attached any more, or were refused, while the session's others go on: queues that are exclusive."""
 
@@ -897,11 +987,12 @@ class SessionResponse(_message.Message):
         answers: _abc.Iterable[Global___Answer] | None = ...,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
         resets: _abc.Iterable[_builtins.int] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
         ended: _abc.Iterable[Global___Ended] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "resets", b"resets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "gaps", b"gaps", "resets", b"resets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1027,20 +1118,63 @@ class Deliveries(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]: ...
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]: ...
     def __init__(
         self,
         *,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "gaps", b"gaps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Deliveries: _TypeAlias = Deliveries  # noqa: Y015
+
+@_typing.final
+class Gap(_message.Message):
+    """The messages first <= offset < to of a key, which a queue still had to get, are gone: of these offsets it gets no more,
+    and they need no ack. A gap is told to one of the queue's consumers, the one that would have got the next message; it
+    may be told again after a crash of the slice, as messages may.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    HANDLES_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    first: _builtins.int
+    to: _builtins.int
+    why: Global___GapReason.ValueType
+    @_builtins.property
+    def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The queues' handles in this session (empty in answers to Pull)."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        first: _builtins.int = ...,
+        to: _builtins.int = ...,
+        why: Global___GapReason.ValueType = ...,
+        handles: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "handles", b"handles", "key", b"key", "to", b"to", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gap: _TypeAlias = Gap  # noqa: Y015
 
 @_typing.final
 class Unacked(_message.Message):
@@ -1085,6 +1219,7 @@ class Delivery(_message.Message):
     HANDLES_FIELD_NUMBER: _builtins.int
     REDELIVERED_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     first: _builtins.int
     """Offset of the chunk's first message."""
@@ -1100,6 +1235,8 @@ class Delivery(_message.Message):
     """A live publish: its messages have no offsets. `first` and `low` are 0, `to` is the number of messages. It is not
     acked, and comes once or not at all.
     """
+    expires_ms: _builtins.int
+    """The leader's time when the messages expire; 0: never."""
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The queues' handles in this session (empty in answers to Pull)."""
@@ -1116,10 +1253,11 @@ class Delivery(_message.Message):
         handles: _abc.Iterable[_builtins.int] | None = ...,
         redelivered: _builtins.int = ...,
         live: _builtins.bool = ...,
+        expires_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "expires_ms", b"expires_ms", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1174,7 +1312,7 @@ class QueueDescription(_message.Message):
     """The leader's time when the oldest message of the backlog was published; 0: none."""
     attached_sessions: _builtins.int
     incarnation: _builtins.int
-    """Given by the queue's home when it was declared there, and to its parts elsewhere by who declares them; grows when a
+    """Given by the queue's home when it was declared there, and to its parts elsewhere by the client that declares them; grows when a
     queue of this name is dropped and declared again. 0: not known (made by a bulk load).
     """
     @_builtins.property
@@ -1423,6 +1561,7 @@ class PublishRequest(_message.Message):
     MANDATORY_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
@@ -1432,6 +1571,8 @@ class PublishRequest(_message.Message):
     settles those below it, and of two calls under way the higher may come first; the lower is then OutOfRange.
     """
     sequence: _builtins.int
+    ttl_ms: _builtins.int
+    """As in Publishes."""
     not_before_ms: _builtins.int
     """As in Publishes."""
     live: _builtins.bool
@@ -1446,12 +1587,13 @@ class PublishRequest(_message.Message):
         mandatory: _builtins.bool = ...,
         producer: _builtins.bytes = ...,
         sequence: _builtins.int = ...,
+        ttl_ms: _builtins.int = ...,
         not_before_ms: _builtins.int = ...,
         live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1507,16 +1649,20 @@ class PullResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]: ...
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]: ...
     def __init__(
         self,
         *,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "gaps", b"gaps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1708,6 +1854,51 @@ class ConfigureResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConfigureResponse: _TypeAlias = ConfigureResponse  # noqa: Y015
+
+@_typing.final
+class FarewellRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    AFTER_S_FIELD_NUMBER: _builtins.int
+    queue: _builtins.bytes
+    key: _builtins.bytes
+    """As in Farewells. No key and no chunk: the farewell is taken back."""
+    after_s: _builtins.int
+    @_builtins.property
+    def chunk(self) -> _common_pb2.Chunk: ...
+    def __init__(
+        self,
+        *,
+        queue: _builtins.bytes = ...,
+        key: _builtins.bytes = ...,
+        chunk: _common_pb2.Chunk | None = ...,
+        after_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_s", b"after_s", "chunk", b"chunk", "key", b"key", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FarewellRequest: _TypeAlias = FarewellRequest  # noqa: Y015
+
+@_typing.final
+class FarewellResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FarewellResponse: _TypeAlias = FarewellResponse  # noqa: Y015
 
 @_typing.final
 class DescribeRequest(_message.Message):

@@ -1,4 +1,5 @@
-"""Queues, bindings and options of keys: declare, configure, bind, unbind, describe, drop, purge."""
+"""Queues, bindings and options of keys: declare, configure, bind, unbind, describe, farewell, drop,
+purge."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 import shoal
 from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import Name, encode_name, show
-from shoal_ops.http import models, names
+from shoal_ops.http import messages, models, names
 from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
 
 router = APIRouter(tags=["queues"])
@@ -89,6 +90,25 @@ async def purge_queue(gateway: TheGateway, queue: QueueName) -> models.Purged:
     return models.Purged(messages=await gateway.broker.purge(queue))
 
 
+@router.put("/v1/queues/{queue}/farewell", status_code=204, response_class=Response)
+async def set_farewell(gateway: TheGateway, queue: QueueName, wanted: models.Farewell) -> None:
+    """Gives a queue a farewell, in the place of the one that it has: a message that is published once no session has
+    consumed the queue for a time."""
+    await gateway.broker.farewell(
+        queue,
+        names.given("key", wanted.key, wanted.key_encoded),
+        messages.body_of(wanted.body, wanted.body_base64),
+        headers=messages.headers_of(wanted.headers, wanted.headers_base64),
+        after_s=wanted.after_s,
+    )
+
+
+@router.delete("/v1/queues/{queue}/farewell", status_code=204, response_class=Response)
+async def take_farewell_back(gateway: TheGateway, queue: QueueName) -> None:
+    """Takes a queue's farewell back; there may be none."""
+    await gateway.broker.farewell(queue)
+
+
 @router.put("/v1/keys/{key}", status_code=204, response_class=Response)
 async def configure_key(gateway: TheGateway, key: KeyName, options: models.KeyOptions) -> None:
     """Gives a key options, in the place of those that it has: a history, a capacity."""
@@ -100,7 +120,8 @@ async def bind_keys(gateway: TheGateway, queue: QueueName, wanted: models.BindKe
     """Binds a queue to many keys. The keys of one slice are bound all or none. A key that is bound already stays as it
     is."""
     keys = names.all_given("key", wanted.keys, wanted.keys_encoded)
-    return offsets_of(await gateway.broker.bind(queue, keys, start=start_of(wanted)))
+    start = start_of(wanted)
+    return offsets_of(await gateway.broker.bind(queue, keys, start=start), start)
 
 
 @router.put("/v1/queues/{queue}/bindings/{key}", response_model=models.Offsets, response_model_exclude_none=True)
@@ -108,7 +129,8 @@ async def bind_key(
     gateway: TheGateway, queue: QueueName, key: KeyName, start: Annotated[models.StartFields, Query()]
 ) -> models.Offsets:
     """Binds a queue to one key."""
-    return offsets_of(await gateway.broker.bind(queue, [key], start=start_of(start)))
+    begin = start_of(start)
+    return offsets_of(await gateway.broker.bind(queue, [key], start=begin), begin)
 
 
 @router.post("/v1/queues/{queue}/unbind", response_model=models.Offsets, response_model_exclude_none=True)
@@ -137,12 +159,21 @@ def start_of(wanted: models.StartFields) -> shoal.Start:
             return shoal.EARLIEST
         case "last":
             return shoal.Last(wanted.value)
+        case "ago":
+            return shoal.Ago(wanted.value)
         case "offset":
             return shoal.Offset(wanted.value)
 
 
-def offsets_of(found: dict[Name, int]) -> models.Offsets:
+def offsets_of(found: dict[Name, int], start: shoal.Start = shoal.NOW) -> models.Offsets:
+    """Returns the answer to a bind from `start`, or to an unbind."""
+    named = start.start == shoal.Offset(0).start
     offsets = [
-        models.KeyOffset(**names.fields("key", encode_name(key, "key")), offset=offset) for key, offset in found.items()
+        models.KeyOffset(
+            **names.fields("key", encode_name(key, "key")),
+            offset=offset,
+            recovered=start.recovered(offset) if named else None,
+        )
+        for key, offset in found.items()
     ]
     return models.Offsets(offsets=offsets)

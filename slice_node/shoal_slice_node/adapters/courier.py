@@ -1,11 +1,12 @@
-"""Brings dead letters to the slices that own their keys: publishes each there, and tells the node when it is there.
+"""Brings letters to the slices that own their keys: publishes each there, and tells the node when it is there.
 
 However often a letter is sent, there is one copy: it has a producer of its own, and its slice answers a repeat with the
 first answer. A refusal is an answer too: after one, the letter is sent with the next number. So at most one number is
 ever accepted: none follows one that was not refused. A new leader, which does not know the number, is told it.
 
-Not here: which messages become letters (core/dispatch/returns), what is in them (core/dispatch/letters), which of them
-is next, and how long others pause (core/dispatch/letter_lines).
+Letters are dead letters, and farewells. Not here: what becomes a letter (core/dispatch/returns, core/apply/farewells),
+what is in it (core/dispatch/letters, core/dispatch/farewells), which of them is next, and how long others pause
+(core/dispatch/letter_lines).
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc.aio
 
@@ -29,6 +30,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_coordination.cluster_view import ClusterView
+from shoal_runtime.channels import open_channel
 from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import WholeRecords
@@ -39,7 +41,7 @@ from shoal_slice_node.adapters.limits import (
     COURIER_TOLD_MAX,
 )
 from shoal_slice_node.adapters.steps import StepWatch
-from shoal_slice_node.core.dispatch.letters import FIRST_SEQUENCE, Letter, Letters
+from shoal_slice_node.core.dispatch.letters import FIRST_SEQUENCE
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
@@ -58,12 +60,37 @@ class _Leader:
     failure: ShoalError | None = None
 
 
+class Letter(Protocol):
+    """Describes what is published, at which key, and by which producer."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def producer(self) -> bytes: ...
+
+    @property
+    def chunk(self) -> bytes: ...
+
+
+class Letters(Protocol):
+    """Gives letters of one kind, and is told what became of each. `now_ms`: the time of a clock that only grows."""
+
+    def ready(self, now_ms: int) -> bool: ...
+
+    def take(self, now_ms: int) -> Letter | None: ...
+
+    def sent(self, letter: Any) -> None: ...
+
+    def not_sent(self, letter: Any, now_ms: int) -> None: ...
+
+
 class Courier:
     """Sends letters, COURIER_LETTERS at a time, until they are answered."""
 
     def __init__(
         self,
-        letters: Letters,
+        letters: Sequence[Letters],
         between_records: WholeRecords,
         may_send: Callable[[], None],
         steps: StepWatch | None = None,
@@ -79,6 +106,8 @@ class Courier:
         """By address: leaders in the view that had a letter."""
         self._numbers: OrderedDict[bytes, int] = OrderedDict()
         """By producer: the number for a letter that was refused. At most COURIER_NUMBERS_MAX."""
+        self._turn = 0
+        """Which kind of letters was asked last."""
         self._wake = asyncio.Event()
         self._told: dict[bytes, type[ShoalError]] = {}
         """By key that takes no letters: the kind of failure that was logged. At most COURIER_TOLD_MAX."""
@@ -89,7 +118,8 @@ class Courier:
 
     def look(self) -> None:
         """Wakes the courier if letters may be sent. Must be called from time to time."""
-        if self._letters.ready(steady_ms()):
+        now_ms = steady_ms()
+        if any(letters.ready(now_ms) for letters in self._letters):
             self._wake.set()
 
     async def run(self) -> None:
@@ -109,21 +139,32 @@ class Courier:
             await self._close_unused()
             await self._between_records.wait()
             began = time.perf_counter()
-            letter = self._letters.take(steady_ms())
+            taken = self._take()
             self._steps.done(began)
-            if letter is None:
+            if taken is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
+            letters, letter = taken
             failure = await self._send(letter)
             await self._between_records.wait()
             began = time.perf_counter()
             if failure is None:
-                self._letters.sent(letter)
+                letters.sent(letter)
             else:
-                self._letters.not_sent(letter, steady_ms())
+                letters.not_sent(letter, steady_ms())
             self._tell(letter.key, failure)
             self._steps.done(began)
+
+    def _take(self) -> tuple[Letters, Letter] | None:
+        """Takes a letter, of each kind in turn. Returns None if none may be sent now."""
+        for _ in self._letters:
+            self._turn = (self._turn + 1) % len(self._letters)
+            letters = self._letters[self._turn]
+            letter = letters.take(steady_ms())
+            if letter is not None:
+                return letters, letter
+        return None
 
     async def _send(self, letter: Letter) -> ShoalError | None:
         """Sends a letter, unless its slice answers nothing. Returns why it is not known to be there; None: it is."""
@@ -166,7 +207,7 @@ class Courier:
             raise Unavailable(f"slice {owner}, which owns key {show(key)}, has no leader", subject=owner)
         leader = self._leaders.get(address)
         if leader is None:
-            leader = self._leaders[address] = _Leader(grpc.aio.insecure_channel(address, options=_OPTIONS))
+            leader = self._leaders[address] = _Leader(open_channel(address, _OPTIONS))
         return leader
 
     async def _close_unused(self) -> None:
@@ -185,7 +226,8 @@ class Courier:
         elif self._told.get(key) is not type(failure) and (key in self._told or len(self._told) < COURIER_TOLD_MAX):
             self._told[key] = type(failure)
             _log.warning(
-                "dead letters for another slice wait, and are sent again: %s. Their messages stay in their queues",
+                "dead letters or farewells for another slice wait, and are sent again: %s. Until then this slice keeps"
+                " them",
                 failure.message,
             )
 

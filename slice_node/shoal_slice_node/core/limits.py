@@ -107,8 +107,8 @@ EXPIRED_PER_RECORD_MAX: Final = 500
 """Transient queues that one EXPIRE record drops: about 5 ms, and their bindings up to DROP_BINDINGS_MAX."""
 
 TRANSIENTS_LEFT_MAX: Final = 200_000
-"""Transient queues that a leader keeps a time for, each about 250 bytes. Queues beyond them share slots, and are found
-by walks over the tables: they end a little later."""
+"""Transient queues, and as many queues with a farewell, that a leader keeps a time for, each about 250 bytes. Queues
+beyond them share slots, and are found by walks over the tables: they end a little later."""
 
 TRANSIENT_SLOTS: Final = 1 << 20
 """Times that transient queues share if there are more of them: 8 MiB. Queues are numbered one after the other, so with
@@ -123,6 +123,27 @@ queue that was left and waits for its time ends later by as much."""
 
 TRANSIENT_WALK_REST_MS: Final = 10_000
 """The rest between two walks over the transient queues that have no time of their own."""
+
+LEFT_STALE_MAX: Final = 1_000
+"""Times that are over because a farewell was set anew, and stand in line until the next rebuild."""
+
+FAREWELLS_BYTES_MAX: Final = 4 << 30
+"""Bytes that the farewells of a slice take, with their keys: they stay on its disk as long as their queues."""
+
+FAREWELLS_BYTES_PER_RECORD: Final = 4 << 20
+"""Bytes of farewells that one FAREWELL or EXPIRE record publishes: as a DUE record. The last one may exceed it. Their
+number is that of EXPIRED_PER_RECORD_MAX."""
+
+LETTERS_WAITING_MAX: Final = 10_000
+"""Letters that another slice did not take, noted in memory to be sent again, about 100 bytes each. While there are so
+many, no others are tried."""
+
+LETTERS_PER_STEP: Final = 16
+"""Letters that are looked at in one step for one that may be sent, each of up to a chunk."""
+
+LETTERS_PER_RECORD_MAX: Final = 500
+"""Letters that one FAREWELL record takes away, once they are where they belong: under 2 ms."""
+
 DELAY_MS_MAX: Final = 366 * 86_400_000
 """How far ahead a publish may be delayed: a year. A later time is most likely one in another unit."""
 
@@ -387,14 +408,14 @@ group commit. One message may exceed it."""
 DEAD_COST: Final = 4
 """What copying a message costs, in operations."""
 
-DELAYED_MAX: Final = 200_000
+RESTING_MAX: Final = 200_000
 """Stretches of messages that wait for the delay of a nack, on one slice, about 350 bytes each. More delayed nacks are
 refused."""
 
-DELAYED_OVER_KEPT: Final = 1_000
+RESTING_OVER_KEPT: Final = 1_000
 """Stretches with an end before their delay was over (a purge, an unbind) that are kept until the next rebuild."""
 
-DELAYED_PER_TURN: Final = 500
+RESTING_ENDED_PER_TURN: Final = 500
 """Delays ended in one tick: about 1 ms."""
 
 PULL_ROWS_PER_STEP: Final = 200
@@ -439,6 +460,13 @@ PUMP_TURN_BYTES: Final = 256 << 10
 
 RECENT_CHUNKS_BYTES_MAX: Final = 1 << 20
 """Bytes of chunks that are kept after they were read from a log, for the next queues that lag behind the same key."""
+
+EXPIRED_PER_GAP_MAX: Final = 16
+"""Chunks that have expired and are passed over as one gap: about 0.2 ms. The next ones are the next gap."""
+
+GAPS_AT_ONCE_MAX: Final = 16
+"""Gaps that a consumer is told of at once, for one binding; the last one has the rest, with what was delivered before.
+"""
 
 PUMP_TURN_ROWS: Final = 256
 """Log rows read for one lagging queue before others get their turn."""

@@ -6,13 +6,18 @@ and apply leaves what the options need then.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN, KeyOptions
+from shoal_slice_node.core.apply.expiry import low_rose
+from shoal_slice_node.core.apply.log_rows import first_row
+from shoal_slice_node.core.apply.lookups import row_start
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_MESSAGES_PER_TRIM
 from shoal_slice_node.core.rows.history_row import ROW
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key, encode_key
-from shoal_slice_node.core.rows.log_row import decode_log
+from shoal_slice_node.core.rows.log_row import LogRow, decode_log
 from shoal_slice_node.core.tables.tables import Tables
 
 
@@ -37,18 +42,66 @@ def configure(state: State, key: bytes, options: KeyOptions) -> None:
         state.effects.advanced.append(after.id)
 
 
-def check_capacity(state: State, full_name: bytes, key: KeyRow, measure: tuple[int, int]) -> None:
+def fit_capacity(state: State, full_name: bytes, row: bytes, measure: tuple[int, int], bounded: bool) -> bytes:
+    """Returns a configured key's row as it is before a chunk of (messages, body bytes) is appended: its policy may have
+    let the oldest messages go. `bounded` False: the chunk is taken in any case.
+
+    Raises ResourceExhausted if the key has no room, and its policy makes none.
+    """
+    key = decode_key(row)
+    if not key.options.drops_oldest:
+        if bounded:
+            _check_capacity(state, full_name, key, measure)
+        return row
+    if bounded:
+        _check_capacity(state, full_name, key._replace(low=key.head), measure)
+    low = _low_with_room(state.tables, key, measure)
+    if low == key.low:
+        return row
+    state.forget_kept(key, low)
+    state.tables.log.trim(key.id, key.low, low)
+    key = key._replace(low=low)
+    low_rose(state, key)
+    return encode_key(key)
+
+
+def _low_with_room(tables: Tables, key: KeyRow, measure: tuple[int, int]) -> int:
+    """Returns the lowest low that leaves room for a chunk. Queues that still had to get what is below find the gap when
+    they are served."""
+    options, (messages, body_bytes) = key.options, measure
+    offset = bytes_before = 0
+    if options.capacity_messages:
+        offset = key.head + messages - options.capacity_messages
+    if options.capacity_bytes:
+        bytes_before = key.body_bytes + body_bytes - options.capacity_bytes
+    if offset <= key.low and bytes_before <= key.body_bytes - _kept_bytes(tables, key):
+        return key.low
+    return first_row(tables, key, lambda first, header: first >= offset and header.body_bytes_before >= bytes_before)
+
+
+def _check_capacity(state: State, full_name: bytes, key: KeyRow, measure: tuple[int, int]) -> None:
     """Checks that a key has room for a chunk of (messages, body bytes). Raises ResourceExhausted."""
     options = key.options
     messages, body_bytes = measure
     if options.capacity_messages:
         value = key.head - key.low + messages
         if value > options.capacity_messages:
+            value -= _passed_in_first_row(state, key)
+        if value > options.capacity_messages:
             raise _full(state, full_name, "messages", value, options.capacity_messages)
     if options.capacity_bytes:
         value = _kept_bytes(state.tables, key) + body_bytes
         if value > options.capacity_bytes:
             raise _full(state, full_name, "bytes", value, options.capacity_bytes)
+
+
+def _passed_in_first_row(state: State, key: KeyRow) -> int:
+    """Returns how many messages of the first row are only kept because the history needs others of that row. They do
+    not count: no trim could make room for a publish."""
+    if not key.options.keeps_history:
+        return 0
+    floor = history_floor(state.tables, key, state.time_ms)
+    return floor - key.low if row_start(state.tables, key, floor) == key.low else 0
 
 
 def _kept_bytes(tables: Tables, key: KeyRow) -> int:
@@ -67,28 +120,49 @@ def _full(state: State, full_name: bytes, what: str, value: int, limit: int) -> 
 
 def history_floor(tables: Tables, key: KeyRow, now_ms: int) -> int:
     """Returns an offset below which the key's history needs nothing at `now_ms`; the head if it has no history. Looks
-    at some rows only: there may be a higher one. What it returns never goes back while the options stay."""
+    at some rows only: there may be a higher one. What it returns never goes back while the options stay.
+
+    The history gives way to a capacity in bytes: it has at most half of it. Else a key at its capacity could be full of
+    history, and take no publish for as long as that stays. Where the oldest messages make room, it may have all."""
     options = key.options
     floor = key.head
     if options.history_messages:
         floor = max(key.low, key.head - options.history_messages)
     if options.history_age_s:
         floor = min(floor, _floor_of_age(tables, key, now_ms - 1000 * options.history_age_s))
+    if options.capacity_bytes and not options.drops_oldest and floor < key.head:
+        floor = max(floor, _floor_of_bytes(tables, key, key.body_bytes - options.capacity_bytes // 2))
     return floor
 
 
 def has_old_history(tables: Tables, key: KeyRow, now_ms: int) -> bool:
-    """Returns whether the first messages are too old for the key's history at `now_ms`, or too many. Reads one row."""
+    """Returns whether the key's history does not need its first chunk at `now_ms`. Reads one row."""
     options = key.options
-    if key.low == key.head or (options.history_messages and key.head - key.low <= options.history_messages):
+    if key.low == key.head:
         return False
-    _, row = next(tables.log.read(key.id, key.low, key.low))
-    return not options.history_age_s or decode_log(row).time_ms < now_ms - 1000 * options.history_age_s
+    header = decode_log(next(tables.log.read(key.id, key.low, key.low))[1])
+    gives_way = options.capacity_bytes and not options.drops_oldest
+    if gives_way and header.body_bytes_before < key.body_bytes - options.capacity_bytes // 2:
+        return True
+    if options.history_messages and key.head - options.history_messages <= key.low:
+        return False
+    return not options.history_age_s or header.time_ms < now_ms - 1000 * options.history_age_s
+
+
+def _floor_of_bytes(tables: Tables, key: KeyRow, from_bytes: int) -> int:
+    """Returns the first row with at least `from_bytes` of the key's bytes before it, or a row below, or the head."""
+    return _floor(tables, key, lambda header: header.body_bytes_before < from_bytes)
 
 
 def _floor_of_age(tables: Tables, key: KeyRow, since_ms: int) -> int:
     """Returns where the first message published at `since_ms` or later is, or an offset below. Times of records, so of
-    rows, never go back: from the low on, rows are looked at in steps that double, then the last step is halved."""
+    rows, never go back."""
+    return _floor(tables, key, lambda header: header.time_ms < since_ms)
+
+
+def _floor(tables: Tables, key: KeyRow, is_below: Callable[[LogRow], bool]) -> int:
+    """Returns where the rows end of which `is_below` is true, or an offset below: it must be true of all rows before
+    one of which it is. From the low on, rows are looked at in steps that double, then the last step is halved."""
     low, high = key.low, min(key.head, key.low + HISTORY_MESSAGES_PER_TRIM)
     step, left = 1, HISTORY_BYTES_PER_LOOK
     while low < high and left > 0:
@@ -96,7 +170,7 @@ def _floor_of_age(tables: Tables, key: KeyRow, since_ms: int) -> int:
         first, row = next(tables.log.read(key.id, key.low, probe))
         header = decode_log(row)
         left -= len(row)
-        if header.time_ms < since_ms:
+        if is_below(header):
             low = first + header.messages
             step *= 2
         else:

@@ -11,6 +11,7 @@ from shoal_slice_node.core.apply.acks import load_binding, settle
 from shoal_slice_node.core.apply.binds import save_detail
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of, takes_copies
 from shoal_slice_node.core.apply.effects import Retried
+from shoal_slice_node.core.apply.expiry import is_over
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.apply.queues import Queue
@@ -79,10 +80,12 @@ class _Retrying:
             queue.save()
 
     def _publish_copies(self, queue: bytes, dead_letter: bytes, key: KeyRow, name: bytes, detail: Detail) -> Work[None]:
-        """Publishes a copy of each message that is not done."""
+        """Publishes a copy of each message that is neither done nor expired."""
         state, retry = self._state, self._retry
         rows = LogRows(state.tables.log, key)
         for part in list(undone(rows, max(retry.first, key.low), retry.to, detail.done)):
+            if is_over(part.stored.header, state.time_ms):
+                continue
             chunk = part.stored.opened()
             for offset in range(part.low, part.to):
                 death = Death(queue, name, offset, retry.times, retry.reason)

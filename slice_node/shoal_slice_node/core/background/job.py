@@ -12,11 +12,13 @@ from typing import NamedTuple, Protocol
 
 from shoal_slice_node.core.apply.records import (
     Due,
+    Farewell,
     Fate,
     Kind,
     Retry,
     encode_due,
     encode_expire,
+    encode_farewells,
     encode_reclaim,
     encode_retries,
     encode_trims,
@@ -28,6 +30,7 @@ from shoal_slice_node.core.background.idle_producers import IdleProducers
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
+from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import DEAD_COST, LOG_BYTES_PER_COST, RECLAIM_COST_PER_TURN
@@ -52,7 +55,7 @@ class Job(Protocol):
         """Looks for work, in a bounded turn. `now_ms`: the time of a clock that only grows."""
 
     def refused(self, now_ms: int) -> None:
-        """Is told that its last proposal was not written: what it should have done is to be found again."""
+        """Notes that its last proposal was not written: what it should have done is to be found again."""
 
 
 class TrimJob:
@@ -61,8 +64,12 @@ class TrimJob:
 
     name = "trim"
 
-    def __init__(self, trimmer: Trimmer, keys: KeyWalk, histories: HistoryWalk) -> None:
+    def __init__(
+        self, trimmer: Trimmer, keys: KeyWalk, histories: HistoryWalk, void: Callable[[list[bytes]], None]
+    ) -> None:
+        """`void`: is told which ended bindings have nothing left to get, as RECLAIM records name them."""
         self._trimmer = trimmer
+        self._tell_void = void
         self._keys = keys
         self._histories = histories
         self._proposed: list[bytes] = []
@@ -72,6 +79,9 @@ class TrimJob:
         self._trimmer.advanced(self._keys.turn(), now_ms)
         self._trimmer.advanced(self._histories.turn(now_ms, self._trimmer.wall_ms), now_ms)
         trims = self._trimmer.turn(now_ms) if self._trimmer.pending else []
+        void = self._trimmer.take_void()
+        if void:
+            self._tell_void(void)
         self._proposed = [trim.key_id for trim in trims]
         return Proposal(Kind.TRIM, encode_trims(trims), len(trims)) if trims else None
 
@@ -164,6 +174,33 @@ class DueJob:
     def refused(self, now_ms: int) -> None:
         """See Job."""
         self._rows.note([due.row_key for due in self._proposed])
+
+
+class FarewellJob:
+    """Proposes to say the farewells of queues that nothing has consumed for long enough, and to take away the letters
+    that are where they belong."""
+
+    name = "farewell"
+
+    def __init__(self, farewells: Farewells, state: State) -> None:
+        self._farewells = farewells
+        self._state = state
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        queues, arrived = self._farewells.due(now_ms), self._farewells.letters.arrived()
+        if not queues and not arrived:
+            return None
+        make = partial(self._payload, queues, arrived)
+        return Proposal(Kind.FAREWELL, b"", len(queues) + len(arrived), make)
+
+    def _payload(self, queues: list[bytes], arrived: list[Farewell]) -> bytes:
+        return encode_farewells([*self._farewells.to_say(queues), *arrived], self._state.lsn)
+
+    def refused(self, now_ms: int) -> None:
+        """See Job."""
+        self._farewells.refused()
+        self._farewells.letters.refused()
 
 
 class ForgetProducersJob:

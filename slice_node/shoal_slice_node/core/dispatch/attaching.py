@@ -81,7 +81,7 @@ class Attaching:
         for attachment in [other for other in feed.attachments.values() if other.session is not session]:
             holder, handle = attachment.session, attachment.handle
             assert handle is not None
-            self._end(holder, handle)
+            self.end_attachment(holder, handle)
             if not _gives_way(holder, session):
                 holder.end_handle(handle, taken_over(feed.name), exclusive)
                 self._registry.dirty[holder.number] = holder
@@ -98,8 +98,7 @@ class Attaching:
         attachment = Attachment(session, feed, handle, window_messages, window_bytes)
         session.add(attachment)
         registry.add_attachment(attachment)
-        if feed.expires_after_s:
-            registry.transients.taken(feed.queue_id)
+        registry.taken(feed)
         registry.wake(feed)
 
     def feed(self, queue_id: bytes) -> Feed:
@@ -140,9 +139,9 @@ class Attaching:
         if attachment is not None and attachment.feed.exclusive is not None and not session.closed:
             attachment.feed.exclusive.forget(session.owner)
         session.knows_ended(handle)
-        self._end(session, handle)
+        self.end_attachment(session, handle)
 
-    def _end(self, session: Session, handle: int) -> None:
+    def end_attachment(self, session: Session, handle: int) -> None:
         """Does what `detach` does, though the session may not know of it."""
         attachment = session.remove(handle)
         if attachment is not None:

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.applying import Applying
 from shoal_slice_node.core.dispatch.attaching import Attaching
+from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live_directly
 from shoal_slice_node.core.dispatch.pump import Pump
 from shoal_slice_node.core.dispatch.registry import Registry
-from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.sessions import Session, Taken
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
@@ -49,6 +49,10 @@ class Dispatcher:
     @property
     def transients(self) -> Transients:
         return self.registry.transients
+
+    @property
+    def farewells(self) -> Farewells:
+        return self.registry.farewells
 
     @property
     def dirty(self) -> dict[int, Session]:
@@ -84,12 +88,17 @@ class Dispatcher:
         """See AcksInFlight.nack."""
         return self.acks.nack(attachment, key_id, first, to, delay_ms)
 
-    def take(self, session: Session, bytes_max: int) -> tuple[list[wire.Delivery], int]:
-        """Returns deliveries for the transport, and the bytes to pass to `sent` when the transport has them."""
+    def take(self, session: Session, bytes_max: int) -> Taken:
+        """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it."""
         freed = session.purge()
         if freed:
             self.registry.let_go(session, freed)
-        return session.take(bytes_max)
+        taken = session.take(bytes_max, self.registry.time_ms)
+        for key_id, gap in taken.expired:
+            for attachment in map(session.attachments.get, gap.handles):
+                if attachment is not None:
+                    self.acks.ack(attachment, key_id, gap.first, gap.to)
+        return taken
 
     def sent(self, session: Session, cost_bytes: int) -> None:
         """Notes that the transport has what `take` returned."""

@@ -69,8 +69,6 @@ class LetterLines(Generic[Item]):
     """Keeps the lines. `now_ms`, here and below: the time of a clock that only grows."""
 
     def __init__(self) -> None:
-        self.waiting = 0
-        """Items that were not taken."""
         self._lines: dict[bytes, _Line[Item]] = {}
         """By key. A line stays while letters of it wait or are under way, or it pauses."""
         self._open: OrderedDict[bytes, None] = OrderedDict()
@@ -78,14 +76,20 @@ class LetterLines(Generic[Item]):
         self._pauses: list[tuple[int, int, bytes]] = []
         """A heap: when a pause is over, a number of its own, the key. One for each line that pauses."""
         self._serial = count()
+        self._items = 0
+
+    @property
+    def items(self) -> int:
+        """Returns how many items wait or are under way."""
+        return self._items
 
     def add(self, key: bytes, item: Item) -> None:
         """Lets an item wait, behind the others of its key."""
+        self._items += 1
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line()
         line.add(item)
-        self.waiting += 1
         self._look_at(key, line)
 
     def ready(self, now_ms: int) -> bool:
@@ -101,7 +105,6 @@ class LetterLines(Generic[Item]):
         key, _ = self._open.popitem(last=False)
         line = self._lines[key]
         item = line.take()
-        self.waiting -= 1
         self._look_at(key, line)
         return item
 
@@ -112,6 +115,7 @@ class LetterLines(Generic[Item]):
 
     def left_out(self, key: bytes) -> None:
         """Notes that an item that was taken is not to be sent any more."""
+        self._items -= 1
         line = self._lines[key]
         line.end()
         self._look_at(key, line)
@@ -121,7 +125,6 @@ class LetterLines(Generic[Item]):
         line = self._lines[key]
         line.end()
         line.add(item)
-        self.waiting += 1
         if not line.pauses:  # Several that failed at once make one pause.
             heappush(self._pauses, (now_ms + line.begin_pause(), next(self._serial), key))
         self._look_at(key, line)

@@ -2,8 +2,8 @@
 
 A letter has a producer of its own, made from what it is a copy of: however often it is sent, there is one copy. A new
 leader finds in the tables that the message was delivered as often as may be, and sends the letter again. The producer
-also depends on when the message was published: where a slice began anew without its data, its ids and offsets come a
-second time, that time does not.
+also depends on when the message was published: where a slice began anew without its data, its offsets come a second
+time, that time does not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of
+from shoal_slice_node.core.apply.expiry import is_over
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.letter_lines import LetterLines
@@ -24,7 +25,7 @@ from shoal_slice_node.core.limits import LETTERS_LOOKED_AT
 
 FIRST_SEQUENCE: Final = 1
 """The number of a letter's publish. One that was refused is followed by one with the next number."""
-_NUMBERS = Struct(">QQQ")
+_NUMBERS = Struct(">QQQH")
 
 
 class Letter(NamedTuple):
@@ -44,13 +45,11 @@ class Letters:
         self._state = state
         self._retry = retry
         self._lines: LetterLines[tuple[Stream, Resting]] = LetterLines()
-        self._under_way = 0
-        """Letters that `take` returned, and that are neither sent nor back."""
 
     @property
     def unsent(self) -> int:
         """Returns how many letters wait, or are on their way; of some that wait the messages may be gone."""
-        return self._lines.waiting + self._under_way
+        return self._lines.items
 
     def ready(self, now_ms: int) -> bool:
         """Returns whether letters may be sent. `now_ms`, here and below: the time of a clock that only grows."""
@@ -77,7 +76,6 @@ class Letters:
             stream, resting = found
             letter = None if resting.over or stream.feed.gone else self._letter(stream, resting)
             if letter is not None:
-                self._under_way += 1
                 return letter
             self._lines.left_out(_key_of(stream))
         return None
@@ -91,23 +89,23 @@ class Letters:
         if queue is None or stored is None or not stored.first <= offset:
             return None
         death = Death(feed.name, stream.key, offset, resting.times, resting.reason)
-        copy = copy_of(stored.opened(), offset - stored.first, death)
+        over = is_over(stored.header, self._state.time_ms)
+        copy = None if over else copy_of(stored.opened(), offset - stored.first, death)
         if copy is None:
             self._done(stream, resting)
             return None
-        of = _NUMBERS.pack(queue.incarnation, offset, stored.header.time_ms)
-        hashed = b"".join((b"dead letter|", of, feed.queue_id, stream.key_id, feed.name, b"|", stream.key))
+        # Names and numbers that stay the same if the key moves to another slice: ids are each slice's own.
+        of = _NUMBERS.pack(queue.incarnation, offset, stored.header.time_ms, len(feed.name))
+        hashed = b"".join((b"dead letter|", of, feed.name, stream.key))
         return Letter(_key_of(stream), sha256(hashed).digest()[:PRODUCER_BYTES], copy, stream, resting)
 
     def sent(self, letter: Letter) -> None:
         """Notes that the copy is on the slice that owns its key."""
-        self._under_way -= 1
         self._lines.succeeded(letter.key)
         self._done(letter.stream, letter.resting)
 
     def not_sent(self, letter: Letter, now_ms: int) -> None:
         """Notes that it is not known to be there: it waits again, behind the others of its key, which pause."""
-        self._under_way -= 1
         self._lines.failed(letter.key, (letter.stream, letter.resting), now_ms)
 
     def _done(self, stream: Stream, resting: Resting) -> None:

@@ -27,9 +27,9 @@ from shoal_slice_node.core.dispatch.stretches import Resting, Returned
 from shoal_slice_node.core.limits import (
     DEAD_BYTES_PER_RECORD_MAX,
     DEAD_PER_RECORD_MAX,
-    DELAYED_MAX,
-    DELAYED_OVER_KEPT,
-    DELAYED_PER_TURN,
+    RESTING_ENDED_PER_TURN,
+    RESTING_MAX,
+    RESTING_OVER_KEPT,
     RETRIES_PER_RECORD_MAX,
 )
 
@@ -43,7 +43,7 @@ _Delayed = tuple[int, int, Stream, Resting]
 
 class Returns:
     """Keeps what came back and is not to be given yet. Memory holds at most twice the stretches that are delayed, plus
-    DELAYED_OVER_KEPT, and what each binding may have out."""
+    RESTING_OVER_KEPT, and what each binding may have out."""
 
     def __init__(self, state: State, registry: Registry) -> None:
         self.letters = Letters(state, self._retry)
@@ -53,7 +53,7 @@ class Returns:
         """Delayed since the last tick, which tells the time."""
         self._delayed: list[_Delayed] = []
         self._serial = count()
-        self._rebuild_at = DELAYED_OVER_KEPT
+        self._rebuild_at = RESTING_OVER_KEPT
         self._undecided: deque[_Rest] = deque()
         """For the next RETRY records."""
         self._under_way: list[tuple[_Rest, Fate]] = []
@@ -62,12 +62,12 @@ class Returns:
     def check_room(self, delay_ms: int) -> None:
         """Raises ResourceExhausted if no more messages can be delayed."""
         delayed = len(self._fresh) + len(self._delayed)
-        if delay_ms and delayed >= DELAYED_MAX:
+        if delay_ms and delayed >= RESTING_MAX:
             raise ResourceExhausted(
-                f"stretches of messages that wait for the delay of a nack: {delayed}; the limit is {DELAYED_MAX}: nack"
+                f"stretches of messages that wait for the delay of a nack: {delayed}; the limit is {RESTING_MAX}: nack"
                 " without a delay, or keep the messages until then",
                 subject="delayed messages",
-                limit=DELAYED_MAX,
+                limit=RESTING_MAX,
                 value=delayed + 1,
             )
 
@@ -107,9 +107,9 @@ class Returns:
         if len(self._delayed) > self._rebuild_at:
             self._delayed = [entry for entry in self._delayed if not entry[3].over]
             heapify(self._delayed)
-            self._rebuild_at = 2 * len(self._delayed) + DELAYED_OVER_KEPT
+            self._rebuild_at = 2 * len(self._delayed) + RESTING_OVER_KEPT
         delayed = self._delayed
-        for _ in range(DELAYED_PER_TURN):
+        for _ in range(RESTING_ENDED_PER_TURN):
             if not delayed or delayed[0][0] > now_ms:
                 break
             _, _, stream, resting = heappop(delayed)

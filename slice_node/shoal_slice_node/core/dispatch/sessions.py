@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.limits import (
     ENDED_UNREAD_MAX,
     HANDLE_BYTES,
@@ -28,16 +29,26 @@ the last parcel, because that parcel leaves before one that the stream is in alr
 
 class Parcel:
     """Carries one chunk, or a part of one, to a session: once, for all of the session's queues. `first` 0: it is a live
-    chunk, without offsets.
+    chunk, without offsets. `times` below 0: it is a gap, and its handles do not get these messages (gaps.py).
 
     `number` grows in the order in which parcels leave; 0: it does not wait for a session.
     """
 
-    __slots__ = ("chunk", "first", "handles", "key", "low", "number", "time_ms", "times", "to")
+    __slots__ = ("chunk", "expires_ms", "first", "handles", "key", "low", "number", "time_ms", "times", "to")
 
     def __init__(
-        self, key: bytes, first: int, low: int, to: int, chunk: bytes, time_ms: int, times: int, number: int = 0
+        self,
+        key: bytes,
+        first: int,
+        low: int,
+        to: int,
+        chunk: bytes,
+        time_ms: int,
+        times: int,
+        number: int = 0,
+        expires_ms: int = 0,
     ) -> None:
+        self.expires_ms = expires_ms
         self.key = key
         self.first = first
         self.low = low
@@ -67,6 +78,21 @@ class Parcel:
         """Takes these handles out."""
         self.handles = [handle for handle in self.handles if handle not in dropped]
 
+    @property
+    def is_gap(self) -> bool:
+        return self.times < 0
+
+    def expired(self) -> Parcel:
+        """Returns the gap that is told in the place of the messages."""
+        gap = Parcel(self.key, self.low, self.low, self.to, b"", 0, -wire.GAP_REASON_EXPIRED)
+        gap.handles = self.handles
+        return gap
+
+    def to_gap(self) -> wire.Gap:
+        """Returns the gap that it is."""
+        why = wire.GapReason.ValueType(-self.times)
+        return wire.Gap(key=self.key, first=self.first, to=self.to, why=why, handles=self.handles)
+
     def to_wire(self) -> wire.Delivery:
         return wire.Delivery(
             key=self.key,
@@ -78,7 +104,19 @@ class Parcel:
             redelivered=self.times,
             low=self.low,
             live=not self.first,
+            expires_ms=self.expires_ms,
         )
+
+
+class Taken(NamedTuple):
+    """Holds what a session takes to send. `cost_bytes`: the memory that it held; it counts as under way until it is
+    sent."""
+
+    deliveries: list[wire.Delivery]
+    gaps: list[wire.Gap]
+    cost_bytes: int
+    expired: list[tuple[bytes, Parcel]]
+    """What was to be sent and has expired: key id, and the gap that is told instead."""
 
 
 class Session:
@@ -97,6 +135,7 @@ class Session:
         "_detached",
         "_taken",
         "_told",
+        "asked",
         "attachments",
         "awaited",
         "by_queue",
@@ -134,6 +173,7 @@ class Session:
         """The handle of each queue name, attached or awaited: a session has each queue once."""
         self._detached: set[int] = set()
         """Detached handles that waiting parcels may still name."""
+        self.asked = AskedAttaches()
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
         self.pullers: dict[bytes, Attachment] = {}
@@ -312,23 +352,33 @@ class Session:
                 freed += before
         return freed
 
-    def take(self, bytes_max: int) -> tuple[list[wire.Delivery], int]:
-        """Returns deliveries to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on
-        the wire. Also returns the memory that they held; it counts as under way until they are sent."""
+    def take(self, bytes_max: int, now_ms: int = 0) -> Taken:
+        """Returns what to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on the
+        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `now_ms` is a
+        gap."""
+        expired: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
+        gaps: list[wire.Gap] = []
         total = cost_bytes = 0
         waiting = self.waiting
         while waiting:
             slot = next(iter(waiting))
             parcel = waiting[slot]
             total += parcel.wire_bytes
-            if deliveries and total > bytes_max:
+            is_over = 0 < parcel.expires_ms <= now_ms
+            if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
                 break
             del waiting[slot]
             cost_bytes += parcel.cost_bytes
+            if is_over:
+                parcel = parcel.expired()
+                expired.append((slot[0], parcel))
+            if parcel.is_gap:
+                gaps.append(parcel.to_gap())
+                continue
             self._taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
-        return deliveries, cost_bytes
+        return Taken(deliveries, gaps, cost_bytes, expired)
 
     def count_taken(self) -> int:
         """Returns the number of messages that the transport took since the last call, once for each queue."""

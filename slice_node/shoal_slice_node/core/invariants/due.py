@@ -11,6 +11,7 @@ from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.rows.due_row import (
     DELAYED,
     DELAYED_OF_KEY,
+    EXPIRE_ROW,
     FIRST,
     DelayedOfKey,
     decode_counts,
@@ -18,8 +19,10 @@ from shoal_slice_node.core.rows.due_row import (
     decode_due_key,
     decode_of_key,
     delayed_id,
+    expiring_key,
     is_delayed_id,
 )
+from shoal_slice_node.core.rows.history_row import decode_mark, mark_key
 from shoal_slice_node.core.rows.key_row import NAME
 from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
 from shoal_slice_node.core.tables.tables import Tables
@@ -33,6 +36,12 @@ def check_due(tables: Tables) -> Iterator[Problem]:
     for row_key, row in tables.due.scan():
         due = decode_due_key(row_key)
         number = due.number
+        key_id = expiring_key(row_key)
+        if key_id is not None:
+            mark = tables.history.get(mark_key(key_id))
+            if row != EXPIRE_ROW or mark is None or decode_mark(mark) != due.time_ms:
+                yield Problem("due", row_key.hex(), "says that a key's first message expires; table history does not")
+            continue
         delayed = decode_delayed(row)
         shown = f"{row_key.hex()} of key {delayed.full_name[NAME]!r}"
         if due.refused is None:

@@ -15,7 +15,15 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.due_list import DueList
 from shoal_slice_node.core.background.history_walk import HistoryWalk
 from shoal_slice_node.core.background.idle_producers import IdleProducers
-from shoal_slice_node.core.background.job import DueJob, ExpireJob, ForgetProducersJob, ReclaimJob, RetryJob, TrimJob
+from shoal_slice_node.core.background.job import (
+    DueJob,
+    ExpireJob,
+    FarewellJob,
+    ForgetProducersJob,
+    ReclaimJob,
+    RetryJob,
+    TrimJob,
+)
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
@@ -28,6 +36,7 @@ from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import Commit
 from shoal_slice_node.core.node.maintenance import Maintenance
 from shoal_slice_node.core.node.unused_drops import UnusedDrops
+from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.turns import Done, Source, Turns, Work
 from shoal_slice_node.core.verbs.engine import Engine
 from shoal_slice_node.core.watching.watching import Watching
@@ -59,15 +68,17 @@ class Node:
         self.commit = Commit(engine, epoch, self._on_effects, let_go, self.unused_drops.decide)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
-            TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state)),
+            TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state), self._on_void),
             ReclaimJob(self.reclaims),
             ExpireJob(self.dispatcher.transients, engine.state),
+            FarewellJob(self.dispatcher.farewells, engine.state),
             RetryJob(self.dispatcher.registry.returns, engine.state),
             DueJob(self.due),
             ForgetProducersJob(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
         self.maintenance = Maintenance(self.commit, self.acks, self.puller, jobs, now_ms)
         self.dispatcher.transients.begin(now_ms)
+        self.dispatcher.farewells.begin(now_ms)
         self._sessions = 0
 
     @property
@@ -100,6 +111,7 @@ class Node:
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Tells the time. `wall_ms`: the machine's, which may jump: absolute times are compared with it."""
         self.due.wall_ms = self.trimmer.wall_ms = wall_ms
+        self.dispatcher.registry.tell_time(wall_ms)
         self.maintenance.tick(now_ms)
         self.watching.tick(now_ms)
 
@@ -125,9 +137,19 @@ class Node:
             more = True
         return more
 
+    def _on_void(self, row_keys: list[bytes]) -> None:
+        """Hears of ended bindings with nothing left to get. Where their queue is consumed, dispatch tells the consumer
+        first, and ends them."""
+        feeds = self.dispatcher.registry.feeds
+        self.reclaims.note([row_key for row_key in row_keys if row_key[1 : 1 + ID_BYTES] not in feeds])
+
     def _on_effects(self, effects: Effects) -> None:
         for queue_id, expires_after_s in effects.transients:
             self.dispatcher.transients.left(queue_id, expires_after_s)
+        for queue_id, after_s in effects.farewells:
+            self.dispatcher.farewells.was_set(queue_id, after_s)
+        if effects.letters:
+            self.dispatcher.farewells.letters.note()
         if effects.events or effects.created or effects.dropped:
             self.dispatcher.applied(effects)
         if effects.due:

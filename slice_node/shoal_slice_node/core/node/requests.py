@@ -1,4 +1,5 @@
-"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, pull, describe.
+"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, nack,
+pull, describe.
 
 A request is checked at once, before its work is queued. Not here: changes, and room for answers (adapters/requests).
 """
@@ -6,7 +7,7 @@ A request is checked at once, before its work is queued. Not here: changes, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
@@ -61,12 +62,13 @@ def as_shoal_error(error: Exception) -> ShoalError:
 
 
 def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], Work[wire.Answer]]:
-    """Checks an attach; returns its work. Raises Malformed, TooLarge, InvalidName."""
+    """Checks an attach; returns its work, which must be done unless the session ends. Raises Malformed, TooLarge,
+    InvalidName."""
     check_attach(request)
     messages = min(request.window_messages or WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX)
     body_bytes = min(request.window_bytes or WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX)
 
-    def work() -> Work[wire.Answer]:
+    def attach_all() -> Work[wire.Answer]:
         """Attaches all of the queues, or none. Raises Conflict, ResourceExhausted."""
         dispatcher = node.dispatcher
         wanted = list(zip(request.queues, request.handles, strict=True))
@@ -92,6 +94,13 @@ def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], W
         absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
         return wire.Answer(attached=wire.Attached(absent=absent, lives=map(abs, lives)))
 
+    def work() -> Work[wire.Answer]:
+        try:
+            return (yield from attach_all())
+        finally:
+            session.asked.end(request.queues)
+
+    session.asked.begin(request.queues)
     return work
 
 
@@ -240,17 +249,21 @@ def pull(
         feed = node.dispatcher.feeds.get(queue_id)
         if feed is not None and feed.exclusive is not None and not request.peek:
             check_not_held(feed, session)
-        if request.peek:
-            deliveries: Iterable[wire.Delivery] = yield from peek(node.state, queue_id, messages, body_bytes)
-        else:
-            ends = node.dispatcher.registry.part_here(request.queue) is None
-            if ends:
-                node.unused_drops.want(request.queue)
-            parcels = [] if ends else (yield from node.puller.pull(session, queue_id, terms, node.now_ms))
-            deliveries = map(Parcel.to_wire, parcels)
         answer = wire.Answer(pulled=wire.Deliveries())
-        for number, delivery in enumerate(deliveries, 1):
-            answer.pulled.deliveries.append(delivery)
+        found: Sequence[wire.Delivery | Parcel] = ()
+        if request.peek:
+            found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.registry.time_ms)
+        elif node.dispatcher.registry.part_here(request.queue) is not None:
+            found = yield from node.puller.pull(session, queue_id, terms, node.now_ms)
+        else:
+            node.unused_drops.want(request.queue)
+        for number, one in enumerate(found, 1):
+            if isinstance(one, wire.Delivery):
+                answer.pulled.deliveries.append(one)
+            elif one.is_gap:
+                answer.pulled.gaps.append(one.to_gap())
+            else:
+                answer.pulled.deliveries.append(one.to_wire())
             if number % PULL_ROWS_PER_STEP == 0:
                 yield
         return answer
