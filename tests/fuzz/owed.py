@@ -287,8 +287,9 @@ class Owed:
             for key, offset in zip(keys, offsets, strict=True):
                 self._bind(self.lives[name], key, offset, step.start, step.start_value)
 
-    def _bindable(self, life: Life | None, starts: Mapping[bytes, int | None]) -> Codes:
-        """Returns the allowed answers to a bind of these keys, each from now or from an offset."""
+    def _bindable(self, life: Life | None, starts: Mapping[bytes, int | None], exact: bool = False) -> Codes:
+        """Returns the allowed answers to a bind of these keys, each from now or from an offset; `exact`: from that and
+        no other, as imports are."""
         new = {key: start for key, start in starts.items() if life is None or key not in life.bound}
         if len(new) + (len(life.bound) if life else 0) > self.bounds.bindings:
             return {EXHAUSTED}
@@ -301,6 +302,10 @@ class Owed:
                 if not key.sure or start > key.head:
                     allowed.add(OUT_OF_RANGE)
                 if start > key.head and key.sure:
+                    allowed.discard(OK)
+                if exact and start < self.low_max(name):
+                    allowed.add(OUT_OF_RANGE)
+                if exact and start < key.low:
                     allowed.discard(OK)
         return allowed
 
@@ -450,7 +455,7 @@ class Owed:
             position += count
             life = self.lives.get(name)
             allowed = self._refusals(name, list(wanted)) - {NO_SUCH_QUEUE}
-            allowed = allowed or self._bindable(life, {key: start or None for key, start in wanted.items()})
+            allowed = allowed or self._bindable(life, {key: start or None for key, start in wanted.items()}, exact=True)
             if not self._each(answer, number, allowed, ("import", name, wanted)):
                 continue
             if life is None:

@@ -41,9 +41,9 @@ def one_too_far(move_cursor: Any) -> Any:
 
 
 def one_delivery_lost(take: Any) -> Any:
-    def taken(session: Session, bytes_max: int) -> Any:
-        deliveries, cost_bytes = take(session, bytes_max)
-        return deliveries[:-1] if len(deliveries) > 1 else deliveries, cost_bytes
+    def taken(session: Session, bytes_max: int, now_ms: int = 0) -> Any:
+        found = take(session, bytes_max, now_ms)
+        return found._replace(deliveries=found.deliveries[:-1]) if len(found.deliveries) > 1 else found
 
     return taken
 
@@ -99,7 +99,7 @@ DEFECTS = {
     "a delivery is lost on its way": Defect(Session, "take", one_delivery_lost, 20),
     "a session that has room again is not asked": Defect(Registry, "has_room_again", nothing, 20),
     "what is given again comes in another order": Defect(Stream, "give_again", last_returned_first, 150),
-    "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 20),
+    "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 100),
     "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
     "a repeated frame is done again": Defect(engine, "repeated_answer", nothing, 20),
     "replay skips acks": Defect(Engine, "_apply", replay_skips_acks, 300),
