@@ -147,7 +147,7 @@ async def test_inspection_counts_what_is_stored(tmp_path: Path) -> None:
     await store.close()
     summary = inspect_store(tmp_path)
     tables = {table.name: table for table in summary.tables}
-    assert summary.format == "9" and summary.checkpoint_lsn == 9
+    assert summary.format == "11" and summary.checkpoint_lsn == 9
     assert tables["key"].rows == 100 and tables["binding"].rows == 100 and tables["log"].rows == 0
 
 
