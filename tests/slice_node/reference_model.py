@@ -54,6 +54,10 @@ class ReferenceModel:
         """Bindings of dropped queues that the core may still count, by key."""
         self.delayed: list[tuple[int, str, list[bytes]]] = []
         """Publishes that wait: time, key, bodies; in the order in which they came."""
+        self.fresh: set[tuple[str, int]] = set()
+        """Key and offset of what was published since the last look for what capacities gave up."""
+        self.brief: set[tuple[str, int]] = set()
+        """What was published and given up by one record: it may be given to a session all the same, or be a gap."""
 
     def key(self, name: str) -> Key:
         return self.keys.setdefault(name, Key())
@@ -158,6 +162,7 @@ class ReferenceModel:
         key.remembered = min(key.history, key.remembered + len(bodies))
         key.messages.update(zip(range(offset, key.head), bodies, strict=True))
         key.chunks.append(offset)
+        self.fresh.update((name, fresh) for fresh in range(offset, key.head))
         for binding in self.members(name):
             if not binding.end:
                 binding.left.update(range(offset, key.head))
@@ -170,6 +175,7 @@ class ReferenceModel:
         assert key.head - low <= key.capacity
         for binding in self.members(name):
             gone = {offset for offset in binding.left if offset < low}
+            self.brief.update((name, offset) for offset in gone if (name, offset) in self.fresh)
             for offset in gone:
                 chunk = max(first for first in key.chunks if first <= offset)
                 assert key.head - chunk > key.capacity, "it need not have gone"
@@ -202,6 +208,9 @@ class ReferenceModel:
         """The core gave this message of this queue to a session."""
         assert self.key(name).messages[offset] == body
         binding = self.queues[queue].get(name)
+        if binding is not None and offset in binding.lost and (name, offset) in self.brief:
+            binding.lost.remove(offset)
+            return
         assert binding is not None and offset in binding.left, "acked, discarded, or published while not bound"
         assert offset not in binding.given, "one session at a time has it"
         assert offset not in binding.resting, "it was nacked with a delay, which is not over"

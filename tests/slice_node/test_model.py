@@ -141,6 +141,7 @@ class SliceMachine(RuleBasedStateMachine):
             row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
             if row is not None:
                 self.model.give_up(name, low_of(row))
+        self.model.fresh.clear()
 
     @rule(names=st.lists(keys, min_size=2, max_size=4), sent=bodies)
     def publishes_to_several(self, names: list[str], sent: list[bytes]) -> None:
