@@ -112,8 +112,8 @@ async def test_a_message_that_is_no_text_is_shown_as_far_as_it_can_and_ends_noth
         client.websocket_connect("/chat?person=gil&tab=g1", headers=HERE) as page,
     ):
         assert page.receive_json()["kind"] == "rooms"
-        await broker.publish("direct-gil", b"\xff\xfe\x00a", headers={"from": b"\xffz", "id": b"1"})
-        await broker.publish("direct-gil", b"text", headers={"from": b"z", "id": b"2"})
+        await broker.publish("private-gil", b"\xff\xfe\x00a", headers={"from": b"\xffz", "id": b"1"})
+        await broker.publish("private-gil", b"text", headers={"from": b"z", "id": b"2"})
         odd = page.receive_json()
         assert (odd["from"], odd["text"]) == ("\ufffdz", "\ufffd\ufffd\x00a")
         assert page.receive_json()["text"] == "text"
