@@ -37,12 +37,12 @@ def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: D
     core.maintain()
     letters = core.dispatcher.registry.returns.letters
     assert letters.unsent == 2
-    one, other = letters.take(), letters.take()
-    assert one is not None and other is not None and letters.take() is None
+    one, other = letters.take(core.now_ms), letters.take(core.now_ms)
+    assert one is not None and other is not None and letters.take(core.now_ms) is None
     assert one.key == b"dead" and one.producer != other.producer and len(one.producer) == 16
     copy = parse_chunk(one.chunk)
     assert copy.bodies == [b"a"] and copy.headers[0].fields["shoal-offset"] == b"1"
-    letters.not_sent(one)
+    letters.not_sent(one, core.now_ms)
     assert letters.unsent == 2 and core.state.counters.dead_nacked == 0, "their messages are not done yet"
     assert core.times(session) == [] and core.counts() == [(1, 3, 2)]
     core.restart()
@@ -50,16 +50,16 @@ def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: D
     assert core.times(session) == [], "it is not given again after a restart"
     core.maintain()
     letters = core.dispatcher.registry.returns.letters
-    again = letters.take()
+    again = letters.take(core.now_ms)
     assert again is not None and (again.key, again.producer, again.chunk[:3]) == (b"dead", one.producer, one.chunk[:3])
     letters.sent(again)
     core.maintain()
     assert core.counts() == [(2, 3, 2)]
-    last = letters.take()
+    last = letters.take(core.now_ms)
     assert last is not None and last.producer == other.producer
     letters.sent(last)
     core.settle()
-    assert core.counts() == [] and not letters
+    assert core.counts() == [] and not letters.ready(core.now_ms)
     assert letters.unsent == 0 and core.state.counters.dead_left + core.state.counters.dead_nacked == 2
     core.dispatcher.close(session)
     core.settle()
@@ -77,9 +77,9 @@ def test_a_letter_whose_message_is_gone_is_not_sent(core: Driver, ends: str) -> 
         core.again(session, 0, 9)
     core.maintain()
     letters = core.dispatcher.registry.returns.letters
-    assert letters
+    assert letters.ready(core.now_ms)
     core.change(purge("q") if ends == "purge" else drop("q"))
-    assert letters.take() is None
+    assert letters.take(core.now_ms) is None
     core.settle()
     core.check()
 
@@ -96,11 +96,11 @@ def test_a_change_may_ack_what_waits_for_a_record_or_for_its_copy(core: Driver) 
     core.again(session, 1, 4)
     core.maintain()
     letters = core.dispatcher.registry.returns.letters
-    one = letters.take()
+    one = letters.take(core.now_ms)
     assert one is not None and one.resting.first == 1
     core.change(acks(("q", "k", 1, 2), ("q", "k", 3, 4)))
     letters.sent(one)
-    assert letters.take() is None
+    assert letters.take(core.now_ms) is None
     core.settle()
     assert core.counts() == [] and core.times(session) == []
     core.dispatcher.close(session)
@@ -124,3 +124,26 @@ def test_of_a_change_and_a_record_the_first_decides(core: Driver) -> None:
     core.settle()
     assert not core.dispatcher.feeds and core.counts() == []
     core.check()
+
+
+def producer_of_first_letter(wall_ahead_ms: int) -> bytes:
+    """The producer of the first letter of a slice that begins without data, at this time."""
+    core = Driver()
+    core.wall_ahead_ms = wall_ahead_ms
+    core.bounded("q", most=1)
+    core.change(bind("q", "k"))
+    foreign(core)
+    session = attached(core)
+    core.change(publish("k", b"a"))
+    core.take(session)
+    core.again(session, 0, 9)
+    core.maintain()
+    letter = core.dispatcher.registry.returns.letters.take(core.now_ms)
+    assert letter is not None and letter.resting.first == 1
+    return letter.producer
+
+
+def test_after_a_start_without_data_a_letter_is_no_repeat_of_an_earlier_one() -> None:
+    """Ids and offsets begin anew, and the other slice remembers the letters of the day before."""
+    assert producer_of_first_letter(0) == producer_of_first_letter(0)
+    assert producer_of_first_letter(0) != producer_of_first_letter(60_000)

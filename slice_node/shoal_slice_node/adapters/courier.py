@@ -1,19 +1,26 @@
 """Brings dead letters to the slices that own their keys: publishes each there, and tells the node when it is there.
 
 However often a letter is sent, there is one copy: it has a producer of its own, and its slice answers a repeat with the
-first answer. Not here: which messages become letters (core/dispatch/returns), what is in them (core/dispatch/letters).
+first answer. A refusal is an answer too: after one, the letter is sent with the next number. So at most one number is
+ever accepted: none follows one that was not refused. A new leader, which does not know the number, is told it.
+
+Not here: which messages become letters (core/dispatch/returns), what is in them (core/dispatch/letters), which of them
+is next, and how long others pause (core/dispatch/letter_lines).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from shoal_contract.errors import ShoalError, Unavailable
+from shoal_contract.errors import NotLeader, OutcomeUnknown, OutOfRange, ShoalError, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import REQUEST_BYTES_MAX
 from shoal_contract.names import show
@@ -21,17 +28,36 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_coordination.cluster_view import ClusterView
+from shoal_runtime.tasks import Tasks
+from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import WholeRecords
-from shoal_slice_node.adapters.limits import COURIER_AGAIN_S, COURIER_CALL_S, COURIER_LETTERS
-from shoal_slice_node.core.dispatch.letters import SEQUENCE, Letter, Letters
+from shoal_slice_node.adapters.limits import (
+    COURIER_CALL_S,
+    COURIER_LETTERS,
+    COURIER_NUMBERS_MAX,
+    COURIER_TOLD_MAX,
+)
+from shoal_slice_node.core.dispatch.letters import FIRST_SEQUENCE, Letter, Letters
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 _log = logging.getLogger(__name__)
 _OPTIONS = [("grpc.max_send_message_length", REQUEST_BYTES_MAX), ("grpc.enable_retries", 0)]
 
 
+@dataclass(slots=True)
+class _Leader:
+    """Holds the channel to a slice's leader. `under_way`: letters sent to it and not answered. `failure`: why it did
+    not answer the last one; until it does, one letter at a time tries it, so that it does not hold up the others."""
+
+    channel: grpc.aio.Channel
+    under_way: int = 0
+    failure: ShoalError | None = None
+
+
 class Courier:
-    """Sends letters, COURIER_LETTERS at a time, until they are answered. Those that fail are sent again after
-    COURIER_AGAIN_S."""
+    """Sends letters, COURIER_LETTERS at a time, until they are answered."""
 
     def __init__(self, letters: Letters, between_records: WholeRecords, may_send: Callable[[], None]) -> None:
         """`may_send`: raises Fenced once this node may not lead any more."""
@@ -39,91 +65,129 @@ class Courier:
         self._between_records = between_records
         self._may_send = may_send
         self._view: ClusterView | None = None
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        """By address; of the leaders in the view that had a letter."""
+        self._leaders: dict[str, _Leader] = {}
+        """By address: leaders in the view that had a letter."""
+        self._numbers: OrderedDict[bytes, int] = OrderedDict()
+        """By producer: the number for a letter that was refused. At most COURIER_NUMBERS_MAX."""
         self._wake = asyncio.Event()
-        self._told = ""
-        """The last reason that was logged, so that it is logged once."""
+        self._told: dict[bytes, type[ShoalError]] = {}
+        """By key that takes no letters: the kind of failure that was logged. At most COURIER_TOLD_MAX."""
 
     def follow(self, view: ClusterView) -> None:
         """Takes the cluster as it is now: which slice owns which keys, and where its leader is."""
         self._view = view
 
     def look(self) -> None:
-        """Wakes the courier if letters wait. Must be called from time to time."""
-        if self._letters:
+        """Wakes the courier if letters may be sent. Must be called from time to time."""
+        if self._letters.ready(steady_ms()):
             self._wake.set()
 
     async def run(self) -> None:
         """Sends letters as they come, until it is cancelled."""
         try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                await self._send_all()
+            async with Tasks("courier") as tasks:
+                names = (f"carrier {number}" for number in range(COURIER_LETTERS))
+                await asyncio.gather(*(tasks.start(name, self._carry(), awaited=True) for name in names))
         finally:
-            for channel in self._channels.values():
+            for leader in self._leaders.values():
                 with suppress(asyncio.CancelledError):
-                    await channel.close()
+                    await leader.channel.close()
 
-    async def _send_all(self) -> None:
+    async def _carry(self) -> None:
+        """Sends one letter after the other."""
         while True:
             await self._close_unused()
             await self._between_records.wait()
-            taken = [letter for letter in (self._letters.take() for _ in range(COURIER_LETTERS)) if letter is not None]
-            if not taken:
-                return
-            failures = await asyncio.gather(*map(self._send, taken))
+            letter = self._letters.take(steady_ms())
+            if letter is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            failure = await self._send(letter)
             await self._between_records.wait()
-            for letter, failure in zip(taken, failures, strict=True):
-                if failure is None:
-                    self._letters.sent(letter)
-                else:
-                    self._letters.not_sent(letter)
-            failure = next((failure for failure in failures if failure is not None), None)
-            self._tell(failure)
-            if failure is not None:
-                await asyncio.sleep(COURIER_AGAIN_S)
+            if failure is None:
+                self._letters.sent(letter)
+            else:
+                self._letters.not_sent(letter, steady_ms())
+            self._tell(letter.key, failure)
 
     async def _send(self, letter: Letter) -> ShoalError | None:
-        """Publishes a letter. Returns why it is not known to be there; None: it is."""
-        request = wire.PublishRequest(
-            key=letter.key, chunk=Chunk.FromString(letter.chunk), producer=letter.producer, sequence=SEQUENCE
-        )
+        """Sends a letter, unless its slice answers nothing. Returns why it is not known to be there; None: it is."""
         try:
             self._may_send()
-            stub = SliceServiceStub(self._channel_to(letter.key))
-            await stub.Publish(request, timeout=COURIER_CALL_S)
+            leader = self._leader_for(letter.key)
         except ShoalError as error:
             return error
-        except grpc.aio.AioRpcError as error:
-            return from_rpc_error(error)
-        return None
+        if leader.failure is not None and leader.under_way:
+            return leader.failure
+        leader.under_way += 1
+        try:
+            failure = await self._publish(SliceServiceStub(leader.channel), letter)
+        finally:
+            leader.under_way -= 1
+        leader.failure = failure if isinstance(failure, OutcomeUnknown) else None
+        return failure
 
-    def _channel_to(self, key: bytes) -> grpc.aio.Channel:
-        """Returns the channel to the leader of the slice that owns the key. Raises Unavailable if there is none."""
+    async def _publish(self, stub: SliceServiceAsyncStub, letter: Letter) -> ShoalError | None:
+        """Publishes a letter with its number. Returns why it is not known to be there; None: it is."""
+        sequence = self._numbers.get(letter.producer, FIRST_SEQUENCE)
+        failure = await _publish_as(stub, letter, sequence)
+        if isinstance(failure, OutOfRange) and failure.subject == "sequence" and failure.limit > sequence:
+            sequence = failure.limit  # A leader before this one sent it so often, or the number was forgotten here.
+            failure = await _publish_as(stub, letter, sequence)
+        self._numbers.pop(letter.producer, None)
+        if failure is not None:
+            self._numbers[letter.producer] = sequence + 1 if _decided(failure, letter) else sequence
+            if len(self._numbers) > COURIER_NUMBERS_MAX:
+                self._numbers.popitem(last=False)
+        return failure
+
+    def _leader_for(self, key: bytes) -> _Leader:
+        """Returns the leader of the slice that owns the key. Raises Unavailable if there is none."""
         view = self._view
         owner = "" if view is None else view.map.owner_of(key)
         record = None if view is None else view.slices.get(owner)
         address = "" if record is None else record.leader_address
         if not address:
             raise Unavailable(f"slice {owner}, which owns key {show(key)}, has no leader", subject=owner)
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        return channel
+        leader = self._leaders.get(address)
+        if leader is None:
+            leader = self._leaders[address] = _Leader(grpc.aio.insecure_channel(address, options=_OPTIONS))
+        return leader
 
     async def _close_unused(self) -> None:
-        """Closes the channels to what leads no slice any more."""
+        """Closes the channels to what leads no slice any more, once nothing is under way there."""
         view = self._view
-        leaders = set() if view is None else {record.leader_address for record in view.slices.values()}
-        for address in [address for address in self._channels if address not in leaders]:
-            await self._channels.pop(address).close()
+        leading = set() if view is None else {record.leader_address for record in view.slices.values()}
+        for address, leader in list(self._leaders.items()):
+            if address not in leading and not leader.under_way:
+                del self._leaders[address]
+                await leader.channel.close()
 
-    def _tell(self, failure: ShoalError | None) -> None:
-        told = "" if failure is None else failure.message
-        if told and told != self._told:
+    def _tell(self, key: bytes, failure: ShoalError | None) -> None:
+        """Logs that a key takes no letters, once until it does."""
+        if failure is None:
+            self._told.pop(key, None)
+        elif self._told.get(key) is not type(failure) and (key in self._told or len(self._told) < COURIER_TOLD_MAX):
+            self._told[key] = type(failure)
             _log.warning(
-                "dead letters for another slice wait, and are sent again: %s. Their messages stay in their queues", told
+                "dead letters for another slice wait, and are sent again: %s. Their messages stay in their queues",
+                failure.message,
             )
-        self._told = told
+
+
+async def _publish_as(stub: SliceServiceAsyncStub, letter: Letter, sequence: int) -> ShoalError | None:
+    request = wire.PublishRequest(
+        key=letter.key, chunk=Chunk.FromString(letter.chunk), producer=letter.producer, sequence=sequence
+    )
+    try:
+        await stub.Publish(request, timeout=COURIER_CALL_S)
+    except grpc.aio.AioRpcError as error:
+        return from_rpc_error(error)
+    return None
+
+
+def _decided(failure: ShoalError, letter: Letter) -> bool:
+    """Returns whether the slice's tables refused the publish, so that a repeat would get the same answer: the error is
+    about the key. After any other error the publish may still come to be done, so its number stays."""
+    return not isinstance(failure, OutcomeUnknown | NotLeader) and failure.subject == show(letter.key)

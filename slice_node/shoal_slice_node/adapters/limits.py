@@ -307,8 +307,12 @@ COURIER_LETTERS: Final = 16
 COURIER_CALL_S: Final = 10.0
 """How long another slice may take to answer for a dead letter, in seconds. It is sent again then."""
 
-COURIER_AGAIN_S: Final = 1.0
-"""How long dead letters wait after one could not be brought, in seconds: a slice that starts again takes longer."""
+COURIER_NUMBERS_MAX: Final = 10_000
+"""Letters that were refused, with the number that each is sent with next, about 150 bytes each. The slice that refused
+a letter tells the number of one that is forgotten."""
+
+COURIER_TOLD_MAX: Final = 100
+"""Keys of other slices of which the log says that they take no dead letters; of further ones it does not."""
 
 SESSIONS_MAX: Final = 50_000
 """Open sessions and unary calls at a time. Each costs a file descriptor and about 50 KB."""

@@ -48,6 +48,18 @@ DEAD_LETTER_HOPS_MAX: Final = 8
 """Dead-letter keys that one message may come to, one after the other: queues that send each other their dead letters do
 not do so for ever."""
 
+LETTERS_PER_LINE: Final = 8
+"""Dead letters that are under way to one key of another slice at a time, while it takes them: half of what the courier
+sends at a time."""
+
+LETTERS_LOOKED_AT: Final = 1_000
+"""Dead letters of messages that are gone, passed in one step: about 1 ms."""
+
+LETTER_AGAIN_MS: Final = 1_000
+LETTER_AGAIN_MS_MAX: Final = 32_000
+"""How long a line of dead letters pauses after one could not be brought, and at most: each pause is twice as long as
+the one before. Each try costs the other slice a record."""
+
 BIND_BACKS_NOTED_MAX: Final = 16_384
 """Binds below their key's head that are noted for acks under way, 350 bytes each. They fill many batches, while acks
 wait for two or three batches. Acks taken before a forgotten bind are taken again."""

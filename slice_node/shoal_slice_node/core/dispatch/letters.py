@@ -1,12 +1,13 @@
 """Keeps the dead letters for keys of other slices, until their copies are there. In memory, on the leader only.
 
 A letter has a producer of its own, made from what it is a copy of: however often it is sent, there is one copy. A new
-leader finds in the tables that the message was delivered as often as may be, and sends the letter again.
+leader finds in the tables that the message was delivered as often as may be, and sends the letter again. The producer
+also depends on when the message was published: where a slice began anew without its data, its ids and offsets come a
+second time, that time does not.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
 from struct import Struct
@@ -16,12 +17,14 @@ from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.letter_lines import LetterLines
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting, Returned
+from shoal_slice_node.core.limits import LETTERS_LOOKED_AT
 
-SEQUENCE: Final = 1
-"""The number of a letter's only publish."""
-_NUMBERS = Struct(">QQ")
+FIRST_SEQUENCE: Final = 1
+"""The number of a letter's publish. One that was refused is followed by one with the next number."""
+_NUMBERS = Struct(">QQQ")
 
 
 class Letter(NamedTuple):
@@ -40,38 +43,39 @@ class Letters:
     def __init__(self, state: State, retry: Callable[[Stream, Resting], None]) -> None:
         self._state = state
         self._retry = retry
-        self._waiting: deque[tuple[Stream, Resting]] = deque()
-        self._under_way = 0
-        """Letters that `take` returned, and that are neither sent nor back."""
+        self._lines: LetterLines[tuple[Stream, Resting]] = LetterLines()
+        self.unsent = 0
+        """How many letters wait, or are on their way; of some that wait the messages may be gone."""
 
-    @property
-    def unsent(self) -> int:
-        """Returns how many letters wait, or are on their way; of some that wait the messages may be gone."""
-        return len(self._waiting) + self._under_way
-
-    def __bool__(self) -> bool:
-        """Returns whether letters wait to be sent."""
-        return bool(self._waiting)
+    def ready(self, now_ms: int) -> bool:
+        """Returns whether letters may be sent. `now_ms`, here and below: the time of a clock that only grows."""
+        return self._lines.ready(now_ms)
 
     def add(self, stream: Stream, resting: Resting) -> None:
         """Takes messages whose copies belong on another slice: one letter each."""
+        self.unsent += resting.to - resting.first
         if resting.to == resting.first + 1:
-            self._waiting.append((stream, resting))
+            self._lines.add(_key_of(stream), (stream, resting))
             return
         stream.end_rest(resting)
         for offset in range(resting.first, resting.to):
             one = stream.rest(Returned(offset, offset + 1, resting.times), resting.reason, 0)
             one.note_counted()
-            self._waiting.append((stream, one))
+            self._lines.add(_key_of(stream), (stream, one))
 
-    def take(self) -> Letter | None:
-        """Returns the next letter to send; None: there is none. `sent` or `not_sent` must be called for it."""
-        while self._waiting:
-            stream, resting = self._waiting.popleft()
+    def take(self, now_ms: int) -> Letter | None:
+        """Returns the next letter to send; None: there is none, or none found in this step. `sent` or `not_sent` must
+        be called for it."""
+        for _ in range(LETTERS_LOOKED_AT):
+            found = self._lines.take(now_ms)
+            if found is None:
+                return None
+            stream, resting = found
             letter = None if resting.over or stream.feed.gone else self._letter(stream, resting)
             if letter is not None:
-                self._under_way += 1
                 return letter
+            self.unsent -= 1
+            self._lines.left_out(_key_of(stream))
         return None
 
     def _letter(self, stream: Stream, resting: Resting) -> Letter | None:
@@ -87,22 +91,28 @@ class Letters:
         if copy is None:
             self._done(stream, resting)
             return None
-        of = _NUMBERS.pack(queue.incarnation, offset)
+        of = _NUMBERS.pack(queue.incarnation, offset, stored.header.time_ms)
         hashed = b"".join((b"dead letter|", of, feed.queue_id, stream.key_id, feed.name, b"|", stream.key))
-        assert isinstance(feed.dead_letter, bytes)
-        return Letter(feed.dead_letter, sha256(hashed).digest()[:PRODUCER_BYTES], copy, stream, resting)
+        return Letter(_key_of(stream), sha256(hashed).digest()[:PRODUCER_BYTES], copy, stream, resting)
 
     def sent(self, letter: Letter) -> None:
         """Notes that the copy is on the slice that owns its key."""
-        self._under_way -= 1
+        self.unsent -= 1
+        self._lines.succeeded(letter.key)
         self._done(letter.stream, letter.resting)
 
-    def not_sent(self, letter: Letter) -> None:
-        """Notes that it is not known to be there: it waits again, behind the others."""
-        self._under_way -= 1
-        self._waiting.append((letter.stream, letter.resting))
+    def not_sent(self, letter: Letter, now_ms: int) -> None:
+        """Notes that it is not known to be there: it waits again, behind the others of its key, which pause."""
+        self._lines.failed(letter.key, (letter.stream, letter.resting), now_ms)
 
     def _done(self, stream: Stream, resting: Resting) -> None:
         resting.note_sent()
         if not resting.over:
             self._retry(stream, resting)
+
+
+def _key_of(stream: Stream) -> bytes:
+    """Returns the dead-letter key of a stream's queue. It stays as long as the queue's life."""
+    found = stream.feed.dead_letter
+    assert isinstance(found, bytes)
+    return found
