@@ -70,6 +70,8 @@ class Courier:
         self._numbers: OrderedDict[bytes, int] = OrderedDict()
         """By producer: the number for a letter that was refused. At most COURIER_NUMBERS_MAX."""
         self._wake = asyncio.Event()
+        self._taking = asyncio.Lock()
+        """Others have the loop between two letters that are made."""
         self._told: dict[bytes, type[ShoalError]] = {}
         """By key that takes no letters: the kind of failure that was logged. At most COURIER_TOLD_MAX."""
 
@@ -97,8 +99,10 @@ class Courier:
         """Sends one letter after the other."""
         while True:
             await self._close_unused()
-            await self._between_records.wait()
-            letter = self._letters.take(steady_ms())
+            async with self._taking:
+                await asyncio.sleep(0)
+                await self._between_records.wait()
+                letter = self._letters.take(steady_ms())
             if letter is None:
                 self._wake.clear()
                 await self._wake.wait()

@@ -55,6 +55,13 @@ sends at a time."""
 LETTERS_LOOKED_AT: Final = 1_000
 """Dead letters of messages that are gone, passed in one step: about 1 ms."""
 
+LETTERS_OF_A_STRETCH: Final = 32
+"""Dead letters of messages in a row that are sent before others for the same key: they are of one chunk, most often,
+which is decoded once."""
+
+LETTER_BYTES_OPENED: Final = 256 << 10
+"""Bytes of chunks that are decoded to find the next letter, in one step: about 1 ms. The last one may exceed it."""
+
 LETTER_AGAIN_MS: Final = 1_000
 LETTER_AGAIN_MS_MAX: Final = 32_000
 """How long a line of dead letters pauses after one could not be brought, and at most: each pause is twice as long as
@@ -353,8 +360,16 @@ RETRIES_PER_RECORD_MAX: Final = 200
 
 DEAD_PER_RECORD_MAX: Final = 50
 DEAD_BYTES_PER_RECORD_MAX: Final = 1 << 20
-"""Messages that one RETRY record copies to dead-letter keys, and bytes of the chunks that they are in: as much as a
-group commit. One message may exceed it."""
+"""Messages that one RETRY record copies to dead-letter keys, and their bytes: as much as a group commit. One message
+may exceed it. So many bytes of chunks are decoded for it at most, too, and one chunk more."""
+
+DEAD_PER_TURN: Final = 10
+"""Messages that one queue may have copied in its turn: so that a thousand queues of a session wait for a few seconds at
+most."""
+
+RETRY_LOOKS_MAX: Final = 1_000
+"""Stretches that are looked at for one RETRY record, about 2 ms: of some nothing is to be done, and others become
+letters."""
 
 DEAD_COST: Final = 4
 """What copying a message costs, in operations."""

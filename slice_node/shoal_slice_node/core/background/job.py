@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 
 from shoal_slice_node.core.apply.records import (
     Due,
-    Fate,
     Kind,
     Retry,
     encode_due,
@@ -30,7 +29,7 @@ from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.transients import Transients
-from shoal_slice_node.core.limits import DEAD_COST, RECLAIM_COST_PER_TURN
+from shoal_slice_node.core.limits import DEAD_COST, FAIR_BYTES_PER_OPERATION, RECLAIM_COST_PER_TURN
 
 
 class Proposal(NamedTuple):
@@ -129,13 +128,13 @@ class RetryJob:
 
     def turn(self, now_ms: int) -> Proposal | None:
         """See Job."""
-        retries = self._returns.decide()
+        retries, dead, copied_bytes = self._returns.decide()
         if not retries:
             return None
-        dead = sum(retry.to - retry.first for retry in retries if retry.fate == Fate.DEAD)
         # Made late: a bind below the head that comes between would have it decided again (BindBacks).
         make = partial(self._payload, retries)
-        return Proposal(Kind.RETRY, b"", len(retries) + DEAD_COST * dead, make)
+        operations = len(retries) + DEAD_COST * dead + copied_bytes // FAIR_BYTES_PER_OPERATION
+        return Proposal(Kind.RETRY, b"", operations, make)
 
     def _payload(self, retries: Sequence[Retry]) -> bytes:
         return encode_retries(retries, self._state.lsn)

@@ -87,7 +87,7 @@ class AcksInFlight:
         looked_at = len(stream.out) + len(stream.returned or ())
         back = stream.take_back(attachment, first, to)
         if back:
-            registry.returns.came_back(stream, back, Reason.NACK, delay_ms)
+            registry.returns.came_back(stream, back, Reason.NACK, attachment.session, delay_ms)
             registry.end_pull_without_messages(attachment)
             registry.wake(feed)
             registry.has_room_again(attachment.session)

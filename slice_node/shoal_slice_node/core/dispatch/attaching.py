@@ -178,7 +178,7 @@ class Attaching:
                 break
             back = stream.give_back(attachment) if stream.out else []
             if back:
-                self._registry.returns.came_back(stream, back, Reason.LEFT)
+                self._registry.returns.came_back(stream, back, Reason.LEFT, attachment.session)
                 self._registry.has_room_again(attachment.session)
         self._registry.wake(feed)
         self._registry.forget_if_idle(feed)

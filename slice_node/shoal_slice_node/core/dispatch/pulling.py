@@ -115,7 +115,7 @@ class Puller:
         for stream in lease.streams:
             back = stream.give_back(None, lease)
             if back:
-                registry.returns.came_back(stream, back, Reason.TIMEOUT)
+                registry.returns.came_back(stream, back, Reason.TIMEOUT, lease.attachment.session)
                 registry.has_room_again(lease.attachment.session)
         registry.end_pull_without_messages(lease.attachment)
         registry.wake(feed)

@@ -10,35 +10,45 @@ them until their copies are there; then a record marks them as done.
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.dead_letters import takes_copies
 from shoal_slice_node.core.apply.effects import Retried
-from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.records import Fate, Reason, Retry
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.letters import Letters
+from shoal_slice_node.core.dispatch.originals import Originals
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting, Returned
+from shoal_slice_node.core.dispatch.undecided import Rest, Undecided, split
 from shoal_slice_node.core.limits import (
     DEAD_BYTES_PER_RECORD_MAX,
     DEAD_PER_RECORD_MAX,
+    DEAD_PER_TURN,
     DELAYED_MAX,
     DELAYED_OVER_KEPT,
     DELAYED_PER_TURN,
     RETRIES_PER_RECORD_MAX,
+    RETRY_LOOKS_MAX,
 )
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.registry import Registry
+    from shoal_slice_node.core.dispatch.sessions import Session
 
-_Rest = tuple[Stream, Resting]
 _Delayed = tuple[int, int, Stream, Resting]
 """When it is over, a number of its own, and what rests."""
+
+
+class Decision(NamedTuple):
+    """Holds what a RETRY record is to do. `dead`, `copied_bytes`: the messages that it copies, and their bytes."""
+
+    retries: list[Retry]
+    dead: int
+    copied_bytes: int
 
 
 class Returns:
@@ -46,17 +56,20 @@ class Returns:
     DELAYED_OVER_KEPT, and what each binding may have out."""
 
     def __init__(self, state: State, registry: Registry) -> None:
-        self.letters = Letters(state, self._retry)
+        self._originals = Originals(state)
+        self.letters = Letters(state, self._originals, self._wait)
         self._state = state
         self._registry = registry
-        self._fresh: list[_Rest] = []
+        self._fresh: list[Rest] = []
         """Delayed since the last tick, which tells the time."""
         self._delayed: list[_Delayed] = []
         self._serial = count()
         self._rebuild_at = DELAYED_OVER_KEPT
-        self._undecided: deque[_Rest] = deque()
-        """For the next RETRY records."""
-        self._under_way: list[tuple[_Rest, Fate]] = []
+        self._undecided = Undecided()
+        """For the next RETRY records, which keep their counts, or mark them as done."""
+        self._dying = Undecided()
+        """For the next RETRY records, which copy them: that takes longer, and holds up no other."""
+        self._under_way: list[tuple[Rest, Fate]] = []
         """In the last one, which may be applied or not."""
 
     def check_room(self, delay_ms: int) -> None:
@@ -71,18 +84,21 @@ class Returns:
                 value=delayed + 1,
             )
 
-    def came_back(self, stream: Stream, back: list[Returned], reason: Reason, delay_ms: int = 0) -> None:
+    def came_back(
+        self, stream: Stream, back: list[Returned], reason: Reason, session: Session, delay_ms: int = 0
+    ) -> None:
         """Takes what a session had out and has no more."""
         feed = stream.feed
         if feed.gone:
             return
         self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
         if feed.max_deliveries:
-            self._undecided += [(stream, stream.rest(one, reason, delay_ms)) for one in back]
+            for one in back:
+                self._wait(stream, stream.rest(one, reason, delay_ms, session.number))
             return
         self._registry.mark(stream)
         if delay_ms:
-            self._fresh += [(stream, stream.rest(one, reason, delay_ms)) for one in back]
+            self._fresh += [(stream, stream.rest(one, reason, delay_ms, session.number)) for one in back]
             return
         stream.give_again(back)
         feed.set_lagging(stream)
@@ -92,9 +108,9 @@ class Returns:
         most = stream.feed.max_deliveries
         for one in [one for one in stream.returned or () if one.times >= most]:
             stream.take_returned(one)
-            resting = stream.rest(one, Reason.LEFT, 0)
+            resting = stream.rest(one, Reason.LEFT, 0, 0)
             resting.note_counted()
-            self._undecided.append((stream, resting))
+            self._wait(stream, resting)
 
     # Delays.
 
@@ -129,35 +145,80 @@ class Returns:
 
     # Records.
 
-    def decide(self) -> list[Retry]:
+    def _wait(self, stream: Stream, resting: Resting) -> None:
+        """Lets it wait for a record."""
+        self._line(stream, self._fate(stream, resting)).add(stream, resting)
+
+    def _line(self, stream: Stream, fate: Fate) -> Undecided:
+        return self._dying if fate == Fate.DEAD and _takes_copies(stream) else self._undecided
+
+    def decide(self) -> Decision:
         """Returns what the next RETRY record is to do. No record may be under way. What the last one did not do, it
         takes again."""
         under_way, self._under_way = self._under_way, []
-        for one, fate in reversed(under_way):
-            if not (one[1].over or (fate == Fate.AGAIN and one[1].counted)):
-                self._undecided.appendleft(one)
+        for (stream, resting), fate in reversed(under_way):
+            if not (resting.over or (fate == Fate.AGAIN and resting.counted)):
+                self._line(stream, self._fate(stream, resting)).add_first(stream, resting)
         retries: list[Retry] = []
-        dead, left_bytes = 0, DEAD_BYTES_PER_RECORD_MAX
-        while self._undecided and len(retries) < RETRIES_PER_RECORD_MAX and dead < DEAD_PER_RECORD_MAX:
-            stream, resting = self._undecided[0]
-            fate = Fate.AGAIN if resting.over else self._fate(stream, resting)
-            if resting.over or (fate == Fate.AGAIN and resting.counted):
-                self._undecided.popleft()
-                if not resting.over:
-                    self.letters.add(stream, resting)
+        self._decide_counts(retries)
+        dead, copied_bytes = self._decide_copies(retries)
+        return Decision(retries, dead, copied_bytes)
+
+    def _decide_counts(self, retries: list[Retry]) -> None:
+        """Finds messages whose counts are to be kept, and those that are done without a copy here. Those with a count
+        that are given no more become letters."""
+        for _ in range(RETRY_LOOKS_MAX):
+            if not self._undecided or len(retries) == RETRIES_PER_RECORD_MAX:
+                break
+            stream, resting = self._undecided.take()
+            if resting.over:
                 continue
-            to = resting.to
-            if fate == Fate.DEAD:
-                to = min(to, resting.first + DEAD_PER_RECORD_MAX - dead)
-                to, left_bytes = self._fitting(stream, resting.first, to, left_bytes, not dead)
-                if to == resting.first:
+            fate = self._fate(stream, resting)
+            if fate == Fate.AGAIN and resting.counted:
+                self.letters.add(stream, resting)
+            elif self._line(stream, fate) is self._dying:
+                self._dying.add(stream, resting)  # The dead-letter key came to this slice.
+            else:
+                self._propose(retries, stream, resting, resting.to, fate)
+
+    def _decide_copies(self, retries: list[Retry]) -> tuple[int, int]:
+        """Finds messages that are to be copied. Returns how many, and their bytes."""
+        dead = copied_bytes = 0
+        opened_max = self._originals.opened_bytes + DEAD_BYTES_PER_RECORD_MAX
+        for _ in range(RETRY_LOOKS_MAX):
+            if not self._dying or dead >= DEAD_PER_RECORD_MAX or self._originals.opened_bytes > opened_max:
+                break
+            stream, resting = self._dying.take()
+            if resting.over:
+                continue
+            fate = self._fate(stream, resting)
+            if self._line(stream, fate) is self._undecided:
+                self._undecided.add(stream, resting)  # The dead-letter key went to another slice.
+                continue
+            first, to = resting.first, min(resting.to, resting.first + min(DEAD_PER_TURN, DEAD_PER_RECORD_MAX - dead))
+            end = first
+            while end < to and self._originals.opened_bytes <= opened_max:
+                size_bytes = self._originals.size_bytes(stream, end)
+                if copied_bytes + size_bytes > DEAD_BYTES_PER_RECORD_MAX and dead + end - first:
                     break
-                dead += to - resting.first
-            self._undecided.popleft()
-            self._under_way.append(((stream, resting), fate))
-            of = (stream.feed.queue_id, stream.key_id)
-            retries.append(Retry(*of, resting.first, to, resting.times, fate, resting.reason))
-        return retries
+                copied_bytes += size_bytes
+                end += 1
+            if end == first:
+                self._dying.add_first(stream, resting)
+                break
+            dead += end - first
+            if end < resting.to:
+                resting, rest = split(stream, resting, end)
+                self._dying.add(stream, rest)
+            self._propose(retries, stream, resting, end, fate)
+        if not (self._dying or self.letters.unsent):
+            self._originals.forget()
+        return dead, copied_bytes
+
+    def _propose(self, retries: list[Retry], stream: Stream, resting: Resting, to: int, fate: Fate) -> None:
+        self._under_way.append(((stream, resting), fate))
+        of = (stream.feed.queue_id, stream.key_id)
+        retries.append(Retry(*of, resting.first, to, resting.times, fate, resting.reason))
 
     def _fate(self, stream: Stream, resting: Resting) -> Fate:
         feed = stream.feed
@@ -167,27 +228,8 @@ class Returns:
             return Fate.AGAIN
         dead_letter = feed.dead_letter
         assert isinstance(dead_letter, bytes)
-        here = not takes_copies(dead_letter, stream.key) or self._state.owns(dead_letter)
+        here = not _takes_copies(stream) or self._state.owns(dead_letter)
         return Fate.DEAD if here else Fate.AGAIN  # Its count first; then a letter.
-
-    def _fitting(self, stream: Stream, first: int, to: int, left_bytes: int, first_of_record: bool) -> tuple[int, int]:
-        """Returns how far a record with so many bytes left may copy, and the bytes that are left then."""
-        found = self._state.key_by_id(stream.key_id)
-        rows = None if found is None else LogRows(self._state.tables.log, found[1])
-        offset = first
-        while rows is not None and offset < to:
-            stored = rows.at(offset)
-            if stored is None:
-                return to, left_bytes
-            left_bytes -= len(stored.chunk) // stored.header.messages
-            if left_bytes < 0 and not first_of_record:
-                return offset, left_bytes
-            first_of_record = False
-            offset += 1
-        return to, left_bytes
-
-    def _retry(self, stream: Stream, resting: Resting) -> None:
-        self._undecided.append((stream, resting))
 
     def retried(self, stream: Stream, retried: Retried) -> bool:
         """Takes in what a RETRY record did with messages that rest. Returns whether some of them are done now."""
@@ -198,7 +240,7 @@ class Returns:
                 continue
             resting.note_counted()
             if resting.times >= stream.feed.max_deliveries:
-                self._undecided.append((stream, resting))
+                self._wait(stream, resting)
             elif resting.delay_ms:
                 self._fresh.append((stream, resting))
             else:
@@ -231,6 +273,13 @@ class Returns:
         if resting.due_ms:
             heappush(self._delayed, (resting.due_ms, next(self._serial), stream, resting))
         elif feed.max_deliveries and (not resting.counted or resting.times >= feed.max_deliveries):
-            self._undecided.append((stream, resting))
+            self._wait(stream, resting)
         else:
             self._fresh.append((stream, resting))
+
+
+def _takes_copies(stream: Stream) -> bool:
+    """Returns whether the stream's queue has copies made of messages that are given no more."""
+    dead_letter = stream.feed.dead_letter
+    assert isinstance(dead_letter, bytes)
+    return takes_copies(dead_letter, stream.key)

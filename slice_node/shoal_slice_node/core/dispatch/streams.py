@@ -320,9 +320,9 @@ class Stream:
         else:
             self.returned = sorted([*(self.returned or ()), *back])
 
-    def rest(self, back: Returned, reason: Reason, delay_ms: int) -> Resting:
-        """Notes that what came back is not to be given yet."""
-        resting = Resting(back, reason, delay_ms)
+    def rest(self, back: Returned, reason: Reason, delay_ms: int, session: int) -> Resting:
+        """Notes that what came back is not to be given yet. `session`: see Resting."""
+        resting = Resting(back, reason, delay_ms, session)
         self.rest_on(resting)
         return resting
 

@@ -51,12 +51,13 @@ class Returned(NamedTuple):
 class Resting:
     """Notes the offsets first <= o < to, which came back and are not to be given yet; they were delivered `times`
     times. `over`: they rest no more. `counted`: the tables have this count. `sent`: their copies are on the slice that
-    owns the dead-letter key."""
+    owns the dead-letter key. `session`: the number of the session that had them; 0: a former leader's."""
 
-    __slots__ = ("counted", "delay_ms", "due_ms", "first", "over", "reason", "sent", "times", "to")
+    __slots__ = ("counted", "delay_ms", "due_ms", "first", "over", "reason", "sent", "session", "times", "to")
 
-    def __init__(self, back: Returned, reason: Reason, delay_ms: int) -> None:
+    def __init__(self, back: Returned, reason: Reason, delay_ms: int, session: int = 0) -> None:
         self.first, self.to, self.times = back
+        self.session = session
         self.reason = reason
         self.delay_ms = delay_ms
         self.due_ms = 0
@@ -65,7 +66,7 @@ class Resting:
 
     def part(self, first: int, to: int) -> Resting:
         """Returns a part of it, which rests as it does."""
-        found = Resting(Returned(first, to, self.times), self.reason, self.delay_ms)
+        found = Resting(Returned(first, to, self.times), self.reason, self.delay_ms, self.session)
         found.due_ms, found.counted, found.sent = self.due_ms, self.counted, self.sent
         return found
 
