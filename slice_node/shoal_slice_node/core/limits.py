@@ -44,9 +44,10 @@ COUNTED_RANGES_MAX: Final = 4 * DONE_RANGES_MAX
 """Stretches of a binding's messages with a count of deliveries, 20 bytes each in its detail row. Only what was given
 and is not done has a count, and DONE_RANGES_MAX bounds that; beyond, the highest counts are forgotten."""
 
-DEAD_LETTER_HOPS_MAX: Final = 8
-"""Dead-letter keys that one message may come to, one after the other: queues that send each other their dead letters do
-not do so for ever."""
+DEAD_LETTER_HOPS_MAX: Final = 2
+"""Dead-letter keys that one message may come to, one after the other. If n queues of each key cannot do it, n copies of
+it become n times n at the second key, and so on. The check for circles looks at two keys, too: where the message was
+published first, and where it is."""
 
 LETTERS_PER_LINE: Final = 8
 """Dead letters that are under way to one key of another slice at a time, while it takes them: half of what the courier

@@ -85,7 +85,7 @@ class _Retrying:
         for part in list(undone(rows, max(retry.first, key.low), retry.to, detail.done)):
             chunk = part.stored.opened()
             for offset in range(part.low, part.to):
-                death = Death(queue, name, offset, retry.times, retry.reason)
+                death = Death(dead_letter, queue, name, offset, retry.times, retry.reason)
                 copy = copy_of(chunk, offset - part.stored.first, death)
                 if copy is not None:
                     body_bytes = len(chunk.bodies[offset - part.stored.first])

@@ -25,7 +25,7 @@ from shoal_slice_node.core.limits import LETTER_BYTES_OPENED, LETTERS_LOOKED_AT,
 
 FIRST_SEQUENCE: Final = 1
 """The number of a letter's publish. One that was refused is followed by one with the next number."""
-_NUMBERS = Struct(">QQQ")
+_NUMBERS = Struct(">QQQH")
 
 
 class Letter(NamedTuple):
@@ -99,13 +99,14 @@ class Letters:
         stored = self._originals.chunk_with(stream, offset)
         if queue is None or stored is None:
             return None
-        death = Death(feed.name, stream.key, offset, resting.times, resting.reason)
+        death = Death(_key_of(stream), feed.name, stream.key, offset, resting.times, resting.reason)
         copy = copy_of(stored.opened(), offset - stored.first, death)
         if copy is None:
             self._done(stream, resting)
             return None
-        of = _NUMBERS.pack(queue.incarnation, offset, stored.header.time_ms)
-        hashed = b"".join((b"dead letter|", of, feed.queue_id, stream.key_id, feed.name, b"|", stream.key))
+        # Names and numbers that stay the same if the key moves to another slice: ids are each slice's own.
+        of = _NUMBERS.pack(queue.incarnation, offset, stored.header.time_ms, len(feed.name))
+        hashed = b"".join((b"dead letter|", of, feed.name, stream.key))
         return Letter(_key_of(stream), sha256(hashed).digest()[:PRODUCER_BYTES], copy, stream, resting)
 
     def sent(self, letter: Letter) -> None:
