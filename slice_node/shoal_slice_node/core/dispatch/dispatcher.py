@@ -88,6 +88,8 @@ class Dispatcher:
         freed = session.purge()
         if freed:
             self.registry.let_go(session, freed)
+        if session.leases:
+            self.registry.leases.sends(session)
         return session.take(bytes_max)
 
     def sent(self, session: Session, cost_bytes: int) -> None:

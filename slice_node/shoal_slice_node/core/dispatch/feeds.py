@@ -30,6 +30,7 @@ class Attachment:
         "lined",
         "messages",
         "session",
+        "unsent",
         "window_bytes",
         "window_messages",
     )
@@ -47,6 +48,8 @@ class Attachment:
         self.lined = False
         self.lease: Lease | None = None
         """What it is given now joins this lease, in a queue with an ack timeout."""
+        self.unsent: dict[bytes, list[tuple[int, int]]] | None = None
+        """Once it is detached: by key id, what was on its way to it and was taken back."""
         self._left = False
         """It was detached, and gets nothing more."""
         self._pulls = 0
@@ -78,6 +81,13 @@ class Attachment:
     def begin_lease(self, lease: Lease) -> None:
         """Notes that what it is given from now on joins this lease."""
         self.lease = lease
+
+    def note_unsent(self, key_id: bytes, first: int, to: int) -> None:
+        """Notes what does not reach it, as it was detached. Once nothing of it is out, nothing need be known."""
+        if self.messages:
+            if self.unsent is None:
+                self.unsent = {}
+            self.unsent.setdefault(key_id, []).append((first, to))
 
     def end_lease(self) -> None:
         """Notes that nothing more joins its lease."""

@@ -15,11 +15,13 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.exclusive import NEWEST, Exclusive
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.leases import LeaseClock
+from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.returns import Returns
-from shoal_slice_node.core.dispatch.sessions import Parcel, Session
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.timeouts import Timeouts
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import (
     DELIVERED_MARKS_MAX,
@@ -76,6 +78,7 @@ class Registry:
         self.transients = Transients(state, self.is_consumed)
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
+        self.timeouts = Timeouts(self)
         self._exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
         """Queue id -> its consumers; of exclusive queues, those whose feed was made last."""
         self._parcels = 0
@@ -264,6 +267,8 @@ class Registry:
         parcel = self.parcel(session, stream, part)
         stream.join_parcel(parcel.number)
         assert attachment.handle is not None
+        if attachment.lease is not None:
+            attachment.lease.join_parcel(parcel.number)
         parcel.add_handle(attachment.handle)
         self.shares.hold(session, HANDLE_BYTES)
 

@@ -87,11 +87,12 @@ class Returns:
     def came_back(
         self, stream: Stream, back: list[Returned], reason: Reason, session: Session, delay_ms: int = 0
     ) -> None:
-        """Takes what a session had out and has no more."""
+        """Takes what a session was sent and has no more: it was delivered once more than before."""
         feed = stream.feed
         if feed.gone:
             return
         self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
+        back = [one._replace(times=one.times + 1) for one in back]
         if feed.max_deliveries:
             for one in back:
                 self._wait(stream, stream.rest(one, reason, delay_ms, session.number))
@@ -102,6 +103,12 @@ class Returns:
             return
         stream.give_again(back)
         feed.set_lagging(stream)
+
+    def not_sent(self, stream: Stream, back: list[Returned]) -> None:
+        """Takes what was given to a session and never sent: nothing was delivered, so it is given again at once."""
+        if not stream.feed.gone:
+            stream.give_again(back)
+            stream.feed.set_lagging(stream)
 
     def loaded(self, stream: Stream) -> None:
         """Takes a stream that was just made from the tables: what was delivered as often as may be is not given."""

@@ -164,8 +164,8 @@ class Stream:
         return sum(high - low for low, high, _ in acked)
 
     def take_back(self, attachment: Attachment, first: int, to: int) -> list[Returned]:
-        """Takes from this attachment what it has out in first <= o < to. Returns it; the caller says what becomes of
-        it: done, resting, or to be given again."""
+        """Takes from this attachment what it has out in first <= o < to. Returns it, with how often it was delivered
+        before; the caller says what becomes of it: done, resting, or to be given again."""
         out = self.out
         begin = max(0, bisect_right(out, first, key=_FIRST) - 1)
         end = bisect_left(out, to, key=_FIRST)
@@ -176,7 +176,7 @@ class Stream:
                 kept.append(entry)
             else:
                 low, high = self._split(entry, first, to, kept)
-                cut.append(Returned(low, high, entry.times + 1))
+                cut.append(Returned(low, high, entry.times))
         if cut:
             out[begin:end] = kept
         return cut
@@ -298,15 +298,15 @@ class Stream:
             self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
         return forgotten
 
-    def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> list[Returned]:
+    def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> list[Out]:
         """Takes back all that this attachment, or this lease, has out. Returns it; the caller says what becomes of
         it."""
         kept: list[Out] = []
-        back: list[Returned] = []
+        back: list[Out] = []
         for entry in self.out:
             if entry.attachment is attachment if attachment is not None else entry.lease is lease:
                 self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
-                back.append(Returned(entry.first, entry.to, entry.times + 1))
+                back.append(entry)
             else:
                 kept.append(entry)
         if back:

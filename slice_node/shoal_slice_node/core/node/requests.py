@@ -23,8 +23,9 @@ from shoal_slice_node.core.checking.session_frames import (
 )
 from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.pulling import PullTerms
-from shoal_slice_node.core.dispatch.sessions import Parcel, Session
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import (
     ACKED_PER_STEP,
     ATTACHED_PER_STEP,
