@@ -163,20 +163,22 @@ class Attaching:
             return
         feed.begin_leave()
         self.returning.append((attachment, iter(list(feed.streams.values()) if attachment.messages else ())))
-        if len(feed.streams) <= INLINE_STREAMS_MAX:
+        if len(feed.streams) <= INLINE_STREAMS_MAX and attachment.session.owed <= INLINE_STREAMS_MAX:
             self.returning.rotate(1)
             self.return_turn(INLINE_STREAMS_MAX)
 
-    def return_turn(self, streams_max: int) -> None:
-        """Looks at up to `streams_max` streams of the attachment that left first."""
+    def return_turn(self, cost_max: int) -> None:
+        """Looks at some streams of the attachment that left first: each costs as many as it has
+        stretches out, and 1 at least. The last stream may exceed `cost_max`."""
         attachment, streams = self.returning[0]
         feed = attachment.feed
-        for _ in range(streams_max):
+        while cost_max > 0:
             stream = next(streams, None)
             if stream is None:
                 self.returning.popleft()
                 feed.end_leave()
                 break
+            cost_max -= max(1, len(stream.out))
             not_sent = unsent(attachment, stream) if stream.out else None
             out = stream.give_back(attachment) if stream.out else []
             if out:

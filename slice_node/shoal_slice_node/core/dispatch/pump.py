@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.filling import Budget, fill
 from shoal_slice_node.core.dispatch.growing import Growing
-from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.registry import Registry, stretches_of
 from shoal_slice_node.core.limits import (
     PUMP_TURN_BINDINGS,
     PUMP_TURN_BYTES,
@@ -93,8 +93,11 @@ class Pump:
     def _forget_turn(self) -> None:
         forgetting = self._registry.forgetting
         streams = forgetting[0]
-        for _ in range(PUMP_TURN_HANDLES):
+        left = PUMP_TURN_HANDLES
+        while left > 0:
             if not streams:
                 forgetting.popleft()
                 return
-            self._registry.leave(streams.popitem()[1])  # Freed one by one: a large feed at once would take long.
+            stream = streams.popitem()[1]  # Freed one by one: a large feed at once would take long.
+            left -= 1 + stretches_of(stream)
+            self._registry.leave(stream)

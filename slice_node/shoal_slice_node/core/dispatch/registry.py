@@ -28,6 +28,7 @@ from shoal_slice_node.core.limits import (
     EXCLUSIVES_REMEMBERED_MAX,
     FEED_BYTES,
     HANDLE_BYTES,
+    INLINE_STREAMS_MAX,
     PARCEL_OVERHEAD_BYTES,
     STREAM_BYTES,
 )
@@ -194,11 +195,12 @@ class Registry:
             self.end_feed(feed)
 
     def end_feed(self, feed: Feed) -> None:
-        """Ends a registered feed: its streams leave their keys, in turns if they are many."""
+        """Ends a registered feed: its streams leave their keys, in turns if they, or what is out, are many."""
         del self.feeds[feed.queue_id]
         streams = feed.end()
         self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
-        if len(streams) <= 64:
+        stretches = sum(map(stretches_of, streams.values())) if len(streams) <= 64 else 0
+        if len(streams) <= 64 and stretches <= INLINE_STREAMS_MAX:
             for stream in streams.values():
                 self.leave(stream)
         else:
@@ -333,3 +335,8 @@ class Registry:
                 feed.line_up(attachment)
                 self.wake(feed)
         self.has_room_again(session)
+
+
+def stretches_of(stream: Stream) -> int:
+    """Returns how many stretches of a stream are out, or rest."""
+    return len(stream.out) + len(stream.resting or ())

@@ -33,13 +33,15 @@ class Timeouts:
             lease.attachment.session.stop_waiting(lease)
             self.ending.append((lease, iter(lease.streams)))
 
-    def turn(self, streams_max: int) -> None:
-        """Looks at up to `streams_max` streams of the lease that ended first."""
+    def turn(self, cost_max: int) -> None:
+        """Looks at some streams of the lease that ended first: each costs as many as it has stretches
+        out, and 1 at least. The last stream may exceed `cost_max`."""
         registry = self._registry
         lease, streams = self.ending[0]
         attachment = lease.attachment
         feed = attachment.feed
-        for stream in islice(streams, streams_max):
+        while cost_max > 0 and (stream := next(streams, None)) is not None:
+            cost_max -= max(1, len(stream.out))
             if stream.out:
                 if lease.parcel:
                     self._take_unsent(lease, stream)
