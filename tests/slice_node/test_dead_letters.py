@@ -467,6 +467,8 @@ def test_a_record_that_is_cut_off_stops_the_node(core: Driver, payload: bytes) -
 def test_bad_options_are_refused_by_name(core: Driver) -> None:
     with pytest.raises(OutOfRange, match="max_deliveries is 0: no message would ever go there"):
         core.change(declare_with("x", QueueOptions(dead_letter=b"dead")))
+    with pytest.raises(OutOfRange, match="ack_timeout_ms is 99; it needs at least 100, or 0 for none"):
+        core.change(declare_with("x", QueueOptions(ack_timeout_ms=99)))
     with pytest.raises(OutOfRange, match="max_deliveries is 1000001"):
         core.change(declare_with("x", QueueOptions(max_deliveries=1_000_001)))
     with pytest.raises(InvalidName, match="dead_letter is 201 bytes; the limit is 200"):

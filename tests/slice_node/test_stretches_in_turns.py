@@ -91,3 +91,26 @@ def test_a_drop_takes_back_in_steps() -> None:
     assert max(found) < PUMP_TURN_HANDLES + EACH and sum(found) == EACH * 12
     core.settle()
     core.check()
+
+
+def test_a_lease_does_not_wait_for_the_leases_of_another_session() -> None:
+    core = Driver()
+    crowd = [f"crowd-{number}" for number in range(400)]
+    core.timed(*crowd)
+    core.change(declare("honest"), *[bind(queue, "k") for queue in crowd], bind("honest", "own"))
+    core.change(publish("k", b""), publish("own", b"x"))
+    session = core.session(window_bytes=1 << 30)
+    for handle, queue in enumerate(crowd, 1):
+        assert core.attach(session, queue, handle)
+    core.deliveries(session)
+    core.maintain()
+    puller = core.session()
+    assert len(core.pull(puller, "honest", 1, lease_ms=TIMEOUT_MS + 50)) == 1
+    core.now_ms += TIMEOUT_MS + 100
+    core.puller.timeouts.tick(core.now_ms)
+    before = session.owed
+    assert before == len(crowd)
+    core.puller.timeouts.turn(PUMP_TURN_HANDLES)
+    assert puller.owed == 0 and before - 50 <= session.owed < before
+    core.settle()
+    assert len(core.pull(puller, "honest", 1)) == 1

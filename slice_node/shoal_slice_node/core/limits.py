@@ -202,8 +202,12 @@ PRODUCER_COST_MAX: Final = 1_000
 PRODUCER_SAMPLE_MS: Final = 600_000
 """How exactly a producer's silence is measured: 150 samples a day."""
 
-LEASES_PER_TURN: Final = 500
-"""Leases that are over and are lined up to be ended in one tick: under 1 ms. Each is ended in turns."""
+LEASES_PER_TURN: Final = 1_000
+"""Leases that are over and are lined up to be ended in one tick: about 2 ms. They are ended in turns, of each session
+in turn."""
+
+LEASE_COST: Final = 10
+"""What the end of a lease costs, in stretches."""
 
 DESCRIBE_BINDINGS_MAX: Final = 200_000
 """Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""

@@ -3,52 +3,66 @@ not sent by then is given again, too, and does not count."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Returned
 from shoal_slice_node.core.dispatch.unsent import split, withdraw
-from shoal_slice_node.core.limits import LEASES_PER_TURN
+from shoal_slice_node.core.limits import LEASE_COST, LEASES_PER_TURN
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.registry import Registry
 
 
+_Ending: TypeAlias = "tuple[Lease, Iterator[Stream]]"
+
+
 class Timeouts:
-    """Ends leases. `ending`: those that are over, with the streams that are still to be looked at."""
+    """Ends leases. `ending`: those that are over, with the streams that are still to be looked at. They are by the
+    numbers of their sessions, in turn."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self.ending: deque[tuple[Lease, Iterator[Stream]]] = deque()
+        self.ending: OrderedDict[int, deque[_Ending]] = OrderedDict()
 
     def tick(self, now_ms: int) -> None:
         """Lines up the leases that are over, up to LEASES_PER_TURN."""
         for lease in islice(self._registry.leases.due(now_ms), LEASES_PER_TURN):
             lease.attachment.session.stop_waiting(lease)
-            self.ending.append((lease, iter(lease.streams)))
+            self.ending.setdefault(lease.attachment.session.number, deque()).append((lease, iter(lease.streams)))
 
     def turn(self, cost_max: int) -> None:
-        """Looks at some streams of the lease that ended first: each costs as many as it has stretches
-        out, and 1 at least. The last stream may exceed `cost_max`."""
+        """Ends some leases, one of each session in turn. A stream costs as many as it has stretches out, and 1 at
+        least; the last one may exceed `cost_max`."""
+        ending = self.ending
+        while cost_max > 0 and ending:
+            session, leases = ending.popitem(last=False)
+            cost_max -= LEASE_COST + self._end_some(leases, cost_max)
+            if leases:
+                ending[session] = leases
+
+    def _end_some(self, leases: deque[_Ending], cost_max: int) -> int:
+        """Looks at some streams of the first lease. Returns what it cost."""
         registry = self._registry
-        lease, streams = self.ending[0]
+        lease, streams = leases[0]
         attachment = lease.attachment
         feed = attachment.feed
-        while cost_max > 0 and (stream := next(streams, None)) is not None:
-            cost_max -= max(1, len(stream.out))
+        cost = 0
+        while cost < cost_max and (stream := next(streams, None)) is not None:
+            cost += max(1, len(stream.out))
             if stream.out:
                 if lease.parcel:
                     self._take_unsent(lease, stream)
                 else:
                     self._end(lease, stream)
         if not (lease.messages and length_hint(streams)):
-            self.ending.popleft()
+            leases.popleft()
             if lease.parcel:
                 lease.all_sent()
                 registry.leases.open_again(lease)
@@ -56,6 +70,7 @@ class Timeouts:
                 registry.end_pull_without_messages(attachment)
         registry.wake(feed)
         registry.forget_if_idle(feed)
+        return cost
 
     def _end(self, lease: Lease, stream: Stream) -> None:
         sent, _ = split(stream.give_back(None, lease), None)
