@@ -340,7 +340,12 @@ LEASES_ENDED_KEPT: Final = 1_000
 """Leases with all their messages acked that are kept until the next rebuild of the clock."""
 
 RETRIES_PER_RECORD_MAX: Final = 200
-"""Stretches of messages that one RETRY record takes: about 4 ms, in steps."""
+RETRIES_COST_PER_RECORD: Final = 400
+"""Stretches of messages that one RETRY record takes, and these plus the ranges of their bindings, by
+DONE_RANGES_PER_APPLIED: about 4 ms, in steps. Its first binding may exceed it."""
+
+RETRY_LOOKS_MAX: Final = 2_000
+"""Stretches looked at for one RETRY record: those that rest no more cost a look, too. Under 1 ms."""
 
 DEAD_PER_RECORD_MAX: Final = 50
 DEAD_BYTES_PER_RECORD_MAX: Final = 1 << 20
@@ -370,6 +375,14 @@ STREAM_BYTES: Final = 450
 
 OWED_BYTES: Final = 120
 """Memory of one stretch of unacked offsets."""
+
+RESTING_MAX: Final = 200_000
+RESTING_BYTES: Final = 300
+"""Stretches of messages on one slice that came back and are not to be given yet, and the memory of each (measured:
+280). They count in the share of what is owed. With more of them nacks are refused that would make more."""
+
+RESTING_FLOOR: Final = 1_000
+"""Stretches that may rest even when the share is small: 300 KB."""
 
 OWED_FLOOR: Final = 100
 """Stretches of unacked offsets that a session may have even when their share is full."""

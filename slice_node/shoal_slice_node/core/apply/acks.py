@@ -64,8 +64,8 @@ def settle(state: State, queue: Queue, acks: list[Acked]) -> None:
 def _apply(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) -> None:
     detail, has_row = load_binding(state, queue, key_id)
     if detail is not None:
-        _advance(detail, acks)
-        _save(state, queue, key_id, detail, has_row)
+        advance(detail, acks)
+        save_binding(state, queue, key_id, detail, has_row)
     state.effects.advanced.append(key_id)
 
 
@@ -79,7 +79,7 @@ def load_binding(state: State, queue: Queue, key_id: bytes) -> tuple[Detail | No
     return (None if start is None else Detail(start, bucket.cursor(key_id))), False
 
 
-def _save(state: State, queue: Queue, key_id: bytes, detail: Detail, has_row: bool) -> None:
+def save_binding(state: State, queue: Queue, key_id: bytes, detail: Detail, has_row: bool) -> None:
     """Writes what `load_binding` returned, except the queue itself."""
     if detail.ended:
         _save_ended(state, queue, key_id, detail)
@@ -87,7 +87,7 @@ def _save(state: State, queue: Queue, key_id: bytes, detail: Detail, has_row: bo
     queue.bucket(key_id).put(key_id, detail.start, detail.cursor)
     if has_row:
         save_detail(state, queue, key_id, detail)
-    elif detail.done:
+    elif detail.done or detail.counts:
         queue.details += 1
         save_detail(state, queue, key_id, detail)
 
@@ -120,12 +120,12 @@ def ack(
         except ShoalError as error:
             refuse(number, error)
             continue
-        _advance(detail, [Acked(queue.id, key_id, first, to)])
+        advance(detail, [Acked(queue.id, key_id, first, to)])
         acked += to - first
         if queue.id in state.watch.queues:
             state.effects.events.append(AckedByChange(queue.id, key_id, first, to))
     if acked:
-        _save(state, queue, key_id, detail, has_row)
+        save_binding(state, queue, key_id, detail, has_row)
         queue.save()
         state.effects.advanced.append(key_id)
         state.effects.counters.acks += acked
@@ -165,7 +165,8 @@ def _not_bound(state: State, name: bytes, key: bytes) -> Conflict:
     return Conflict(f"queue {queue} has nothing of key {shown} to get: all is acked, or it is not bound", subject=queue)
 
 
-def _advance(detail: Detail, acks: list[Acked]) -> None:
+def advance(detail: Detail, acks: list[Acked]) -> None:
+    """Marks offsets as done."""
     for ack in acks:
         if ack.first <= detail.cursor:
             detail.cursor = max(detail.cursor, ack.to)

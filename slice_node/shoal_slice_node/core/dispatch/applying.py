@@ -47,7 +47,7 @@ class Applying:
             feed = self._registry.feeds.get(queue_id)
             if feed is not None:
                 self._attaching.dissolve(feed, at_once=len(effects.dropped) <= DISSOLVED_AT_ONCE_MAX)
-        ended = (event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange))
+        ended = (event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange | Unbound))
         for queue_id in dict.fromkeys(ended):
             self._after_end_of_out(queue_id)
 
@@ -101,8 +101,8 @@ class Applying:
             self._acks.note_done(stream)
 
     def _after_end_of_out(self, queue_id: bytes) -> None:
-        """Wakes the feed of a queue that was purged, or acked by a change: windows have opened, and no ack of a session
-        will say so. Pullers may have nothing left."""
+        """Wakes the feed of a queue that was purged, unbound, or acked by a change: windows have opened, and no ack of
+        a session will say so. Pullers may have nothing left, and nothing may rest any more."""
         feed = self._registry.feeds.get(queue_id)
         if feed is None:
             return

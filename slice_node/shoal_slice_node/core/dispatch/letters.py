@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of
-from shoal_slice_node.core.apply.log_rows import LogRows
+from shoal_slice_node.core.apply.log_rows import LogRows, StoredChunk
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Resting, Returned
+from shoal_slice_node.core.dispatch.stretches import Resting
+from shoal_slice_node.core.rows.key_row import KeyRow
 
 SEQUENCE: Final = 1
 """The number of a letter's only publish."""
@@ -41,6 +42,8 @@ class Letters:
         self._state = state
         self._retry = retry
         self._waiting: deque[tuple[Stream, Resting]] = deque()
+        self._last: tuple[bytes, StoredChunk] | None = None
+        """The key and the chunk of the last letter, while more letters wait."""
 
     def __bool__(self) -> bool:
         """Returns whether letters wait to be sent."""
@@ -48,20 +51,29 @@ class Letters:
 
     def add(self, stream: Stream, resting: Resting) -> None:
         """Takes messages whose copies belong on another slice: one letter each."""
-        if resting.to == resting.first + 1:
-            self._waiting.append((stream, resting))
-            return
-        stream.end_rest(resting)
-        for offset in range(resting.first, resting.to):
-            one = stream.rest(Returned(offset, offset + 1, resting.times), resting.reason, 0)
-            one.note_counted()
-            self._waiting.append((stream, one))
+        self._waiting.append((stream, resting))
+
+    def _first_of(self, stream: Stream, resting: Resting) -> Resting:
+        """Returns the first message of a stretch, for a letter; the others wait."""
+        if resting.to > resting.first + 1:
+            stream.end_rest(resting)
+            one = resting.part(resting.first, resting.first + 1)
+            rest = resting.part(one.to, resting.to)
+            stream.rest_on(one)
+            stream.rest_on(rest)
+            self._waiting.appendleft((stream, rest))
+            return one
+        return resting
 
     def take(self) -> Letter | None:
         """Returns the next letter to send; None: there is none. `sent` or `not_sent` must be called for it."""
         while self._waiting:
             stream, resting = self._waiting.popleft()
-            letter = None if resting.over or stream.feed.gone else self._letter(stream, resting)
+            if resting.over or stream.feed.gone:
+                continue
+            letter = self._letter(stream, self._first_of(stream, resting))
+            if not self._waiting:
+                self._last = None
             if letter is not None:
                 return letter
         return None
@@ -71,7 +83,7 @@ class Letters:
         feed, offset = stream.feed, resting.first
         queue = self._state.load_queue_by_id(feed.queue_id)
         found = self._state.key_by_id(stream.key_id)
-        stored = None if found is None else LogRows(self._state.tables.log, found[1]).at(offset)
+        stored = None if found is None else self._stored(found[1], offset)
         if queue is None or stored is None or not stored.first <= offset:
             return None
         death = Death(feed.name, stream.key, offset, resting.times, resting.reason)
@@ -83,6 +95,16 @@ class Letters:
         hashed = b"".join((b"dead letter|", of, feed.queue_id, stream.key_id, feed.name, b"|", stream.key))
         assert isinstance(feed.dead_letter, bytes)
         return Letter(feed.dead_letter, sha256(hashed).digest()[:PRODUCER_BYTES], copy, stream, resting)
+
+    def _stored(self, key: KeyRow, offset: int) -> StoredChunk | None:
+        """Returns the chunk of a message. The last one is kept, as far as the log has it: a chunk may have thousands of
+        messages, each with a letter of its own."""
+        last = self._last
+        if last is not None and last[0] == key.id and last[1].first <= offset < last[1].end and offset >= key.low:
+            return last[1]
+        stored = LogRows(self._state.tables.log, key).at(offset)
+        self._last = None if stored is None else (key.id, stored)
+        return stored
 
     def sent(self, letter: Letter) -> None:
         """Notes that the copy is on the slice that owns its key."""

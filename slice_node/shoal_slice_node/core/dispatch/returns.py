@@ -10,7 +10,7 @@ them until their copies are there; then a record marks them as done.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
@@ -26,11 +26,15 @@ from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting, Returned
 from shoal_slice_node.core.limits import (
     DEAD_BYTES_PER_RECORD_MAX,
+    DEAD_COST,
     DEAD_PER_RECORD_MAX,
     DELAYED_MAX,
     DELAYED_OVER_KEPT,
     DELAYED_PER_TURN,
+    DONE_RANGES_PER_APPLIED,
+    RETRIES_COST_PER_RECORD,
     RETRIES_PER_RECORD_MAX,
+    RETRY_LOOKS_MAX,
 )
 
 if TYPE_CHECKING:
@@ -54,9 +58,9 @@ class Returns:
         self._delayed: list[_Delayed] = []
         self._serial = count()
         self._rebuild_at = DELAYED_OVER_KEPT
-        self._undecided: deque[_Rest] = deque()
-        """For the next RETRY records."""
-        self._under_way: list[tuple[_Rest, Fate]] = []
+        self._undecided: OrderedDict[Stream, list[Resting]] = OrderedDict()
+        """For the next RETRY records, by binding: a record reads and writes the counts of each once."""
+        self._under_way: list[tuple[Stream, Resting, Retry]] = []
         """In the last one, which may be applied or not."""
 
     def check_room(self, delay_ms: int) -> None:
@@ -71,6 +75,19 @@ class Returns:
                 value=delayed + 1,
             )
 
+    def check_rests(self) -> None:
+        """Raises ResourceExhausted if no more messages can rest."""
+        shares = self._registry.shares
+        rests, rests_max = shares.rests.stretches, shares.rests_max
+        if rests >= rests_max:
+            raise ResourceExhausted(
+                f"stretches of messages that came back and are not given again yet: {rests}; the limit is {rests_max}:"
+                " keep the messages, and nack them later",
+                subject="resting messages",
+                limit=rests_max,
+                value=rests + 1,
+            )
+
     def came_back(self, stream: Stream, back: list[Returned], reason: Reason, delay_ms: int = 0) -> None:
         """Takes what a session was sent and has no more: it was delivered once more than before."""
         feed = stream.feed
@@ -78,7 +95,8 @@ class Returns:
             return
         back = [one._replace(times=one.times + 1) for one in back]
         if feed.max_deliveries:
-            self._undecided += [(stream, stream.rest(one, reason, delay_ms)) for one in back]
+            for one in back:
+                self._retry(stream, stream.rest(one, reason, delay_ms))
             return
         self._registry.mark(stream)
         if delay_ms:
@@ -100,7 +118,7 @@ class Returns:
             stream.take_returned(one)
             resting = stream.rest(one, Reason.LEFT, 0)
             resting.note_counted()
-            self._undecided.append((stream, resting))
+            self._retry(stream, resting)
 
     # Delays.
 
@@ -135,35 +153,59 @@ class Returns:
 
     # Records.
 
-    def decide(self) -> list[Retry]:
-        """Returns what the next RETRY record is to do. No record may be under way. What the last one did not do, it
-        takes again."""
+    def decide(self) -> int:
+        """Decides what the next RETRY record is to do. Returns its cost, in operations; 0: there is nothing to do. No
+        record may be under way. What the last one did not do, it takes again."""
         under_way, self._under_way = self._under_way, []
-        for one, fate in reversed(under_way):
-            if not (one[1].over or (fate == Fate.AGAIN and one[1].counted)):
-                self._undecided.appendleft(one)
-        retries: list[Retry] = []
-        dead, left_bytes = 0, DEAD_BYTES_PER_RECORD_MAX
-        while self._undecided and len(retries) < RETRIES_PER_RECORD_MAX and dead < DEAD_PER_RECORD_MAX:
-            stream, resting = self._undecided[0]
-            fate = Fate.AGAIN if resting.over else self._fate(stream, resting)
-            if resting.over or (fate == Fate.AGAIN and resting.counted):
-                self._undecided.popleft()
-                if not resting.over:
-                    self.letters.add(stream, resting)
+        for stream, resting, retry in reversed(under_way):
+            if not (resting.over or (retry.fate == Fate.AGAIN and resting.counted)):
+                self._undecided.setdefault(stream, []).insert(0, resting)
+        record = _Record()
+        while self._undecided and not record.full:
+            stream, waiting = self._undecided.popitem(last=False)
+            ranges = sum(len(some) for some in (stream.done, stream.resting, stream.returned) if some is not None)
+            if not record.begin(1 + ranges // DONE_RANGES_PER_APPLIED):
+                self._undecided[stream] = waiting
+                self._undecided.move_to_end(stream, last=False)
+                break
+            del waiting[: self._decide_some(stream, waiting, record)]
+            if waiting:
+                self._undecided[stream] = waiting  # Behind the others: bindings take turns.
+        return record.cost if self._under_way else 0
+
+    def _decide_some(self, stream: Stream, waiting: list[Resting], record: _Record) -> int:
+        """Decides about stretches of one binding, until the record is full. Returns how many."""
+        of = stream.feed.queue_id, stream.key_id
+        found = self._state.key_by_id(stream.key_id)
+        rows = None if found is None else LogRows(self._state.tables.log, found[1])
+        for number, resting in enumerate(waiting):
+            if record.full:
+                return number
+            record.looks += 1
+            if resting.over or stream.feed.gone:
+                continue
+            fate = self._fate(stream, resting)
+            if fate == Fate.AGAIN and resting.counted:
+                self.letters.add(stream, resting)
                 continue
             to = resting.to
             if fate == Fate.DEAD:
-                to = min(to, resting.first + DEAD_PER_RECORD_MAX - dead)
-                to, left_bytes = self._fitting(stream, resting.first, to, left_bytes, not dead)
+                to = min(to, resting.first + DEAD_PER_RECORD_MAX - record.dead)
+                to, record.left_bytes = self._fitting(
+                    rows, resting.first, to, record.left_bytes, first_of_record=not record.dead
+                )
                 if to == resting.first:
-                    break
-                dead += to - resting.first
-            self._undecided.popleft()
-            self._under_way.append(((stream, resting), fate))
-            of = (stream.feed.queue_id, stream.key_id)
-            retries.append(Retry(*of, resting.first, to, resting.times, fate, resting.reason))
-        return retries
+                    record.left_bytes = 0
+                    return number
+                record.dead += to - resting.first
+            retry = Retry(*of, resting.first, to, resting.times, fate, resting.reason)
+            self._under_way.append((stream, resting, retry))
+            record.retries += 1
+        return len(waiting)
+
+    def decided(self) -> list[Retry]:
+        """Returns what was decided last, as far as it still rests."""
+        return [retry for stream, one, retry in self._under_way if not (one.over or stream.feed.gone)]
 
     def _fate(self, stream: Stream, resting: Resting) -> Fate:
         feed = stream.feed
@@ -176,10 +218,9 @@ class Returns:
         here = not takes_copies(dead_letter, stream.key) or self._state.owns(dead_letter)
         return Fate.DEAD if here else Fate.AGAIN  # Its count first; then a letter.
 
-    def _fitting(self, stream: Stream, first: int, to: int, left_bytes: int, first_of_record: bool) -> tuple[int, int]:
+    @staticmethod
+    def _fitting(rows: LogRows | None, first: int, to: int, left_bytes: int, first_of_record: bool) -> tuple[int, int]:
         """Returns how far a record with so many bytes left may copy, and the bytes that are left then."""
-        found = self._state.key_by_id(stream.key_id)
-        rows = None if found is None else LogRows(self._state.tables.log, found[1])
         offset = first
         while rows is not None and offset < to:
             stored = rows.at(offset)
@@ -193,18 +234,19 @@ class Returns:
         return to, left_bytes
 
     def _retry(self, stream: Stream, resting: Resting) -> None:
-        self._undecided.append((stream, resting))
+        """Lets the next records decide."""
+        self._undecided.setdefault(stream, []).append(resting)
 
     def retried(self, stream: Stream, retried: Retried) -> bool:
         """Takes in what a RETRY record did with messages that rest. Returns whether some of them are done now."""
         if retried.done:
             return bool(self._cut(stream, retried.first, retried.to, done=True))
-        for resting in list((stream.resting or {}).values()):
+        for resting in stream.resting.within(retried.first, retried.to) if stream.resting else ():
             if resting.counted or not retried.first <= resting.first <= resting.to <= retried.to:
                 continue
             resting.note_counted()
             if resting.times >= stream.feed.max_deliveries:
-                self._undecided.append((stream, resting))
+                self._retry(stream, resting)
             elif resting.delay_ms:
                 self._fresh.append((stream, resting))
             else:
@@ -219,7 +261,7 @@ class Returns:
     def _cut(self, stream: Stream, first: int, to: int, done: bool) -> int:
         """Ends the rest of first <= o < to; other parts of their stretches rest on. `done`: the stream does not know
         yet that they are done. Returns how many stretches had some of them."""
-        cut = [one for one in (stream.resting or {}).values() if one.first < to and first < one.to]
+        cut = stream.resting.within(first, to) if stream.resting else []
         for resting in cut:
             stream.end_rest(resting)
             if done:
@@ -237,6 +279,33 @@ class Returns:
         if resting.due_ms:
             heappush(self._delayed, (resting.due_ms, next(self._serial), stream, resting))
         elif feed.max_deliveries and (not resting.counted or resting.times >= feed.max_deliveries):
-            self._undecided.append((stream, resting))
+            self._retry(stream, resting)
         else:
             self._fresh.append((stream, resting))
+
+
+class _Record:
+    """Keeps how much of the next RETRY record is used up. `left_bytes`: of the chunks that dead messages are in."""
+
+    __slots__ = ("_bindings_cost", "dead", "left_bytes", "looks", "retries")
+
+    def __init__(self) -> None:
+        self._bindings_cost = self.retries = self.dead = self.looks = 0
+        self.left_bytes = DEAD_BYTES_PER_RECORD_MAX
+
+    @property
+    def cost(self) -> int:
+        """Returns what applying it takes, in operations."""
+        return self._bindings_cost + self.retries + DEAD_COST * self.dead
+
+    @property
+    def full(self) -> bool:
+        most = self.retries >= RETRIES_PER_RECORD_MAX or self.dead >= DEAD_PER_RECORD_MAX
+        return most or self.left_bytes <= 0 or self.looks >= RETRY_LOOKS_MAX
+
+    def begin(self, binding_cost: int) -> bool:
+        """Returns whether there is room for a binding. There is for the first one."""
+        if self.retries and self.cost + binding_cost > RETRIES_COST_PER_RECORD:
+            return False
+        self._bindings_cost += binding_cost
+        return True
