@@ -21,9 +21,17 @@ PURGE_BINDINGS_MAX: Final = 1_000
 """Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part.
 DONE_RANGES_PER_APPLIED done ranges of a binding count as one binding more."""
 
-CHANGE_ACKS_COST_MAX: Final = 1_000
-"""What the done ranges of all bindings that a change acks may add to its price: about 4 ms of the broker. It is applied
-in steps, so more of them hold nothing up; the change then takes longer than was counted."""
+CHANGE_ACKS_COST_MAX: Final = 4_096
+"""What the ranges of all bindings that a change acks may cost, DONE_RANGES_PER_APPLIED of them one operation: 16
+bindings with the most done ranges, about 40 ms of the broker, in steps. Acks of further bindings are refused, as each
+would read and write thousands of ranges; a binding that stands in one step often is read and written once."""
+
+CHANGE_ACKS_PRICE_MAX: Final = 1_000
+"""What this may add to the price of a change. The price assumes the most ranges for each binding, and few bindings have
+them; a change with really so many takes longer than was counted."""
+
+ACKED_IN_CHANGE_PER_STEP: Final = 64
+"""Acks of one binding that a change applies in one step: under 1 ms."""
 
 REFUSALS_BYTES_MAX: Final = 64 << 10
 """Bytes of refusals with texts in one outcome; further refusals have code and figures only. Forming so many texts takes
