@@ -109,7 +109,7 @@ class Checks:
         done = {offset for low, high in stream.done.pairs() for offset in range(low, high)} if stream.done else set()
         parts = [offset for entry in stream.out for offset in range(entry.first, entry.to)]
         assert parts == sorted(parts), where
-        for resting in (stream.resting or {}).values():
+        for resting in stream.resting or ():
             parts += range(resting.first, resting.to)
         assert len(parts) == stream.out_messages, where
         again = [offset for first, to, _ in stream.returned or () for offset in range(first, to)]
@@ -194,7 +194,7 @@ class Checks:
             room = [a for a in feed.attachments.values() if a.window_open and a.session.has_room]
             held = self._node.given.holds(life, stream.key)
             owed = life.owes(stream.key)
-            resting = {o for one in (stream.resting or {}).values() for o in range(one.first, one.to)}
+            resting = {o for one in (stream.resting or ()) for o in range(one.first, one.to)}
             rest = sorted(owed - held.keys() - resting)
             if not (room and rest):
                 continue

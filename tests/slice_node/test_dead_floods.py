@@ -12,7 +12,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_slice_node.core.apply import log_rows
 from shoal_slice_node.core.apply.records import Kind, decode_retries
-from shoal_slice_node.core.dispatch import returns
+from shoal_slice_node.core.dispatch import deciding
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.stretches import Resting
 
@@ -52,7 +52,7 @@ def flood(core: Driver, messages: int = CHUNK_MESSAGES_MAX) -> None:
 def resting(core: Driver) -> Iterator[Resting]:
     for feed in core.dispatcher.feeds.values():
         for stream in feed.streams.values():
-            yield from (stream.resting or {}).values()
+            yield from stream.resting or ()
 
 
 def test_letters_for_other_slices_are_made_one_by_one(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_letters_for_other_slices_are_made_one_by_one(core: Driver, monkeypatch:
 
 
 def test_deciding_looks_at_so_many_stretches_in_a_step(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(returns, "RETRY_LOOKS_MAX", 10)
+    monkeypatch.setattr(deciding, "RETRY_LOOKS_MAX", 10)
     foreign(core)
     flood(core, messages=2)
     letters = core.dispatcher.registry.returns.letters

@@ -14,7 +14,7 @@ from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_HEADERS_MAX, DEAD_LETTER
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Fate, Kind, Retry, encode_retries
-from shoal_slice_node.core.dispatch import returns
+from shoal_slice_node.core.dispatch import deciding
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.rows.detail_row import decode_detail
@@ -384,8 +384,8 @@ def test_counts_stay_when_the_key_is_bound_again(core: Driver) -> None:
 
 
 def test_many_dead_letters_take_several_records(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(returns, "DEAD_PER_RECORD_MAX", 7)
-    monkeypatch.setattr(returns, "DEAD_BYTES_PER_RECORD_MAX", 100)
+    monkeypatch.setattr(deciding, "DEAD_PER_RECORD_MAX", 7)
+    monkeypatch.setattr(deciding, "DEAD_BYTES_PER_RECORD_MAX", 100)
     session = attached(core)
     core.change(publish("k", *[b"%d" % number for number in range(20)]))
     core.change(publish("k", bytes(1000)), publish("k", bytes(1000)))

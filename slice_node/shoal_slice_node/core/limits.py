@@ -21,9 +21,17 @@ PURGE_BINDINGS_MAX: Final = 1_000
 """Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part.
 DONE_RANGES_PER_APPLIED done ranges of a binding count as one binding more."""
 
-CHANGE_ACKS_COST_MAX: Final = 1_000
-"""What the done ranges of all bindings that a change acks may add to its price: about 4 ms of the broker. It is applied
-in steps, so more of them hold nothing up; the change then takes longer than was counted."""
+CHANGE_ACKS_COST_MAX: Final = 4_096
+"""What the ranges of all bindings that a change acks may cost, DONE_RANGES_PER_APPLIED of them one operation: 16
+bindings with the most done ranges, about 40 ms of the broker, in steps. Acks of further bindings are refused, as each
+would read and write thousands of ranges; a binding that stands in one step often is read and written once."""
+
+CHANGE_ACKS_PRICE_MAX: Final = 1_000
+"""What this may add to the price of a change. The price assumes the most ranges for each binding, and few bindings have
+them; a change with really so many takes longer than was counted."""
+
+ACKED_IN_CHANGE_PER_STEP: Final = 64
+"""Acks of one binding that a change applies in one step: under 1 ms."""
 
 REFUSALS_BYTES_MAX: Final = 64 << 10
 """Bytes of refusals with texts in one outcome; further refusals have code and figures only. Forming so many texts takes
@@ -361,7 +369,13 @@ LEASES_ENDED_KEPT: Final = 1_000
 """Leases with all their messages acked that are kept until the next rebuild of the clock."""
 
 RETRIES_PER_RECORD_MAX: Final = 200
-"""Stretches of messages that one RETRY record takes: about 4 ms, in steps."""
+RETRIES_COST_PER_RECORD: Final = 400
+"""Stretches of messages that one RETRY record takes, and these plus the ranges of their bindings, by
+DONE_RANGES_PER_APPLIED: about 4 ms, in steps. Its first binding may exceed it."""
+
+RETRIES_PER_TURN: Final = 50
+"""Stretches of one binding in its turn, where others wait: so that a thousand bindings of a session wait for a few
+seconds at most, and none is read and written for each of its stretches."""
 
 DEAD_PER_RECORD_MAX: Final = 50
 DEAD_BYTES_PER_RECORD_MAX: Final = 1 << 20
@@ -399,6 +413,14 @@ STREAM_BYTES: Final = 450
 
 OWED_BYTES: Final = 120
 """Memory of one stretch of unacked offsets."""
+
+RESTING_MAX: Final = 200_000
+RESTING_BYTES: Final = 300
+"""Stretches of messages on one slice that came back and are not to be given yet, and the memory of each (measured:
+280). They count in the share of what is owed. With more of them nacks are refused that would make more."""
+
+RESTING_FLOOR: Final = 1_000
+"""Stretches that may rest even when the share is small: 300 KB."""
 
 OWED_FLOOR: Final = 100
 """Stretches of unacked offsets that a session may have even when their share is full."""

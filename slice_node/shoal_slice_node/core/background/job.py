@@ -7,13 +7,11 @@ key_walk, history_walk, reclaim_list, due_list, idle_producers).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from shoal_slice_node.core.apply.records import (
     Due,
     Kind,
-    Retry,
     encode_due,
     encode_expire,
     encode_reclaim,
@@ -29,7 +27,7 @@ from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.transients import Transients
-from shoal_slice_node.core.limits import DEAD_COST, FAIR_BYTES_PER_OPERATION, RECLAIM_COST_PER_TURN
+from shoal_slice_node.core.limits import RECLAIM_COST_PER_TURN
 
 
 class Proposal(NamedTuple):
@@ -128,16 +126,15 @@ class RetryJob:
 
     def turn(self, now_ms: int) -> Proposal | None:
         """See Job."""
-        retries, dead, copied_bytes = self._returns.decide()
-        if not retries:
-            return None
+        cost = self._returns.deciding.decide()
         # Made late: a bind below the head that comes between would have it decided again (BindBacks).
-        make = partial(self._payload, retries)
-        operations = len(retries) + DEAD_COST * dead + copied_bytes // FAIR_BYTES_PER_OPERATION
-        return Proposal(Kind.RETRY, b"", operations, make)
+        return Proposal(Kind.RETRY, b"", cost, self._payload) if cost else None
 
-    def _payload(self, retries: Sequence[Retry]) -> bytes:
-        return encode_retries(retries, self._state.lsn)
+    def _payload(self) -> bytes | None:
+        """Returns the record; None if nothing of what was decided rests any more. What a record ended since then may be
+        promised again by a bind after it, which the LSN would not tell."""
+        retries = self._returns.deciding.decided()
+        return encode_retries(retries, self._state.lsn) if retries else None
 
     def refused(self, now_ms: int) -> None:
         """See Job. The next turn finds what was not done."""

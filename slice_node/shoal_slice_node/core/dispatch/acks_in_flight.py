@@ -80,11 +80,13 @@ class AcksInFlight:
 
     def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
         """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent them.
-        Returns what it cost, in stretches looked at."""
+        Returns what it cost, in stretches looked at. Raises ResourceExhausted if no more messages can rest."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
             return 1
+        if feed.max_deliveries or delay_ms:
+            registry.returns.check_rests()
         looked_at = len(stream.out) + len(stream.returned or ())
         not_sent = unsent(attachment, stream)
         parts = [(first, to)] if not_sent is None else not_sent.gaps(first, to)

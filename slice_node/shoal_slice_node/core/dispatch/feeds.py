@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Rests
 from shoal_slice_node.core.limits import LIVE_LOOKS_MAX
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Feed:
         "_leaving",
         "_line",
         "_resting",
+        "_rests",
         "_unapplied_acks",
         "ack_timeout_ms",
         "attachments",
@@ -155,7 +157,9 @@ class Feed:
         "unflushed",
     )
 
-    def __init__(self, queue_id: bytes, name: bytes, options: QueueOptions, exclusive: Exclusive | None = None) -> None:
+    def __init__(
+        self, queue_id: bytes, name: bytes, options: QueueOptions, exclusive: Exclusive | None, rests: Rests
+    ) -> None:
         self.queue_id = queue_id
         self.name = name
         self.expires_after_s = options.expires_after_s
@@ -178,6 +182,7 @@ class Feed:
         So a look for room never costs more than the attachments that leave the line."""
         self._leaving = 0
         """The number of attachments that left, while their messages are still being taken back."""
+        self._rests = rests
         self._resting = 0
         """The number of stretches that rest, in all streams."""
         self._unapplied_acks = 0
@@ -279,9 +284,11 @@ class Feed:
     def begin_rest(self) -> None:
         """Notes that a stretch of a stream rests; the feed stays until `end_rest`."""
         self._resting += 1
+        self._rests.begin()
 
     def end_rest(self) -> None:
         self._resting -= 1
+        self._rests.end()
         assert self._resting >= 0
 
     def acked(self, stream: Stream) -> None:

@@ -133,7 +133,7 @@ class Registry:
     def add_feed(self, queue_id: bytes, name: bytes, options: QueueOptions) -> Feed:
         """Registers a new feed, which has no streams yet."""
         exclusive = None if options.exclusive == DURABLE.exclusive else self._exclusive(queue_id, options.exclusive)
-        feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive)
+        feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests)
         self.shares.attached.hold(FEED_BYTES)
         return feed
 

@@ -1,39 +1,27 @@
-"""Decides what becomes of messages that come back: by a nack, by an ack timeout, by the end of a lease or a session.
+"""Keeps what came back until it is given again: by a nack, by an ack timeout, by the end of a lease or a session.
 
 Most are given again at once. A nack with a delay lets them rest until the delay is over, in memory, on the leader only.
 Times begin with the first tick after a message came back, so that nothing is given early.
 
 Where a queue has a bound for deliveries, messages rest until a RETRY record (apply/retries.py) has their count, or has
-marked them as done and copied them to the dead-letter key. If another slice owns that key, `letters` (letters.py) has
-them until their copies are there; then a record marks them as done.
+marked them as done and copied them to the dead-letter key: `deciding` (deciding.py) says which. If another slice owns
+that key, `letters` (letters.py) has them until their copies are there; then a record marks them as done.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from shoal_contract.errors import ResourceExhausted
-from shoal_slice_node.core.apply.dead_letters import takes_copies
 from shoal_slice_node.core.apply.effects import Retried
-from shoal_slice_node.core.apply.records import Fate, Reason, Retry
+from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.letters import Letters
-from shoal_slice_node.core.dispatch.originals import Originals
+from shoal_slice_node.core.dispatch.deciding import Deciding
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting, Returned
-from shoal_slice_node.core.dispatch.undecided import Rest, Undecided, split
-from shoal_slice_node.core.limits import (
-    DEAD_BYTES_PER_RECORD_MAX,
-    DEAD_PER_RECORD_MAX,
-    DEAD_PER_TURN,
-    DELAYED_MAX,
-    DELAYED_OVER_KEPT,
-    DELAYED_PER_TURN,
-    RETRIES_PER_RECORD_MAX,
-    RETRY_LOOKS_MAX,
-)
+from shoal_slice_node.core.limits import DELAYED_MAX, DELAYED_OVER_KEPT, DELAYED_PER_TURN
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.registry import Registry
@@ -43,34 +31,20 @@ _Delayed = tuple[int, int, Stream, Resting]
 """When it is over, a number of its own, and what rests."""
 
 
-class Decision(NamedTuple):
-    """Holds what a RETRY record is to do. `dead`, `copied_bytes`: the messages that it copies, and their bytes."""
-
-    retries: list[Retry]
-    dead: int
-    copied_bytes: int
-
-
 class Returns:
     """Keeps what came back and is not to be given yet. Memory holds at most twice the stretches that are delayed, plus
     DELAYED_OVER_KEPT, and what each binding may have out."""
 
     def __init__(self, state: State, registry: Registry) -> None:
-        self._originals = Originals(state)
-        self.letters = Letters(state, self._originals, self._wait)
+        self.deciding = Deciding(state)
+        self.letters = self.deciding.letters
         self._state = state
         self._registry = registry
-        self._fresh: list[Rest] = []
+        self._fresh: list[tuple[Stream, Resting]] = []
         """Delayed since the last tick, which tells the time."""
         self._delayed: list[_Delayed] = []
         self._serial = count()
         self._rebuild_at = DELAYED_OVER_KEPT
-        self._undecided = Undecided()
-        """For the next RETRY records, which keep their counts, or mark them as done."""
-        self._dying = Undecided()
-        """For the next RETRY records, which copy them: that takes longer, and holds up no other."""
-        self._under_way: list[tuple[Rest, Fate]] = []
-        """In the last one, which may be applied or not."""
 
     def check_room(self, delay_ms: int) -> None:
         """Raises ResourceExhausted if no more messages can be delayed."""
@@ -84,6 +58,19 @@ class Returns:
                 value=delayed + 1,
             )
 
+    def check_rests(self) -> None:
+        """Raises ResourceExhausted if no more messages can rest."""
+        shares = self._registry.shares
+        rests, rests_max = shares.rests.stretches, shares.rests_max
+        if rests >= rests_max:
+            raise ResourceExhausted(
+                f"stretches of messages that came back and are not given again yet: {rests}; the limit is {rests_max}:"
+                " keep the messages, and nack them later",
+                subject="resting messages",
+                limit=rests_max,
+                value=rests + 1,
+            )
+
     def came_back(
         self, stream: Stream, back: list[Returned], reason: Reason, session: Session, delay_ms: int = 0
     ) -> None:
@@ -95,7 +82,7 @@ class Returns:
         back = [one._replace(times=one.times + 1) for one in back]
         if feed.max_deliveries:
             for one in back:
-                self._wait(stream, stream.rest(one, reason, delay_ms, session.number))
+                self.deciding.wait(stream, stream.rest(one, reason, delay_ms, session.number))
             return
         self._registry.mark(stream)
         if delay_ms:
@@ -117,7 +104,7 @@ class Returns:
             stream.take_returned(one)
             resting = stream.rest(one, Reason.LEFT, 0, 0)
             resting.note_counted()
-            self._wait(stream, resting)
+            self.deciding.wait(stream, resting)
 
     # Delays.
 
@@ -152,102 +139,16 @@ class Returns:
 
     # Records.
 
-    def _wait(self, stream: Stream, resting: Resting) -> None:
-        """Lets it wait for a record."""
-        self._line(stream, self._fate(stream, resting)).add(stream, resting)
-
-    def _line(self, stream: Stream, fate: Fate) -> Undecided:
-        return self._dying if fate == Fate.DEAD and _takes_copies(stream) else self._undecided
-
-    def decide(self) -> Decision:
-        """Returns what the next RETRY record is to do. No record may be under way. What the last one did not do, it
-        takes again."""
-        under_way, self._under_way = self._under_way, []
-        for (stream, resting), fate in reversed(under_way):
-            if not (resting.over or (fate == Fate.AGAIN and resting.counted)):
-                self._line(stream, self._fate(stream, resting)).add_first(stream, resting)
-        retries: list[Retry] = []
-        self._decide_counts(retries)
-        dead, copied_bytes = self._decide_copies(retries)
-        return Decision(retries, dead, copied_bytes)
-
-    def _decide_counts(self, retries: list[Retry]) -> None:
-        """Finds messages whose counts are to be kept, and those that are done without a copy here. Those with a count
-        that are given no more become letters."""
-        for _ in range(RETRY_LOOKS_MAX):
-            if not self._undecided or len(retries) == RETRIES_PER_RECORD_MAX:
-                break
-            stream, resting = self._undecided.take()
-            if resting.over:
-                continue
-            fate = self._fate(stream, resting)
-            if fate == Fate.AGAIN and resting.counted:
-                self.letters.add(stream, resting)
-            elif self._line(stream, fate) is self._dying:
-                self._dying.add(stream, resting)  # The dead-letter key came to this slice.
-            else:
-                self._propose(retries, stream, resting, resting.to, fate)
-
-    def _decide_copies(self, retries: list[Retry]) -> tuple[int, int]:
-        """Finds messages that are to be copied. Returns how many, and their bytes."""
-        dead = copied_bytes = 0
-        opened_max = self._originals.opened_bytes + DEAD_BYTES_PER_RECORD_MAX
-        for _ in range(RETRY_LOOKS_MAX):
-            if not self._dying or dead >= DEAD_PER_RECORD_MAX or self._originals.opened_bytes > opened_max:
-                break
-            stream, resting = self._dying.take()
-            if resting.over:
-                continue
-            fate = self._fate(stream, resting)
-            if self._line(stream, fate) is self._undecided:
-                self._undecided.add(stream, resting)  # The dead-letter key went to another slice.
-                continue
-            first, to = resting.first, min(resting.to, resting.first + min(DEAD_PER_TURN, DEAD_PER_RECORD_MAX - dead))
-            end = first
-            while end < to and self._originals.opened_bytes <= opened_max:
-                size_bytes = self._originals.size_bytes(stream, end)
-                if copied_bytes + size_bytes > DEAD_BYTES_PER_RECORD_MAX and dead + end - first:
-                    break
-                copied_bytes += size_bytes
-                end += 1
-            if end == first:
-                self._dying.add_first(stream, resting)
-                break
-            dead += end - first
-            if end < resting.to:
-                resting, rest = split(stream, resting, end)
-                self._dying.add(stream, rest)
-            self._propose(retries, stream, resting, end, fate)
-        if not (self._dying or self.letters.unsent):
-            self._originals.forget()
-        return dead, copied_bytes
-
-    def _propose(self, retries: list[Retry], stream: Stream, resting: Resting, to: int, fate: Fate) -> None:
-        self._under_way.append(((stream, resting), fate))
-        of = (stream.feed.queue_id, stream.key_id)
-        retries.append(Retry(*of, resting.first, to, resting.times, fate, resting.reason))
-
-    def _fate(self, stream: Stream, resting: Resting) -> Fate:
-        feed = stream.feed
-        if resting.sent:
-            return Fate.SENT
-        if resting.times < feed.max_deliveries:
-            return Fate.AGAIN
-        dead_letter = feed.dead_letter
-        assert isinstance(dead_letter, bytes)
-        here = not _takes_copies(stream) or self._state.owns(dead_letter)
-        return Fate.DEAD if here else Fate.AGAIN  # Its count first; then a letter.
-
     def retried(self, stream: Stream, retried: Retried) -> bool:
         """Takes in what a RETRY record did with messages that rest. Returns whether some of them are done now."""
         if retried.done:
             return bool(self._cut(stream, retried.first, retried.to, done=True))
-        for resting in list((stream.resting or {}).values()):
+        for resting in stream.resting.within(retried.first, retried.to) if stream.resting else ():
             if resting.counted or not retried.first <= resting.first <= resting.to <= retried.to:
                 continue
             resting.note_counted()
             if resting.times >= stream.feed.max_deliveries:
-                self._wait(stream, resting)
+                self.deciding.wait(stream, resting)
             elif resting.delay_ms:
                 self._fresh.append((stream, resting))
             else:
@@ -262,7 +163,7 @@ class Returns:
     def _cut(self, stream: Stream, first: int, to: int, done: bool) -> int:
         """Ends the rest of first <= o < to; other parts of their stretches rest on. `done`: the stream does not know
         yet that they are done. Returns how many stretches had some of them."""
-        cut = [one for one in (stream.resting or {}).values() if one.first < to and first < one.to]
+        cut = stream.resting.within(first, to) if stream.resting else []
         for resting in cut:
             stream.end_rest(resting)
             if done:
@@ -280,13 +181,6 @@ class Returns:
         if resting.due_ms:
             heappush(self._delayed, (resting.due_ms, next(self._serial), stream, resting))
         elif feed.max_deliveries and (not resting.counted or resting.times >= feed.max_deliveries):
-            self._wait(stream, resting)
+            self.deciding.wait(stream, resting)
         else:
             self._fresh.append((stream, resting))
-
-
-def _takes_copies(stream: Stream) -> bool:
-    """Returns whether the stream's queue has copies made of messages that are given no more."""
-    dead_letter = stream.feed.dead_letter
-    assert isinstance(dead_letter, bytes)
-    return takes_copies(dead_letter, stream.key)

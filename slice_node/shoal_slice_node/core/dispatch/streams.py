@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.delivery_counts import DeliveryCounts
-from shoal_slice_node.core.dispatch.stretches import Out, Resting, Returned
+from shoal_slice_node.core.dispatch.stretches import Out, Resting, RestingStretches, Returned
 from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
 
@@ -66,8 +66,7 @@ class Stream:
         self.out_messages = 0
         self.acks_under_way = 0
         self.returned: list[Returned] | None = None
-        self.resting: dict[int, Resting] | None = None
-        """By their first offset."""
+        self.resting: RestingStretches | None = None
         self._flushed = cursor
         """The cursor that was journaled. Invariant: at most `cursor`."""
         self._unflushed: list[tuple[int, int]] | None = None
@@ -291,7 +290,7 @@ class Stream:
 
     def forget_out(self) -> list[Out]:
         """Stops waiting for acks, and for the end of what rests. Returns what was out."""
-        for resting in list(self.resting.values()) if self.resting else ():
+        for resting in reversed(list(self.resting or ())):
             self.end_rest(resting)
         forgotten, self.out = self.out, []
         for entry in forgotten:
@@ -329,8 +328,8 @@ class Stream:
     def rest_on(self, resting: Resting) -> None:
         """Notes that this rests from now on."""
         if self.resting is None:
-            self.resting = {}
-        self.resting[resting.first] = resting
+            self.resting = RestingStretches()
+        self.resting.add(resting)
         self.out_messages += resting.to - resting.first
         self.feed.begin_rest()
 
@@ -339,7 +338,7 @@ class Stream:
         if resting.over:
             return False
         assert self.resting is not None
-        del self.resting[resting.first]
+        self.resting.remove(resting)
         resting.end()
         self.out_messages -= resting.to - resting.first
         self.feed.end_rest()
@@ -365,7 +364,7 @@ class Stream:
         """Returns whether something below `offset` is out, or rests."""
         if self.out and self.out[0].first < offset:
             return True
-        return bool(self.resting) and min(self.resting or ()) < offset
+        return bool(self.resting and self.resting.lowest < offset)
 
     def begin_acks(self) -> list[tuple[int, int]]:
         """Returns acked ranges that the journal does not have yet. If there are any, they are under way until

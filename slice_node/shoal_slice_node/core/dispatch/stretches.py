@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_slice_node.core.apply.records import Reason
@@ -9,6 +12,8 @@ from shoal_slice_node.core.apply.records import Reason
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Attachment
     from shoal_slice_node.core.dispatch.leases import Lease
+
+_FIRST = attrgetter("first")
 
 
 class Out:
@@ -85,3 +90,52 @@ class Resting:
     def end(self) -> None:
         """Notes that they rest no more."""
         self.over = True
+
+
+class RestingStretches:
+    """Keeps what rests of one binding, by its offsets. Invariant: the stretches ascend and do not overlap."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self) -> None:
+        self._all: list[Resting] = []
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Resting]:
+        return iter(self._all)
+
+    @property
+    def lowest(self) -> int:
+        """Returns the lowest offset that rests. Something must rest."""
+        return self._all[0].first
+
+    def add(self, resting: Resting) -> None:
+        insort(self._all, resting, key=_FIRST)
+
+    def remove(self, resting: Resting) -> None:
+        del self._all[bisect_left(self._all, resting.first, key=_FIRST)]
+
+    def within(self, first: int, to: int) -> list[Resting]:
+        """Returns those with some of first <= o < to."""
+        begin = max(0, bisect_right(self._all, first, key=_FIRST) - 1)
+        end = bisect_left(self._all, to, key=_FIRST)
+        return [one for one in self._all[begin:end] if one.to > first]
+
+
+class Rests:
+    """Counts the stretches that rest on a slice."""
+
+    __slots__ = ("stretches",)
+
+    def __init__(self) -> None:
+        self.stretches = 0
+
+    def begin(self) -> None:
+        """Notes one more."""
+        self.stretches += 1
+
+    def end(self) -> None:
+        """Notes one less."""
+        self.stretches -= 1

@@ -1,57 +1,71 @@
-"""Keeps what came back and waits for a RETRY record, in turns: sessions have turns, and queues have turns within each.
-
-So what one session gave back holds up no other, however much it is; nor does one queue's where many share a session.
-"""
+"""Keeps what came back and waits for a RETRY record, in turns: sessions have turns, queues have turns within each
+session's, and bindings within each queue's. So what one of them gave back holds up no other, however much it is."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting
 
-Rest = tuple[Stream, Resting]
-_Queues: TypeAlias = "OrderedDict[bytes, deque[Rest]]"
+_Bindings: TypeAlias = "OrderedDict[Stream, deque[Resting]]"
+_Queues: TypeAlias = "OrderedDict[bytes, _Bindings]"
+
+
+class Waiting(NamedTuple):
+    """Holds what waits of one binding, and the number of the session that had it last."""
+
+    session: int
+    stream: Stream
+    stretches: deque[Resting]
 
 
 class Undecided:
-    """Keeps one line of them. Invariant: no queue's part is empty, and no session's."""
+    """Keeps one line of them. Invariant: no part of it is empty."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[int, _Queues] = OrderedDict()
-        """By the number of the session that had them last: the queues, by id, in turn."""
 
     def __bool__(self) -> bool:
         return bool(self._sessions)
 
     def add(self, stream: Stream, resting: Resting) -> None:
-        """Lets it wait, behind what came back to its queue before."""
-        self._queue(stream, resting).append((stream, resting))
+        """Lets it wait, behind what came back to its binding before."""
+        self._of(resting.session, stream).append(resting)
 
     def add_first(self, stream: Stream, resting: Resting) -> None:
-        """Lets it wait before what came back to its queue before."""
-        self._queue(stream, resting).appendleft((stream, resting))
+        """Lets it wait before what came back to its binding before."""
+        self._of(resting.session, stream).appendleft(resting)
 
-    def _queue(self, stream: Stream, resting: Resting) -> deque[Rest]:
-        queues = self._sessions.get(resting.session)
-        if queues is None:
-            queues = self._sessions[resting.session] = OrderedDict()
-        found = queues.get(stream.feed.queue_id)
-        if found is None:
-            found = queues[stream.feed.queue_id] = deque()
-        return found
-
-    def take(self) -> Rest:
-        """Takes out the next one: of each session in turn, one of each of its queues in turn."""
+    def take(self) -> Waiting:
+        """Takes out what waits of the binding that is next."""
         session, queues = self._sessions.popitem(last=False)
-        queue_id, waiting = queues.popitem(last=False)
-        found = waiting.popleft()
-        if waiting:
-            queues[queue_id] = waiting
+        queue_id, bindings = queues.popitem(last=False)
+        stream, stretches = bindings.popitem(last=False)
+        if bindings:
+            queues[queue_id] = bindings
         if queues:
             self._sessions[session] = queues
-        return found
+        return Waiting(session, stream, stretches)
+
+    def put_back(self, waiting: Waiting, first: bool) -> None:
+        """Puts back what was taken and still waits, behind the others; or before them."""
+        if not waiting.stretches:
+            return
+        session, stream, stretches = waiting
+        self._of(session, stream).extendleft(reversed(stretches))
+        if first:
+            queue_id = stream.feed.queue_id
+            queues = self._sessions[session]
+            self._sessions.move_to_end(session, last=False)
+            queues.move_to_end(queue_id, last=False)
+            queues[queue_id].move_to_end(stream, last=False)
+
+    def _of(self, session: int, stream: Stream) -> deque[Resting]:
+        queues = self._sessions.setdefault(session, OrderedDict())
+        bindings = queues.setdefault(stream.feed.queue_id, OrderedDict())
+        return bindings.setdefault(stream, deque())
 
 
 def split(stream: Stream, resting: Resting, middle: int) -> tuple[Resting, Resting]:
