@@ -7,16 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from shoal_contract.chunk import encode_chunk, read_stored_chunk
+from shoal_contract.errors import ResourceExhausted
 from shoal_contract.limits import CHUNK_MESSAGES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_slice_node.core.apply import log_rows
 from shoal_slice_node.core.apply.records import Kind, decode_retries
-from shoal_slice_node.core.dispatch import deciding
+from shoal_slice_node.core.dispatch import deciding, shares
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.stretches import Resting
+from shoal_slice_node.core.limits import RESTS_PER_QUEUE_FLOOR
 
-from .core_driver import bind, declare, publish
+from .core_driver import bind, declare, drop, publish
 from .test_dead_letters import Driver, attached
 from .test_letters import foreign
 
@@ -153,3 +155,47 @@ def test_one_queue_alone_has_all_of_a_record(core: Driver) -> None:
     core.maintain()
     core.maintain()
     assert len(core.copies()) == 100
+
+
+@pytest.mark.parametrize("most", [0, 1_000_000])
+def test_delays_of_one_session_leave_room_for_others_when_it_is_gone(
+    core: Driver, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """With a bound for deliveries, and without."""
+    monkeypatch.setattr(shares, "RESTING_MAX", 400)
+    core.change(declare("honest"), bind("honest", "own"), publish("own", *[b"x"] * 40))
+    for number in range(QUEUES):
+        core.bounded(f"greedy-{number}", most=most, dead_letter="dead" if most else "")
+        core.change(bind(f"greedy-{number}", "k"))
+    core.change(publish("k", *[b""] * 100))
+    refused: list[str] = []
+    for _ in range(5):  # Each session is gone when the next one comes.
+        session = core.session(window_bytes=1 << 30)
+        for number in range(QUEUES):
+            assert core.attach(session, f"greedy-{number}", number + 1, 1_000_000)
+        core.deliveries(session)
+        for handle in range(1, QUEUES + 1):
+            for offset in range(1, 100, 2):
+                try:
+                    core.nack(session, offset, offset + 1, delay_ms=86_400_000, handle=handle)
+                except ResourceExhausted as error:
+                    refused.append(error.subject)
+                    break
+        core.dispatcher.close(session)
+        core.wait(300)
+    rests = core.dispatcher.shares.rests
+    assert len(list(resting(core))) == rests.stretches <= 400 + RESTS_PER_QUEUE_FLOOR * QUEUES, (
+        "what waits for a record rests, too"
+    )
+    assert {"resting messages", "resting messages of the session"} & set(refused)
+    assert any(subject.startswith("resting messages of queue greedy-") for subject in refused)
+    mine = attached(core, "honest")
+    assert len(core.times(mine)) == 40
+    for offset in range(1, 16, 2):
+        core.nack(mine, offset, offset + 1, delay_ms=1000, key="own")
+    core.wait(1500)
+    assert [offset for offset, _ in core.times(mine)] == list(range(1, 16, 2))
+    for number in range(QUEUES):
+        core.change(drop(f"greedy-{number}"))
+    core.settle()
+    assert (rests.stretches, rests.queues, rests.sessions) == (0, 0, 0)

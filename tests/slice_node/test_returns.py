@@ -12,6 +12,7 @@ from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply import acks as applied_acks
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, Reason, encode_change
+from shoal_slice_node.core.dispatch import returns
 from shoal_slice_node.core.dispatch import shares as dispatch_shares
 from shoal_slice_node.core.dispatch.stretches import Resting, RestingStretches, Returned
 from shoal_slice_node.core.limits import OWED_BYTES, RESTING_BYTES, RETRIES_PER_RECORD_MAX
@@ -94,15 +95,16 @@ def test_the_price_of_a_record_grows_with_the_ranges_of_its_bindings(core: Drive
 def test_too_much_that_rests_is_refused_by_name_and_nothing_is_lost(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch_shares, "RESTING_MAX", 3)
+    monkeypatch.setattr(dispatch_shares, "RESTING_MAX", 6)
+    monkeypatch.setattr(returns, "RESTS_PER_QUEUE_FLOOR", 0)
     core.change(*[publish("k", b"x")] * 5)
     session = attached(core)
     core.take(session)
     for offset in (1, 3, 5):
         core.nack(session, offset, offset + 1)
-    with pytest.raises(ResourceExhausted, match="not given again yet: 3; the limit is 3: keep the messages") as refused:
+    with pytest.raises(ResourceExhausted, match="again yet would be 4; the limit is 3: keep the messages") as refused:
         core.nack(session, 2, 3)
-    assert (refused.value.subject, refused.value.limit, refused.value.value) == ("resting messages", 3, 4)
+    assert (refused.value.subject, refused.value.limit, refused.value.value) == ("resting messages of queue q", 3, 4)
     plain = attached(core, "plain")
     core.take(plain)
     core.nack(plain, 1, 2)  # It does not rest.

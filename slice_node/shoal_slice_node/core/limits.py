@@ -393,10 +393,6 @@ letters."""
 DEAD_COST: Final = 4
 """What copying a message costs, in operations."""
 
-DELAYED_MAX: Final = 200_000
-"""Stretches of messages that wait for the delay of a nack, on one slice, about 350 bytes each. More delayed nacks are
-refused."""
-
 DELAYED_OVER_KEPT: Final = 1_000
 """Stretches with an end before their delay was over (a purge, an unbind) that are kept until the next rebuild."""
 
@@ -421,6 +417,9 @@ RESTING_BYTES: Final = 300
 
 RESTING_FLOOR: Final = 1_000
 """Stretches that may rest even when the share is small: 300 KB."""
+
+RESTS_PER_QUEUE_FLOOR: Final = 8
+"""Such stretches that each queue may have, whatever rests: the memory of one more feed and stream."""
 
 OWED_FLOOR: Final = 100
 """Stretches of unacked offsets that a session may have even when their share is full."""

@@ -86,7 +86,9 @@ class AcksInFlight:
         if stream is None or first >= to:
             return 1
         if feed.max_deliveries or delay_ms:
-            registry.returns.check_rests()
+            stretches = sum(held[0] is attachment for held in stream.held(first, to))
+            if stretches:
+                registry.returns.check_rests(feed, attachment.session, stretches)
         looked_at = len(stream.out) + len(stream.returned or ())
         not_sent = unsent(attachment, stream)
         parts = [(first, to)] if not_sent is None else not_sent.gaps(first, to)

@@ -281,15 +281,20 @@ class Feed:
 
     # Acks, and what came back.
 
-    def begin_rest(self) -> None:
-        """Notes that a stretch of a stream rests; the feed stays until `end_rest`."""
+    def begin_rest(self, session: int) -> None:
+        """Notes that a stretch of a stream, which this session had last, rests; the feed stays until `end_rest`."""
+        self._rests.begin(session, not self._resting)
         self._resting += 1
-        self._rests.begin()
 
-    def end_rest(self) -> None:
+    def end_rest(self, session: int) -> None:
         self._resting -= 1
-        self._rests.end()
+        self._rests.end(session, not self._resting)
         assert self._resting >= 0
+
+    @property
+    def resting(self) -> int:
+        """Returns how many stretches rest, in all streams."""
+        return self._resting
 
     def acked(self, stream: Stream) -> None:
         """Notes that the stream has acks for the next flush."""

@@ -15,15 +15,17 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.names import show
 from shoal_slice_node.core.apply.effects import Retried
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.deciding import Deciding
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting, Returned
-from shoal_slice_node.core.limits import DELAYED_MAX, DELAYED_OVER_KEPT, DELAYED_PER_TURN
+from shoal_slice_node.core.limits import DELAYED_OVER_KEPT, DELAYED_PER_TURN, RESTS_PER_QUEUE_FLOOR
 
 if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.feeds import Feed
     from shoal_slice_node.core.dispatch.registry import Registry
     from shoal_slice_node.core.dispatch.sessions import Session
 
@@ -46,30 +48,20 @@ class Returns:
         self._serial = count()
         self._rebuild_at = DELAYED_OVER_KEPT
 
-    def check_room(self, delay_ms: int) -> None:
-        """Raises ResourceExhausted if no more messages can be delayed."""
-        delayed = len(self._fresh) + len(self._delayed)
-        if delay_ms and delayed >= DELAYED_MAX:
-            raise ResourceExhausted(
-                f"stretches of messages that wait for the delay of a nack: {delayed}; the limit is {DELAYED_MAX}: nack"
-                " without a delay, or keep the messages until then",
-                subject="delayed messages",
-                limit=DELAYED_MAX,
-                value=delayed + 1,
-            )
-
-    def check_rests(self) -> None:
-        """Raises ResourceExhausted if no more messages can rest."""
+    def check_rests(self, feed: Feed, session: Session, stretches: int) -> None:
+        """Raises ResourceExhausted if no more stretches of messages can rest: on this slice, of this queue, or of this
+        session. While less than half of what may rest does, any queue and any session may have all of it; then it is
+        divided among those that have some. A queue may always have RESTS_PER_QUEUE_FLOOR."""
         shares = self._registry.shares
-        rests, rests_max = shares.rests.stretches, shares.rests_max
-        if rests >= rests_max:
-            raise ResourceExhausted(
-                f"stretches of messages that came back and are not given again yet: {rests}; the limit is {rests_max}:"
-                " keep the messages, and nack them later",
-                subject="resting messages",
-                limit=rests_max,
-                value=rests + 1,
-            )
+        rests, rests_max = shares.rests, shares.rests_max
+        after = rests.stretches + stretches
+        if 2 * after <= rests_max or feed.resting + stretches <= RESTS_PER_QUEUE_FLOOR:
+            return
+        _check("resting messages", "on this slice", after, rests_max)
+        fair = max(RESTS_PER_QUEUE_FLOOR, rests_max // (2 * max(1, rests.queues + (not feed.resting))))
+        _check(f"resting messages of queue {show(feed.name)}", "of this queue", feed.resting + stretches, fair)
+        had = rests.of(session.number)
+        _check("resting messages of the session", "of this session", had + stretches, rests_max // (1 + rests.sessions))
 
     def came_back(
         self, stream: Stream, back: list[Returned], reason: Reason, session: Session, delay_ms: int = 0
@@ -184,3 +176,15 @@ class Returns:
             self.deciding.wait(stream, resting)
         else:
             self._fresh.append((stream, resting))
+
+
+def _check(subject: str, whose: str, after: int, most: int) -> None:
+    """Raises ResourceExhausted if so many stretches would rest, and fewer may."""
+    if after > most:
+        raise ResourceExhausted(
+            f"stretches of messages {whose} that came back and are not given again yet would be {after}; the limit is"
+            f" {most}: keep the messages, and nack them later",
+            subject=subject,
+            limit=most,
+            value=after,
+        )

@@ -331,7 +331,7 @@ class Stream:
             self.resting = RestingStretches()
         self.resting.add(resting)
         self.out_messages += resting.to - resting.first
-        self.feed.begin_rest()
+        self.feed.begin_rest(resting.session)
 
     def end_rest(self, resting: Resting) -> bool:
         """Notes that this rests no more; the caller says what becomes of it. Returns False if it was over already."""
@@ -341,7 +341,7 @@ class Stream:
         self.resting.remove(resting)
         resting.end()
         self.out_messages -= resting.to - resting.first
-        self.feed.end_rest()
+        self.feed.end_rest(resting.session)
         return True
 
     def take_returned(self, returned: Returned) -> None:

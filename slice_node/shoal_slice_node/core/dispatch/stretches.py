@@ -125,17 +125,34 @@ class RestingStretches:
 
 
 class Rests:
-    """Counts the stretches that rest on a slice."""
+    """Counts the stretches that rest on a slice: all, and by the number of the session that had them last. `queues`:
+    the number of queues that they are of."""
 
-    __slots__ = ("stretches",)
+    __slots__ = ("_by_session", "queues", "stretches")
 
     def __init__(self) -> None:
-        self.stretches = 0
+        self._by_session: dict[int, int] = {}
+        self.queues = self.stretches = 0
 
-    def begin(self) -> None:
+    @property
+    def sessions(self) -> int:
+        """Returns the number of sessions that they are of, also those that have ended."""
+        return len(self._by_session)
+
+    def of(self, session: int) -> int:
+        """Returns how many are of one session."""
+        return self._by_session.get(session, 0)
+
+    def begin(self, session: int, first_of_queue: bool) -> None:
         """Notes one more."""
         self.stretches += 1
+        self.queues += first_of_queue
+        self._by_session[session] = self.of(session) + 1
 
-    def end(self) -> None:
+    def end(self, session: int, last_of_queue: bool) -> None:
         """Notes one less."""
         self.stretches -= 1
+        self.queues -= last_of_queue
+        left = self._by_session.pop(session) - 1
+        if left:
+            self._by_session[session] = left

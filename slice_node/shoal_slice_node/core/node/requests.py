@@ -142,12 +142,11 @@ def take_nacks(
     """Takes back what this session (`everyone`: any session) has out of the named messages; what is not out stays as it
     is. Calls `done` as `take_acks` does.
 
-    Raises TooLarge, OutOfRange; ResourceExhausted if no more messages can be delayed. That too many rest may come up
-    only in the work: then `done` is called with ResourceExhausted, and messages named before were taken back.
+    Raises TooLarge, OutOfRange. That too many rest comes up only in the work: then `done` is called with
+    ResourceExhausted, and messages named before were taken back.
     """
     messages, delay_ms = list(nacks.messages), check_delay(nacks)
     consumers = count_acks(messages)
-    node.dispatcher.registry.returns.check_room(delay_ms)
 
     def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         return node.dispatcher.nack(attachment, key_id, first, to, delay_ms)
