@@ -59,7 +59,8 @@ class Returns:
             return
         _check("resting messages", "on this slice", after, rests_max)
         fair = max(RESTS_PER_QUEUE_FLOOR, rests_max // (2 * max(1, rests.queues + (not feed.resting))))
-        _check(f"resting messages of queue {show(feed.name)}", "of this queue", feed.resting + stretches, fair)
+        queue = f"of queue {show(feed.name)}"
+        _check(f"resting messages {queue}", queue, feed.resting + stretches, fair)
         had = rests.of(session.number)
         _check("resting messages of the session", "of this session", had + stretches, rests_max // (1 + rests.sessions))
 
