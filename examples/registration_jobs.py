@@ -1,6 +1,6 @@
 """Registration jobs: workers share a queue; what fails is tried again, and after three times goes to a dead-letter key.
 
-A job that a worker cannot do it gives back with `nack`, here at once; a worker that dies gives back what it had. The
+A job whose block raises is given back, here to be tried again at once; a worker that dies gives back what it had. The
 copy at the dead-letter key says in its headers why it is there, and how often it was tried.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 
 import shoal
 
@@ -15,16 +16,19 @@ JOBS = ["anna@example.org", "ben@example.org", "not an address", "cleo@example.o
 WORKERS = 2
 
 
+def registered(address: str) -> str:
+    if "@" not in address:
+        raise ValueError(f"{address} is no address")
+    return address
+
+
 async def work(at: str, done: asyncio.Queue[str]) -> None:
     """Does jobs until it is cancelled."""
     async with shoal.connect(at) as broker, broker.consume("registrations") as inbox:
         async for job in inbox:
-            address = job.body.decode()
-            if "@" in address:
-                done.put_nowait(address)
-                await job.ack()
-            else:
-                await job.nack()
+            with suppress(ValueError):
+                async with job.process(retry_after_s=0):
+                    done.put_nowait(registered(job.body.decode()))
 
 
 async def main(at: str) -> None:
@@ -43,11 +47,11 @@ async def main(at: str) -> None:
             tried, queue = (failed.headers[name].decode() for name in ("shoal-deliveries", "shoal-queue"))
             print(f"{failed.body.decode()!r} of {queue} was tried {tried} times")
             await failed.ack()
-        registered = [await done.get() for _ in range(len(JOBS) - 1)]
+        all_of_them = [await done.get() for _ in range(len(JOBS) - 1)]
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-        print(f"registered: {', '.join(sorted(registered))}")
+        print(f"registered: {', '.join(sorted(all_of_them))}")
         await broker.drop(["registrations", "failed-registrations"])
 
 

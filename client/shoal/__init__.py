@@ -9,150 +9,26 @@ async with shoal.connect("localhost:7400") as broker:
             await message.ack()
 """
 
-from shoal.admin import Admin
-from shoal.broker import Broker, connect
-from shoal.figures import (
-    BindingEntry,
-    CheckpointFigures,
-    ClusterInfo,
-    Counters,
-    JournalFigures,
-    KeyEntry,
-    MemoryFigures,
-    MemoryShare,
-    Page,
-    SliceFigures,
-    SliceInfo,
-)
-from shoal.inbox import Inbox
-from shoal.leases import Backlog, Leases
-from shoal.messages import (
-    EARLIEST,
-    NOW,
-    BindingDescription,
-    Delivery,
-    Done,
-    KeyDescription,
-    Last,
-    Message,
-    Offset,
-    Processing,
-    QueueDescription,
-    Receipt,
-    Start,
-)
-from shoal.parts import Part, Parts
-from shoal.telling import SliceState, State, StateChange
-from shoal.transactions import Transaction, TransactionResult
-from shoal.watch_events import (
-    Complete,
-    CountEvent,
-    Joined,
-    KeyCount,
-    Left,
-    MemberCount,
-    MemberEvent,
-    Members,
-    Offline,
-    Online,
-)
-from shoal.watching import CountsWatch, MembersWatch
-from shoal_contract.errors import (
-    BadCall,
-    Conflict,
-    Corrupt,
-    CrossSlice,
-    DeadlineExceeded,
-    Fenced,
-    InvalidName,
-    Malformed,
-    NoRights,
-    NoSuchQueue,
-    NotLeader,
-    NotOwner,
-    OutcomeUnknown,
-    OutOfRange,
-    PermissionDenied,
-    ResourceExhausted,
-    ShoalError,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-    Unroutable,
-)
-from shoal_contract.options import KeyOptions, QueueOptions
+from __future__ import annotations
 
-__all__ = [
-    "Admin",
-    "Backlog",
-    "BadCall",
-    "BindingDescription",
-    "BindingEntry",
-    "Broker",
-    "CheckpointFigures",
-    "ClusterInfo",
-    "Complete",
-    "Conflict",
-    "Corrupt",
-    "CountEvent",
-    "Counters",
-    "CountsWatch",
-    "CrossSlice",
-    "DeadlineExceeded",
-    "Delivery",
-    "Done",
-    "EARLIEST",
-    "Fenced",
-    "Inbox",
-    "InvalidName",
-    "Joined",
-    "JournalFigures",
-    "KeyCount",
-    "KeyDescription",
-    "KeyEntry",
-    "KeyOptions",
-    "Last",
-    "Leases",
-    "Left",
-    "Malformed",
-    "MemberCount",
-    "MemberEvent",
-    "Members",
-    "MembersWatch",
-    "MemoryFigures",
-    "MemoryShare",
-    "Message",
-    "NOW",
-    "NoRights",
-    "NoSuchQueue",
-    "NotLeader",
-    "NotOwner",
-    "Offline",
-    "Offset",
-    "Online",
-    "OutOfRange",
-    "OutcomeUnknown",
-    "Page",
-    "Part",
-    "Parts",
-    "PermissionDenied",
-    "Processing",
-    "QueueDescription",
-    "QueueOptions",
-    "Receipt",
-    "ResourceExhausted",
-    "ShoalError",
-    "SliceFigures",
-    "SliceInfo",
-    "SliceState",
-    "Start",
-    "State",
-    "StateChange",
-    "TooLarge",
-    "Transaction",
-    "TransactionResult",
-    "Unauthenticated",
-    "Unavailable",
-    "Unroutable",
-    "connect",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.api import *  # noqa: F403 - type checkers know them by `__all__`
+    from shoal.api import __all__ as __all__
+else:
+
+    def __getattr__(name: str) -> object:
+        """Returns a public name. All of them are loaded with the first one (PEP 562), so `import shoal.core.acks` loads
+        no event loop and no gRPC."""
+        if name.startswith("__") and name != "__all__":  # Python itself asks for these while it imports.
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        api = import_module("shoal.api")
+        globals().update({one: getattr(api, one) for one in api.__all__}, __all__=api.__all__)
+        if name not in globals():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

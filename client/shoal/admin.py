@@ -164,7 +164,7 @@ _PLAIN = (
     *("slice", "node", "epoch", "map_version", "partitions", "time_ms", "queues", "keys", "bindings", "messages"),
     *("body_bytes", "sessions", "attached_queues", "disk_bytes"),
     *("trouble", "version", "incarnation", "loop_longest_step_us", "lease_remaining_ms", "disk_free_bytes"),
-    *("silent_bindings", "checkpointer_restarts"),
+    *("silent_bindings", "checkpointer_restarts", "letters_waiting", "delayed_publishes", "delayed_body_bytes"),
 )
 
 

@@ -131,6 +131,16 @@ class Counters:
     """Requests that were answered with an error."""
     expired: int
     """Transient queues dropped because no session consumed them."""
+    nacks: int = 0
+    """Messages given back by a nack."""
+    ack_timeouts: int = 0
+    """Messages not acked in time, and given again."""
+    dead_nacked: int = 0
+    """Messages delivered as often as their queue allows; came back last by a nack."""
+    dead_timed_out: int = 0
+    """The same, by an ack timeout."""
+    dead_left: int = 0
+    """The same, by the end of their session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +203,12 @@ class SliceFigures:
     """Error code, as NO_SUCH_QUEUE -> number of answers with this error."""
     checkpointer_restarts: int = 0
     """How often the checkpointer died and was started again."""
+    letters_waiting: int = 0
+    """Copies for dead-letter keys of other slices that are not known to be there yet."""
+    delayed_publishes: int = 0
+    """Publishes that wait for their time, in chunks."""
+    delayed_body_bytes: int = 0
+    """The bytes of their bodies."""
 
 
 @dataclass(frozen=True, slots=True)

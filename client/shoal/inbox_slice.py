@@ -17,9 +17,11 @@ from shoal.consumer import Consumer
 from shoal.core.acks import Acked, not_acked
 from shoal.core.frames import Frame
 from shoal.core.offset_ranges import Ranges
+from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
+from shoal.gaps import GapNews
 from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
@@ -32,7 +34,7 @@ from shoal_contract.wire import slice_pb2 as wire
 
 _log = logging.getLogger("shoal")
 
-OnDelivery = Callable[[Delivery], Awaitable[None]]
+OnDelivery = Callable[[Delivery | GapNews], Awaitable[None]]
 
 
 class Era:
@@ -56,16 +58,6 @@ class Era:
         is closed."""
         handles: Sequence[int] = consumers  # type: ignore[assignment]  # handles
         self._part.nack(self, delivery.key_bytes, first, end, handles, delay_ms)
-
-    def give_back(
-        self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
-    ) -> None:
-        """Leaves messages unacked whose work failed: the slice gives them again when this inbox leaves their queue."""
-        _log.debug(
-            "messages %d to %d of key %s are not acked, and are given again when this inbox closes, detaches the queue,"
-            " or loses its stream: their work failed with %r",
-            *(first, end - 1, show(delivery.key_bytes), error),
-        )
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of a handle; empty if it was detached."""
@@ -92,6 +84,7 @@ class InboxSlice(Consumer):
         """The error with which this slice refuses the inbox; repeating would not help."""
         self.last_handle = 0
         """A handle of the last delivery; 0: none came yet."""
+        self.recent = RecentBytes()
         self.closed = False
         self.draining = False
         """True if what is new is not handed out any more: the slice gives it again once the inbox is closed."""
@@ -177,6 +170,10 @@ class InboxSlice(Consumer):
             self.attachments.lives_ended(response.resets)
         for ended in response.ended:
             self._queue_ended(ended.handle, from_wire(ended.error))
+        for gap in response.gaps:
+            handles = [handle for handle in gap.handles if handle in self._queues]
+            if handles and not self.draining:
+                await self._on_delivery(GapNews(gap, handles))
         deliveries: Sequence[wire.Delivery] = response.deliveries
         if self._held or self.attachments.unconfirmed:
             deliveries = self._of_known_lives(deliveries)
@@ -230,6 +227,9 @@ class InboxSlice(Consumer):
             chunk = parse_chunk(item.chunk)
             era = self._era
             for low, high, same in parts:
+                if self.repeats is not None:
+                    bodies = chunk.bodies[low - item.first : high - item.first]
+                    self.recent.add(same[0], item.key, low, high, sum(map(len, bodies)))
                 await self._on_delivery(Delivery(item, low, high, chunk, same, era))
 
     def _not_taken(self, key: bytes, parts: Sequence[Part]) -> None:

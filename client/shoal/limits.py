@@ -136,6 +136,14 @@ work on a message, short enough for a person that waits."""
 WINDOW_TOLD_S: Final = 60.0
 """How long an inbox waits until it tells of a full window again, in seconds."""
 
+PROCESS_RETRY_S: Final = 1.0
+"""How long a message rests whose `process` block failed, in seconds, if the program says nothing: long enough that one
+that always fails takes no processor time, short enough for a fault that passes."""
+
+RECENT_DELIVERIES_MAX: Final = 1_000
+"""The deliveries of a slice whose sizes an inbox remembers: about 0.2 MiB. A window by bytes is full before that many
+came, unless messages are small or many queues take turns."""
+
 DRAIN_LOOK_S: Final = 0.05
 """How often `drain` looks whether all messages are acked, in seconds."""
 

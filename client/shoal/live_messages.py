@@ -29,12 +29,6 @@ class LiveDelivery(Delivery):
     def nack_nowait(self, delay_s: float = 0) -> None:
         """Does nothing, as `ack_nowait`."""
 
-    def give_back_one(self, consumer: int | bytes, offset: int, error: BaseException) -> None:
-        """Does nothing, as `ack_nowait`."""
-
-    def _give_back(self, error: BaseException) -> None:
-        pass
-
 
 class LiveMessage(Message):
     """Is one live message for one queue. It has no offset."""

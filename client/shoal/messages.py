@@ -7,26 +7,33 @@ Not here: how these travel. Long because messages and deliveries have the same c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from math import ceil
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from shoal.limits import DELIVERY_OVERHEAD_BYTES
-from shoal_contract.arguments import LAST_MESSAGES, OFFSET, START_VALUE, check_delay_ms
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S
+from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
+from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, text
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
 
 class Start(NamedTuple):
-    """Says where a bind begins. Use NOW, EARLIEST, Last(n) or Offset(n)."""
+    """Says where a bind begins. Use NOW, EARLIEST, Last(n), Ago(seconds) or Offset(n)."""
 
     start: wire.Start.ValueType
     """Where to begin: a number of the wire's enumeration `Start`."""
     value: int = 0
-    """The number that Last or Offset was given; else 0."""
+    """The number that Last or Offset was given, Ago in milliseconds; else 0."""
+
+    def recovered(self, first: int) -> bool:
+        """Returns whether a bind that began at `first`, as it returned, begins no later than it was asked to: False
+        only for Offset(n) where the key did not keep n any more. What lies between is gone."""
+        return self.start != wire.START_OFFSET or first <= self.value
 
 
 NOW: Final = Start(wire.START_UNSPECIFIED)
@@ -42,11 +49,24 @@ def Last(messages: int) -> Start:  # noqa: N802 - reads as the value it is
 
 
 def Offset(offset: int) -> Start:  # noqa: N802 - reads as the value it is
-    """Starts at `offset` (>= 0). Raises TypeError, OutOfRange."""
+    """Starts at `offset` (>= 0), or where the key begins if it does not keep that one any more (`Start.recovered`).
+    Raises TypeError, OutOfRange."""
     return Start(wire.START_OFFSET, OFFSET.check(offset))
 
 
-_NAMED: Final = {"now": "shoal.NOW", "earliest": "shoal.EARLIEST", "last": "shoal.Last(n)", "offset": "shoal.Offset(n)"}
+def Ago(seconds: float) -> Start:  # noqa: N802 - reads as the value it is
+    """Starts with the first message, of those that the key still keeps, that was published in the last `seconds` (> 0).
+    Raises TypeError, OutOfRange."""
+    return Start(wire.START_AGE, ceil(AGO_S.check(seconds) * 1000))
+
+
+_NAMED: Final = {
+    "now": "shoal.NOW",
+    "earliest": "shoal.EARLIEST",
+    "last": "shoal.Last(n)",
+    "ago": "shoal.Ago(seconds)",
+    "offset": "shoal.Offset(n)",
+}
 
 
 def check_start(start: object) -> Start:
@@ -112,12 +132,6 @@ class Acker(Protocol):
     def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
         """Takes the nack of offsets first <= offset < end of a delivery, for some of its consumers."""
 
-    def give_back(
-        self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], error: BaseException
-    ) -> None:
-        """Is told that the work on offsets first <= offset < end failed, for some of the delivery's consumers. These
-        messages are neither acked nor nacked: a nack would bring them again at once, and again."""
-
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue that a consumer stands for."""
 
@@ -128,11 +142,12 @@ class Processing:
     After an exception, which goes on to the caller, it gives the message back (see `Message.process`).
     """
 
-    __slots__ = ("_ack", "_give_back")
+    __slots__ = ("_ack", "_nack", "_retry_after_s")
 
-    def __init__(self, ack: Callable[[], None], give_back: Callable[[BaseException], None]) -> None:
+    def __init__(self, ack: Callable[[], None], nack: Callable[[float], None], retry_after_s: float) -> None:
         self._ack = ack
-        self._give_back = give_back
+        self._nack = nack
+        self._retry_after_s = RETRY_AFTER_S.check(retry_after_s)
 
     async def __aenter__(self) -> None:
         pass
@@ -142,15 +157,17 @@ class Processing:
     ) -> None:
         if error is None:
             self._ack()
-        else:
-            self._give_back(error)
+            return
+        with suppress(ShoalError, RuntimeError):  # The block's own error is what the caller must see.
+            self._nack(self._retry_after_s if isinstance(error, Exception) else 0)
 
 
 class Delivery:
     """Holds consecutive messages of one key, once for all the queues that get them.
 
     `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's time of the publish, milliseconds since
-    1970. `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
+    1970. `expires_ms`: when they expire, by the same clock; 0: never. `redelivered`: how often they were delivered
+    before to any of the queues, as far as the slice knows.
     """
 
     live: ClassVar[bool] = False
@@ -162,6 +179,7 @@ class Delivery:
         "_chunk_first",
         "_consumers",
         "end",
+        "expires_ms",
         "first",
         "key_bytes",
         "redelivered",
@@ -175,6 +193,7 @@ class Delivery:
         self.first = first
         self.end = end
         self.time_ms = item.time_ms
+        self.expires_ms = item.expires_ms
         self.redelivered = item.redelivered
         self._chunk = chunk
         self._chunk_first = item.first
@@ -226,11 +245,6 @@ class Delivery:
         """Nacks the message at `offset` for one of this delivery's consumers, for `Message`."""
         self._acker.nack(self, offset, offset + 1, (consumer,), delay_ms)
 
-    def give_back_one(self, consumer: int | bytes, offset: int, error: BaseException) -> None:
-        """Gives the message at `offset` back for one of this delivery's consumers, for `Message`. Does what
-        `Message.process` says of a message whose work failed."""
-        self._acker.give_back(self, offset, offset + 1, (consumer,), error)
-
     def messages(self) -> Iterator[Message]:
         """Yields each message, once for each queue."""
         for offset in range(self.first, self.end):
@@ -267,13 +281,10 @@ class Delivery:
         """Does the same as `nack`, which never waits anyway."""
         self._acker.nack(self, self.first, self.end, self._consumers, check_delay_ms(delay_s))
 
-    def process(self) -> Processing:
-        """Returns a block that acks the whole delivery at its end: `async with delivery.process():`. An exception
-        leaves all of it unacked, as `Message.process` says."""
-        return Processing(self.ack_nowait, self._give_back)
-
-    def _give_back(self, error: BaseException) -> None:
-        self._acker.give_back(self, self.first, self.end, self._consumers, error)
+    def process(self, *, retry_after_s: float = PROCESS_RETRY_S) -> Processing:
+        """Returns a block that acks the whole delivery at its end: `async with delivery.process():`. After an exception
+        it gives all of it back, as `Message.process` does."""
+        return Processing(self.ack_nowait, self.nack_nowait, retry_after_s)
 
     def __repr__(self) -> str:
         return f"Delivery(key={self.key!r}, first={self.first}, end={self.end}, queues={len(self._consumers)})"
@@ -328,6 +339,11 @@ class Message:
         return self._delivery.time_ms
 
     @property
+    def expires_ms(self) -> int:
+        """Returns when the message expires, by the leader's clock, milliseconds since 1970; 0: never."""
+        return self._delivery.expires_ms
+
+    @property
     def redelivered(self) -> int:
         """Returns how often the message was delivered before, as far as the slice knows; 0: this is the first time."""
         return self._delivery.redelivered
@@ -356,15 +372,19 @@ class Message:
         """Does the same as `nack`, which never waits anyway."""
         self._delivery.nack_one(self._consumer, self.offset, check_delay_ms(delay_s))
 
-    def process(self) -> Processing:
+    def process(self, *, retry_after_s: float = PROCESS_RETRY_S) -> Processing:
         """Returns a block that acks the message at its end: `async with message.process():`.
 
-        If the block raises, CancelledError included, the message is not acked, and the exception goes on. The message
-        is then given again, here or to another consumer: for an inbox when it closes, detaches the queue, or loses its
-        stream; for a pull when its lease is over, or the connection ends. Until then it takes a place in the window. A
-        block that ends well raises Unavailable if the ack can have no effect, as `ack` does.
+        If the block raises, the message is nacked, and the exception goes on: the message comes again, here or to
+        another consumer, no earlier than after `retry_after_s` seconds (up to a day; 0: at once). A block that is
+        cancelled, or ended by another exception that is no error (KeyboardInterrupt), gives it back at once. A message
+        that can never be done comes again and again, unless its queue has `max_deliveries`. What the block itself acked
+        or nacked stays so.
+
+        If a nack can have no effect any more, the message is given again as one that was left. A block that ends well
+        raises Unavailable if the ack can have no effect, as `ack` does. Raises TypeError, OutOfRange.
         """
-        return Processing(self.ack_nowait, partial(self._delivery.give_back_one, self._consumer, self.offset))
+        return Processing(self.ack_nowait, self.nack_nowait, retry_after_s)
 
     def __repr__(self) -> str:
         return f"Message(queue={self.queue!r}, key={self.key!r}, offset={self.offset}, {len(self.body)} bytes)"
@@ -423,3 +443,5 @@ class KeyDescription:
     """The number of queues bound to the key."""
     body_bytes: int
     """The bytes of bodies kept."""
+    options: KeyOptions = PLAIN
+    """What it was configured with."""

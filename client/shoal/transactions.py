@@ -1,36 +1,36 @@
-"""Transactions: publishes, declares, binds, unbinds and acks of one slice, all done in one record or none of them.
+"""Transactions: publishes, declares, configures, binds, unbinds and acks of one slice, all in one record or none.
 
 They gather while the block of `async with` runs, and are sent as one frame at its end. A refusal leaves no trace on the
 slice, so where it only says that the map or a queue's life was not known well, the same is sent again, anew.
 
 A bind needs the queue's part on this slice, which is often not its home. The part is declared in the same frame, in the
 life that the home says, and after the commit the home is asked once more (binding_calls.py says why).
-Not here: the frame (core/transaction_frame.py).
+Not here: the frame (core/transaction_frame.py), what was taken (transaction_steps.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from random import random
 from types import TracebackType
-from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
+from typing import Any, overload
 
 from shoal.binding_calls import BindingCalls
 from shoal.core import publishing
 from shoal.core.backoff import Backoff
 from shoal.core.known_queues import KnownQueues, Life
-from shoal.core.offset_ranges import Ranges, with_range
+from shoal.core.offset_ranges import with_range
 from shoal.core.publish_requests import publish_terms
 from shoal.core.refusals import no_such_queue
-from shoal.core.requests import BindRequest, DeclareRequest, QueueRequest, Request, UnbindRequest
-from shoal.core.transaction_frame import AckRequest, TransactionFrame
+from shoal.core.requests import BindRequest, ConfigureRequest, DeclareRequest, QueueRequest, Request, UnbindRequest
+from shoal.core.transaction_frame import TransactionFrame
 from shoal.homes import Homes
-from shoal.limits import GATHER_OPERATIONS_MAX, REQUEST_OVERHEAD_BYTES, TRANSACTION_BYTES_MAX
 from shoal.messages import NOW, Delivery, Done, Message, Receipt, Start, check_acked, check_start
 from shoal.routing import Routing
+from shoal.transaction_steps import Acks, Slot, Step, TransactionResult, ack_requests, check_bounds
 from shoal_contract.arguments import OFFSET, Body, check_body, check_flag, check_headers, check_names
 from shoal_contract.errors import (
     Conflict,
@@ -39,71 +39,9 @@ from shoal_contract.errors import (
     NoSuchQueue,
     OutOfRange,
     ShoalError,
-    TooLarge,
 )
-from shoal_contract.names import Name, direct_key, encode_name, show
-from shoal_contract.options import DURABLE, QueueOptions, check_queue_options
-
-Value = TypeVar("Value")
-_NOTHING: Final[Any] = object()
-
-
-class TransactionResult(Generic[Value]):
-    """Is what a step of a transaction answered, once the transaction is committed."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self) -> None:
-        self._value: Value = _NOTHING
-
-    @property
-    def value(self) -> Value:
-        """Returns the answer: a receipt, an offset, or key -> offset. Raises RuntimeError before the commit, and where
-        there was none."""
-        if self._value is _NOTHING:
-            raise RuntimeError("the transaction is not committed: its results are there after its block")
-        return self._value
-
-    def take(self, value: Value) -> None:
-        """Takes the answer, from the transaction."""
-        self._value = value
-
-    def __repr__(self) -> str:
-        return "TransactionResult(not committed)" if self._value is _NOTHING else f"TransactionResult({self._value!r})"
-
-
-class _Slot:
-    """Waits for one request's answer in one attempt. See core.waiters.Waiter."""
-
-    __slots__ = ("answer",)
-
-    def __init__(self) -> None:
-        self.answer: Any = None
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, result: Any, /) -> None:
-        self.answer = result
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        pass
-
-
-class _Step(NamedTuple):
-    """Describes one step. `make(deadline, slot)`: returns its request for one attempt. `keys`: those that must lie on
-    the slice, each with what it is. `queue`: the queue whose part must be there. `take`: takes the slot's answer."""
-
-    make: Callable[[float, _Slot], Request]
-    keys: Sequence[tuple[bytes, str]]
-    queue: bytes | None = None
-    take: Callable[[Any], None] = lambda answer: None
-
-
-class _Acks(NamedTuple):
-    """Gathers acks that stand in a row: (queue, key) -> ranges of offsets."""
-
-    ranges: dict[tuple[bytes, bytes], Ranges]
+from shoal_contract.names import Name, check_bindable_key, direct_key, encode_name, show
+from shoal_contract.options import DURABLE, KeyOptions, QueueOptions, check_key_options, check_queue_options
 
 
 class Transaction:
@@ -121,14 +59,14 @@ class Transaction:
     Unavailable, if it is not known whether it was done. Keys that begin with the same tag, `{room-7}`, lie together.
     """
 
-    def __init__(self, routing: Routing, homes: Homes, known: KnownQueues, seconds: Callable[[], float]) -> None:
-        """`seconds`: returns the deadline, event loop time; called when the block ends."""
+    def __init__(self, routing: Routing, homes: Homes, known: KnownQueues, deadline: Callable[[], float]) -> None:
+        """`deadline`: returns the deadline, event loop time; called when the block ends."""
         self._routing = routing
         self._homes = homes
         self._known = known
         self._bindings = BindingCalls(routing, homes, known)
-        self._deadline = seconds
-        self._steps: list[_Step | _Acks] = []
+        self._deadline = deadline
+        self._steps: list[Step | Acks] = []
         self._acked: list[Message | Delivery] = []
         self._first: tuple[str, str] | None = None
         """The first key, as text, and its slice."""
@@ -155,14 +93,28 @@ class Transaction:
 
     def declare(self, queues: Name | Iterable[Name], options: QueueOptions = DURABLE) -> None:
         """Declares one or many queues, as `Broker.declare` does. Their home must be this slice: a queue whose name
-        begins with the keys' tag has its home there. Raises CrossSlice; refused with Conflict."""
+        begins with the keys' tag has its home there. Raises CrossSlice; the end of the block raises Conflict."""
         names = check_names("queue", queues)
         check_queue_options(options)
         for queue in names:
             self._add(
-                _Step(
+                Step(
                     lambda deadline, _, queue=queue: DeclareRequest(queue, options, 0, deadline),  # type: ignore[misc]
                     [(direct_key(queue), f"the home of queue {show(queue)}")],
+                )
+            )
+
+    def configure(self, keys: Name | Iterable[Name], options: KeyOptions) -> None:
+        """Gives keys options, as `Broker.configure` does; later steps see them. Raises CrossSlice."""
+        names = check_names("key", keys)
+        check_key_options(options)
+        for key in names:
+            check_bindable_key(key)
+        for key in names:
+            self._add(
+                Step(
+                    lambda deadline, _, key=key: ConfigureRequest(key, options, deadline),  # type: ignore[misc]
+                    [(key, f"key {show(key)}")],
                 )
             )
 
@@ -176,7 +128,8 @@ class Transaction:
 
     def bind(self, queue: Name, keys: Name | Iterable[Name], *, start: Start = NOW) -> TransactionResult[Any]:
         """Binds a queue to keys, as `Broker.bind` does; the queue may have its home elsewhere. The result is the first
-        offset that will be seen, or key -> offset. Raises CrossSlice; refused with NoSuchQueue, OutOfRange."""
+        offset that will be seen, or key -> offset. Raises CrossSlice. The end of the block raises
+        NoSuchQueue, OutOfRange."""
         check_start(start)
         return self._bindings_step(queue, keys, lambda *named: BindRequest(named[0], named[1], start, named[2]))
 
@@ -192,7 +145,7 @@ class Transaction:
 
     def unbind(self, queue: Name, keys: Name | Iterable[Name], *, discard: bool = False) -> TransactionResult[Any]:
         """Ends bindings, as `Broker.unbind` does. The result is the first offset that will not be seen (0: was not
-        bound), or key -> offset. Raises CrossSlice; refused with NoSuchQueue."""
+        bound), or key -> offset. Raises CrossSlice. The end of the block raises NoSuchQueue."""
         check_flag("discard", discard)
         return self._bindings_step(queue, keys, lambda *named: UnbindRequest(named[0], named[1], discard, named[2]))
 
@@ -204,24 +157,25 @@ class Transaction:
         headers: Mapping[str, Body] | None = None,
         mandatory: bool = False,
         not_before: datetime | float | None = None,
+        ttl: float | None = None,
     ) -> TransactionResult[Receipt]:
         """Publishes one message, as `Broker.publish` does. The result is its receipt. Raises CrossSlice, TooLarge;
-        refused with Unroutable if `mandatory` and no queue is bound, by a bind of the same transaction either."""
+        the end of the block raises Unroutable if `mandatory` and no queue is bound, by this transaction either."""
         name, data = encode_name(key, "key"), check_body(body)
         fields = None if headers is None else check_headers(headers)
-        terms = publish_terms(mandatory, not_before)
+        terms = publish_terms(mandatory, not_before, False, ttl)
         result: TransactionResult[Receipt] = TransactionResult()
 
-        def make(deadline: float, slot: _Slot) -> Request:
+        def make(deadline: float, slot: Slot) -> Request:
             return publishing.single(key, name, data, fields, terms, deadline, slot)
 
-        make(0.0, _Slot())
-        self._add(_Step(make, [(name, f"key {show(name)}")], None, result.take))
+        make(0.0, Slot())
+        self._add(Step(make, [(name, f"key {show(name)}")], None, result.take))
         return result
 
     def ack(self, *messages: Message | Delivery) -> None:
-        """Acks messages or deliveries of this slice. Refused with Conflict if one of them is acked already, by any
-        consumer: so of all that were given a message, one transaction with its ack is done. Raises CrossSlice."""
+        """Acks messages or deliveries of this slice. Raises CrossSlice; the end of the block raises Conflict if one of
+        them is acked already, by any consumer: of all that got a message, one transaction with its ack is done."""
         check_acked(messages)
         for one in messages:
             queues = [one.queue_bytes] if isinstance(one, Message) else one.queues_bytes
@@ -231,7 +185,8 @@ class Transaction:
         self._acked += messages
 
     def ack_done(self, queue: Name, done: Iterable[Done]) -> None:
-        """Acks messages by key and offsets, whichever consumer has them, as `Leases.ack` does; refused as with `ack`.
+        """Acks messages by key and offsets, whichever consumer has them, as `Leases.ack` does; the end of the
+        block raises Conflict as with `ack`.
         Raises OutOfRange, CrossSlice."""
         name = encode_name(queue, "queue")
         named = [(encode_name(one.key, "key"), OFFSET.check(one.first), OFFSET.check(one.end)) for one in done]
@@ -253,7 +208,7 @@ class Transaction:
         result: TransactionResult[Any] = TransactionResult()
         one = isinstance(keys, str | bytes)
 
-        def make(deadline: float, slot: _Slot) -> Request:
+        def make(deadline: float, slot: Slot) -> Request:
             made = request(name, list(encoded), deadline)
             made.waiter = slot
             return made
@@ -261,10 +216,10 @@ class Transaction:
         def take(offsets: Sequence[int]) -> None:
             result.take(offsets[0] if one else dict(zip(encoded.values(), offsets, strict=True)))
 
-        self._add(_Step(make, [(key, f"key {show(key)}") for key in encoded], name, take))
+        self._add(Step(make, [(key, f"key {show(key)}") for key in encoded], name, take))
         return result
 
-    def _add(self, step: _Step) -> None:
+    def _add(self, step: Step) -> None:
         self._check_open()
         for key, what in step.keys:
             self._check_slice(key, what)
@@ -273,10 +228,10 @@ class Transaction:
     def _add_acks(self, queue: bytes, key: bytes, first: int, end: int) -> None:
         self._check_open()
         self._check_slice(key, f"key {show(key)}")
-        if not (self._steps and isinstance(self._steps[-1], _Acks)):
-            self._steps.append(_Acks({}))
+        if not (self._steps and isinstance(self._steps[-1], Acks)):
+            self._steps.append(Acks({}))
         last = self._steps[-1]
-        assert isinstance(last, _Acks)
+        assert isinstance(last, Acks)
         last.ranges[queue, key] = with_range(last.ranges.get((queue, key), ()), first, end)[0]
 
     def _check_open(self) -> None:
@@ -307,7 +262,7 @@ class Transaction:
                 await self._send(slice_name, lives, deadline)
                 break
             except MapOrLeaderChanged as error:
-                await self._bindings.newer_map(version, [error], backoff, deadline)
+                await self._routing.newer_map(version, [error], backoff, deadline)
             except (NoSuchQueue, Conflict):
                 if not believed:
                     raise
@@ -322,7 +277,7 @@ class Transaction:
         """Returns the slice of all keys, by the map as it is now. Raises CrossSlice."""
         self._first = None
         for step in self._steps:
-            named = step.keys if isinstance(step, _Step) else [(key, f"key {show(key)}") for _, key in step.ranges]
+            named = step.keys if isinstance(step, Step) else [(key, f"key {show(key)}") for _, key in step.ranges]
             for key, what in named:
                 self._check_slice(key, what)
         assert self._first is not None, "there is no step without a key"
@@ -330,7 +285,7 @@ class Transaction:
 
     def _guests(self, slice_name: str) -> list[bytes]:
         """Returns the queues that must have a part on the slice, and have their home elsewhere."""
-        queues = dict.fromkeys(step.queue for step in self._steps if isinstance(step, _Step) and step.queue is not None)
+        queues = dict.fromkeys(step.queue for step in self._steps if isinstance(step, Step) and step.queue is not None)
         return [queue for queue in queues if self._homes.home_of(queue) != slice_name]
 
     async def _lives(self, slice_name: str, fresh: bool, deadline: float) -> tuple[dict[bytes, Life], bool]:
@@ -361,14 +316,14 @@ class Transaction:
         requests: list[Request] = [
             DeclareRequest(queue, life.options, life.incarnation, deadline) for queue, life in lives.items()
         ]
-        slots: list[tuple[_Step, _Slot]] = []
+        slots: list[tuple[Step, Slot]] = []
         for step in self._steps:
-            if isinstance(step, _Acks):
-                requests += _ack_requests(step, deadline)
+            if isinstance(step, Acks):
+                requests += ack_requests(step, deadline)
             else:
-                slots.append((step, _Slot()))
+                slots.append((step, Slot()))
                 requests.append(step.make(deadline, slots[-1][1]))
-        _check_bounds(requests)
+        check_bounds(requests)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             await self._routing.submit_change(slice_name, TransactionFrame(requests, deadline, waiter))
@@ -377,21 +332,3 @@ class Transaction:
             waiter.cancel()
         for step, slot in slots:
             step.take(slot.answer)
-
-
-def _ack_requests(acks: _Acks, deadline: float) -> Iterator[Request]:
-    for (queue, key), ranges in acks.ranges.items():
-        for first, end in ranges:
-            yield AckRequest(queue, key, first, end, deadline)
-
-
-def _check_bounds(requests: Sequence[Request]) -> None:
-    """Raises TooLarge for more than one frame takes."""
-    operations = sum(request.operations for request in requests)
-    size_bytes = sum(request.cost_bytes - REQUEST_OVERHEAD_BYTES for request in requests)
-    for what, found, limit in (
-        ("keys and queues of a transaction", operations, GATHER_OPERATIONS_MAX),
-        ("bytes of a transaction", size_bytes, TRANSACTION_BYTES_MAX),
-    ):
-        if found > limit:
-            raise TooLarge(f"{what}: {found}; the limit is {limit}", subject=what, limit=limit, value=found)

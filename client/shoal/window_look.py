@@ -21,12 +21,13 @@ _log = logging.getLogger("shoal")
 
 
 class WindowLook:
-    """Looks for one inbox. `window_messages`: of each of its queues, on each slice. `unread`: returns whether messages
-    wait in the inbox: then the program is busy, and nothing is told."""
+    """Looks for one inbox. `window_messages`, `window_bytes`: of each of its queues, on each slice. `unread`: returns
+    whether messages wait in the inbox: then the program is busy, and nothing is told."""
 
     def __init__(
         self,
         window_messages: int,
+        window_bytes: int,
         queues: Mapping[int, bytes],
         parts: Mapping[str, InboxSlice],
         unread: Callable[[], bool],
@@ -35,6 +36,7 @@ class WindowLook:
         self.moving = True
         """True if the program took a message since the last look; the inbox sets it."""
         self._window_messages = window_messages
+        self._window_bytes = window_bytes
         self._queues = queues
         self._parts = parts
         self._unread = unread
@@ -64,15 +66,24 @@ class WindowLook:
         """Tells of the first full window that is found, and then of none for WINDOW_TOLD_S."""
         for part in self._parts.values():
             queue = self._queues.get(part.last_handle)
-            unacked = part.repeats.unacked(part.last_handle) if part.repeats is not None and queue is not None else 0
-            if queue is not None and unacked >= self._window_messages:
-                self._tell_from_s = now + WINDOW_TOLD_S
-                what = f"window of {show(queue)}"
-                sentence = (
-                    f"{what} is full: {unacked:,} messages are unacked, so slice {part.session.slice_name} sends no"
-                    " more of it; ack what is done, or consume with a larger window_messages"
-                )
-                _log.warning("%s", sentence)
-                limit = self._window_messages
-                self._telling.error(ResourceExhausted(sentence, subject=what, limit=limit, value=unacked))
-                return
+            if queue is None or part.repeats is None:
+                continue
+            messages = part.repeats.unacked(part.last_handle)
+            body_bytes = part.recent.unacked(part.last_handle, part.repeats)
+            if messages >= self._window_messages:
+                full = (f"{messages:,} messages are", "window_messages", self._window_messages, messages)
+            elif body_bytes >= self._window_bytes:
+                full = (f"{body_bytes:,} bytes are", "window_bytes", self._window_bytes, body_bytes)
+            else:
+                continue
+            self._tell_from_s = now + WINDOW_TOLD_S
+            self._tell(f"window of {show(queue)}", part.session.slice_name, *full)
+            return
+
+    def _tell(self, what: str, slice_name: str, found: str, option: str, limit: int, value: int) -> None:
+        sentence = (
+            f"{what} is full: {found} unacked, so slice {slice_name} sends no more of it; ack what is done, or consume"
+            f" with a larger {option}"
+        )
+        _log.warning("%s", sentence)
+        self._telling.error(ResourceExhausted(sentence, subject=what, limit=limit, value=value))

@@ -63,6 +63,7 @@ WINDOW_MESSAGES_MAX: Final = 100_000
 """The number of messages that a consumed queue may have unacked on a slice, by default and at most. Each costs the
 slice memory until it is acked."""
 
+WINDOW_BYTES_DEFAULT: Final = 1 << 20
 WINDOW_BYTES_MAX: Final = 64 << 20
 """The same bound in bytes of bodies."""
 
@@ -124,3 +125,7 @@ assert IMPORT_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert RUN_BYTES == PRODUCER_BYTES
 assert PARTITIONS_DEFAULT <= PARTITIONS_MAX
 assert WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX
+assert WINDOW_BYTES_DEFAULT <= WINDOW_BYTES_MAX
+
+TTL_MS_MAX: Final = 366 * 86_400_000
+"""The longest time to live of a message: a year. A longer one is most likely in another unit."""

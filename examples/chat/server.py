@@ -47,7 +47,9 @@ class Page:
         reading = asyncio.create_task(self._read())
         writing = asyncio.create_task(self._write())
         try:
-            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            if writing in done:
+                writing.result()
         finally:
             tasks = [reading, writing, *self._watches.values()]
             for task in tasks:
@@ -127,6 +129,8 @@ def application(at: str) -> FastAPI:
             rooms = await mine.open()
             async with app.state.broker.consume(mine.queue, window_messages=UNCONFIRMED_MAX) as inbox:
                 await Page(mine, socket, inbox).serve(rooms)
+        except shoal.NoSuchQueue as error:
+            await socket.close(1012, str(error)[:120])  # The page was away for too long: it opens anew.
         except (shoal.ShoalError, BadName) as error:
             await socket.close(1008, str(error)[:120])
         except (WebSocketDisconnect, RuntimeError):
@@ -146,7 +150,7 @@ async def main() -> None:
         at = given.at or (await stack.enter_async_context(LocalCluster(given.data, slices=2))).redirector
         config = uvicorn.Config(application(at), host, int(port), log_level="warning", ws="wsproto")
         server = uvicorn.Server(config)
-        print(f"chat at http://{given.listen}/ (Ctrl-C ends it)", flush=True)
+        print(f"chat at http://{given.listen}/ (Ctrl-C ends it); its cluster: shoal status --at {at}", flush=True)
         await server.serve()
 
 

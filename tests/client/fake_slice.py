@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import grpc.aio
 
 from shoal.testing import fake_slice
+from shoal_contract.errors import ShoalError
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceServicer, add_SliceServiceServicer_to_server
+from shoal_runtime.aborting import abort
 from shoal_runtime.grpc_server import listen, new_server
 from tests.client.fake_admin import FakeAdmin
+
+Response = TypeVar("Response")
+
+
+async def answered(call: Awaitable[Response], context: Any) -> Response:
+    """A call's answer, or the end of the call with its error."""
+    try:
+        return await call
+    except ShoalError as error:
+        await abort(context, error)
 
 
 class FakeSlice(fake_slice.FakeSlice, SliceServiceServicer):
@@ -35,6 +49,15 @@ class FakeSlice(fake_slice.FakeSlice, SliceServiceServicer):
         add_AdminServiceServicer_to_server(self.admin_apart, self._admin_server)
         self.admin_address = listen(self._admin_server, "127.0.0.1:0")
         await self._admin_server.start()
+
+    async def Pull(self, request: wire.PullRequest, context: Any) -> wire.PullResponse:  # noqa: N802 - gRPC's name
+        return await answered(super().Pull(request, context), context)
+
+    async def Ack(self, request: wire.AckRequest, context: Any) -> wire.AckResponse:  # noqa: N802
+        return await answered(super().Ack(request, context), context)
+
+    async def Nack(self, request: wire.NackRequest, context: Any) -> wire.NackResponse:  # noqa: N802
+        return await answered(super().Nack(request, context), context)
 
     async def stop(self) -> None:
         self.cut()

@@ -152,7 +152,9 @@ async def test_a_key_with_a_history_gives_it_to_who_joins(broker: Broker) -> Non
         await broker.bind(queue, key, start=shoal.Last(2))
     found = await broker.pull(queue, 100)
     assert sorted((one.key, one.body) for one in found) == sorted((key, body) for key in keys for body in (b"3", b"4"))
+    assert (await broker.describe_key(keys[0])).options == shoal.KeyOptions(10, 0, 20, 0)
     await broker.configure(keys[0], shoal.KeyOptions())
+    assert (await broker.describe_key(keys[0])).options == shoal.KeyOptions()
     with pytest.raises(shoal.InvalidName):
         await broker.configure(["fine", f"@{queue}"], shoal.KeyOptions(history_messages=1))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from collections.abc import Callable
 
 import pytest
@@ -59,7 +59,9 @@ async def test_get_without_waiting_takes_all_that_is_there(broker: shoal.Broker,
     count = 2 * shoal.limits.MESSAGES_PER_TURN_MAX + 1
     await bound(broker, queue, key, *(b"%d" % number for number in range(count)))
     async with asyncio.timeout(WAIT_S), broker.consume(queue, window_messages=count) as inbox:
-        await until(lambda: sum(len(delivery) for delivery, _ in inbox._buffer._deliveries) == count)
+        await until(
+            lambda: sum(len(one) for one, _ in inbox._buffer._deliveries if isinstance(one, shoal.Delivery)) == count
+        )
         assert [(await inbox.get(timeout=0)).body for _ in range(count)] == [b"%d" % number for number in range(count)]
         with pytest.raises(TimeoutError):
             await inbox.get(timeout=0)
@@ -109,67 +111,127 @@ async def test_get_says_that_the_inbox_is_closed_or_not_open() -> None:
             await inbox.get(timeout=1)
 
 
-async def test_a_block_acks_what_went_well_and_nothing_else(broker: shoal.Broker, named: Named) -> None:
+@pytest.mark.parametrize("drop_repeats", [True, False])
+async def test_a_block_acks_what_went_well_and_gives_the_rest_back(
+    broker: shoal.Broker, named: Named, drop_repeats: bool
+) -> None:
     queue, key = named("queue"), named("key")
     await bound(broker, queue, key, b"good", b"bad", b"good too")
-    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
-        for _ in range(3):
+    async with asyncio.timeout(WAIT_S), broker.consume(queue, drop_repeats=drop_repeats) as inbox:
+        failed_s = 0.0
+        times: list[int] = []
+        while len(times) < 3:
             message = await inbox.get()
             try:
-                async with message.process():
+                async with message.process(retry_after_s=0.3 if not times else 0):
                     if message.body == b"bad":
+                        assert time.monotonic() >= failed_s + 0.3 or times != [0], "it came too early"
+                        failed_s = time.monotonic()
+                        times.append(message.redelivered)
                         raise ValueError("cannot be done")
             except ValueError as error:
                 assert str(error) == "cannot be done"
-        await inbox.flush()
-        assert (await broker.describe(queue)).messages == 1
-    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
+        assert times == [0, 1, 2]
         again = await inbox.get()
-        assert (again.body, again.redelivered) == (b"bad", 1)
+        assert again.body == b"bad"
         with pytest.raises(asyncio.CancelledError):
-            async with again.process():
+            async with again.process(retry_after_s=3600):
                 raise asyncio.CancelledError
-        assert (await broker.describe(queue)).messages == 1
+        again = await inbox.get(timeout=WAIT_S / 2)
+        assert (again.body, again.redelivered) == (b"bad", 4), "a cancelled block gives it back at once"
+        with pytest.raises(ValueError):
+            async with again.process():
+                await again.ack()
+                raise ValueError
+        await inbox.flush()
+        assert (await broker.describe(queue)).messages == 0, "what the block acked stays acked"
+
+
+async def test_a_failed_message_holds_no_place_in_the_window(broker: shoal.Broker, named: Named) -> None:
+    queue, key = named("queue"), named("key")
+    await bound(broker, queue, key, b"bad", b"good")
+    async with asyncio.timeout(WAIT_S), broker.consume(queue, window_messages=1) as inbox:
+        with pytest.raises(ValueError):
+            async with (await inbox.get()).process(retry_after_s=3600):
+                raise ValueError
+        async with (message := await inbox.get()).process():
+            assert message.body == b"good"
+        await inbox.flush()
+    assert (await broker.describe(queue)).messages == 1
+
+
+async def test_a_block_of_a_pulled_message_gives_it_back(broker: shoal.Broker, named: Named) -> None:
+    queue, key = named("queue"), named("key")
+    await bound(broker, queue, key, b"1")
     pulled = await pulled_one(broker, queue)
     with pytest.raises(ValueError):
-        async with pulled.process():
+        async with pulled.process(retry_after_s=0):
             raise ValueError
-    async with pulled.process():
+    again = await pulled_one(broker, queue)
+    assert again.redelivered == 1
+    async with again.process():
         pass
     await broker.flush()
     assert (await broker.describe(queue)).messages == 0
 
 
-async def test_a_block_acks_a_whole_delivery(broker: shoal.Broker, named: Named) -> None:
+async def test_a_block_acks_a_whole_delivery_or_gives_it_back(broker: shoal.Broker, named: Named) -> None:
     queue, key = named("queue"), named("key")
     await bound(broker, queue, key, b"1", b"2", b"3")
     async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
-        async for delivery in inbox.deliveries():
-            with pytest.raises(ValueError):
-                async with delivery.process():
-                    raise ValueError
-            await inbox.flush()
-            assert (await broker.describe(queue)).messages == 3
+        deliveries = inbox.deliveries()
+        delivery = await anext(deliveries)
+        with pytest.raises(ValueError):
+            async with delivery.process(retry_after_s=0):
+                raise ValueError
+        left = [b"1", b"2", b"3"]
+        while left:
+            delivery = await anext(deliveries)
             async with delivery.process():
-                assert delivery.bodies == [b"1", b"2", b"3"]
-            break
+                assert delivery.redelivered == 1
+                for body in delivery.bodies:
+                    left.remove(body)
         await inbox.flush()
     assert (await broker.describe(queue)).messages == 0
 
 
-async def test_a_block_that_ends_too_late_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "shoal")
+async def test_a_live_message_is_not_given_back(broker: shoal.Broker, named: Named) -> None:
+    queue, key = named("queue"), named("key")
+    await bound(broker, queue, key)
+    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
+        await broker.publish(key, b"live", live=True)
+        message = await inbox.get()
+        with pytest.raises(ValueError):
+            async with message.process(retry_after_s=0):
+                raise ValueError
+        await broker.publish(key, b"next")
+        assert (await inbox.get()).body == b"next"
+
+
+async def test_a_block_that_ends_too_late_says_so() -> None:
     async with FakeCluster().connect() as broker:
         await bound(broker, "queue", "key", b"1", b"2")
         async with broker.consume("queue") as inbox:
             message = await inbox.get()
-            with pytest.raises(ValueError, match="a mistake"):
-                async with message.process():
-                    raise ValueError("a mistake")
-        assert "messages 1 to 1 of key key are not acked, and are given again" in caplog.text
+        with pytest.raises(ValueError, match="a mistake"):
+            async with message.process():
+                raise ValueError("a mistake")
         with pytest.raises(shoal.Unavailable, match="the inbox is closed; what it had unacked is given again"):
             async with message.process():
                 pass
+
+
+async def test_a_time_to_try_again_that_is_none_is_refused() -> None:
+    async with FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key", b"1")
+        async with broker.consume("queue") as inbox:
+            message = await inbox.get()
+            for wrong in (-1, 86_400.001, float("nan")):
+                with pytest.raises(shoal.OutOfRange, match="retry_after_s"):
+                    message.process(retry_after_s=wrong)
+            for kind in ("1", None, True):
+                with pytest.raises(TypeError, match="retry_after_s"):
+                    message.process(retry_after_s=kind)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("drop_repeats", [True, False])

@@ -236,21 +236,3 @@ async def test_poison_goes_to_the_dead_letter_key_of_whichever_slice_once(real: 
                 while (await real.describe(queue)).messages:  # noqa: ASYNC110 - the slice marks it a moment later
                     await asyncio.sleep(0.02)
     assert (await real.describe(graveyard)).messages == 0
-
-
-async def test_a_leased_message_is_nacked_by_its_name(real: Broker) -> None:
-    queue, key = await bound(real)
-    await real.publish(key, b"a")
-    leases = shoal.Leases(real)
-    (message,) = await leases.pull(queue, 1, lease_ms=600_000)
-    with pytest.raises(RuntimeError, match=r"Leases\.nack"):
-        await message.nack()
-    done = shoal.Done(key, message.offset, message.offset + 1)
-    await leases.nack(queue, [done])
-    (again,) = await leases.pull(queue, 1, lease_ms=600_000)
-    assert again.redelivered == 1
-    with pytest.raises(shoal.OutOfRange, match="delay_s"):
-        await leases.nack(queue, [done], delay_s=1e9)
-    await leases.ack(queue, [done])
-    await leases.nack(queue, [done])
-    assert await leases.pull(queue, 1, lease_ms=1000) == []

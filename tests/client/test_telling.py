@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 
 import pytest
 
 import shoal
 from tests.client.fake_cluster import FakeCluster
+from tests.client.test_broker import fresh
 from tests.client.test_faults import bound, until
+
+WAIT_S = 30
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +142,32 @@ async def test_a_full_window_is_told_once(
                 await anext(inbox)
             inbox._look._tell_from_s = 0.0  # The minute is over.
             await until(lambda: len(errors) == 2)
+
+
+async def test_a_window_that_is_full_by_bytes_is_told(
+    connect: Callable[[], shoal.Broker], quick_looks: None, log: pytest.LogCaptureFixture
+) -> None:
+    async with connect() as broker:
+        queue, key = fresh("queue"), fresh("key")
+        await broker.declare(queue)
+        await broker.bind(queue, key)
+        await broker.publish_many(key, [b"x" * 100] * 10)
+        async with asyncio.timeout(WAIT_S), broker.consume(queue, window_bytes=1_000) as inbox:
+            first = [await anext(inbox) for _ in range(10)]
+            await until(lambda: bool(said(log, logging.WARNING)))
+            (sentence,) = said(log, logging.WARNING)
+            assert sentence.startswith(f"window of {queue} is full: 1,000 bytes are unacked")
+            assert sentence.endswith("a larger window_bytes")
+            inbox.ack(*first[:4])
+            await first[4].nack()
+            await inbox.flush()
+            again = await anext(inbox)
+            assert again.offset == first[4].offset
+            part = next(part for part in inbox._slices.values() if part.last_handle)
+            assert part.repeats is not None and part.recent.unacked(part.last_handle, part.repeats) == 600
+            inbox.ack(*first[5:], again)
+            await inbox.flush()
+            assert part.recent.unacked(part.last_handle, part.repeats) == 0
 
 
 async def test_acked_messages_fill_no_window(

@@ -44,10 +44,8 @@ async def test_connections_of_a_fake_cluster_share_it_and_clusters_do_not() -> N
 
 async def test_what_the_fake_has_not_is_named() -> None:
     async with FakeCluster().connect() as broker:
-        await broker.declare("queue")
-        await broker.send("queue", b"x")
-        with pytest.raises(shoal.BadCall, match="a fake cluster has no Pull; test it on a local cluster"):
-            await shoal.Leases(broker).pull("queue", 1, lease_ms=1000)
+        with pytest.raises(shoal.BadCall, match="a fake cluster has no ListKeys; test it on a local cluster"):
+            await shoal.Admin(broker).keys()
 
 
 def test_wrong_arguments_are_those_of_connect() -> None:

@@ -60,6 +60,35 @@ async def test_all_of_a_transaction_is_done_and_each_step_has_its_result(broker:
     assert [one.key for one in (await broker.describe(queue, bindings=True)).bindings if one.key[0] != "@"] == [talk]
 
 
+async def test_keys_are_configured_with_the_rest_or_not_at_all(broker: Broker) -> None:
+    tag = fresh("room")
+    key, other, options = tagged(tag, "talk"), tagged(tag, "other"), shoal.KeyOptions(history_messages=5)
+    async with broker.transaction() as tx:
+        tx.configure([key, other], options)
+        first = tx.publish(key, b"kept by the history alone")
+    assert (first.value.offset, first.value.queues) == (1, 0)
+    assert {(await broker.describe_key(one)).options for one in (key, other)} == {options}
+    with pytest.raises(shoal.Unroutable):
+        async with broker.transaction() as tx:
+            tx.configure(key, shoal.KeyOptions(history_messages=9))
+            tx.publish(key, b"x", mandatory=True)
+    assert (await broker.describe_key(key)).options == options
+    with pytest.raises(shoal.ResourceExhausted, match=r"its capacity is 2|is full"):
+        async with broker.transaction() as tx:
+            tx.configure(key, shoal.KeyOptions(history_messages=1, capacity_messages=2))
+            tx.publish(key, b"second")
+            tx.publish(key, b"third")
+    found = await broker.describe_key(key)
+    assert (found.options, found.head) == (options, 2)
+    async with broker.transaction() as tx:
+        with pytest.raises(shoal.InvalidName):
+            tx.configure([key, "@direct"], options)
+        with pytest.raises(TypeError):
+            tx.configure(key, 7)  # type: ignore[arg-type]
+        with pytest.raises(shoal.OutOfRange):
+            tx.configure(key, shoal.KeyOptions(-1))
+
+
 async def test_nothing_is_sent_if_the_block_raises(broker: Broker) -> None:
     tag = fresh("room")
     queue, key = tagged(tag, "queue"), tagged(tag, "key")

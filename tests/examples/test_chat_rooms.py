@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from starlette.websockets import WebSocketDisconnect
 
 import shoal
 from shoal_local.cluster import LocalCluster
@@ -53,6 +54,7 @@ async def test_who_joins_gets_what_was_said_and_unread_is_counted(broker: shoal.
     async with broker.consume(ben.queue) as inbox:
         assert await read(inbox, rooms.HISTORY) == [f"cup {number}" for number in range(10, 60)]
     assert await ben.unread() == {"tea": 0}
+    assert (await broker.describe_key("room-tea")).queues == 4  # Those of two people and two pages, which read it.
     await anna.say("tea", "are you there?", "id-60")
     assert await ben.unread() == {"tea": 1}
     await ben.read("tea")
@@ -75,6 +77,26 @@ async def test_a_page_that_comes_back_has_lost_nothing(broker: shoal.Broker, clu
     await cleo.tell("dan", "for you", "3")
     async with broker.consume((await opened(broker, "dan", "d1")).queue) as inbox:
         assert sorted(await read(inbox, 3)) == ["for you", "one", "two"]
+
+
+@pytest.mark.filterwarnings("ignore:Using `httpx`")
+async def test_a_page_whose_queue_is_gone_is_told_to_connect_again(
+    broker: shoal.Broker, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.testclient import TestClient
+
+    monkeypatch.syspath_prepend(EXAMPLES / "chat")
+    with TestClient(load(EXAMPLES / "chat" / "server.py").application(cluster.redirector)) as client:
+        with client.websocket_connect("/chat?person=emil&tab=e1") as page:
+            assert page.receive_json() == {"kind": "rooms", "rooms": {}}
+            await broker.drop("tab-emil-e1")
+            with pytest.raises(WebSocketDisconnect) as told:
+                page.receive_json()
+        assert told.value.code == 1012 and "tab-emil-e1" in told.value.reason
+        with client.websocket_connect("/chat?person=emil&tab=e1") as page:
+            assert page.receive_json() == {"kind": "rooms", "rooms": {}}
+            await broker.publish("private-emil", b"hello", headers={"from": b"x", "id": b"1"})
+            assert page.receive_json()["text"] == "hello"
 
 
 async def test_people_come_and_go(broker: shoal.Broker) -> None:

@@ -33,6 +33,8 @@ def one_declare(world: World, random: Random) -> wire.Step:
 def one_bind(world: World, random: Random) -> wire.Step:
     start = random.choice((0, 0, 0, *wire.Start.values()))
     step = wire.Binds(start=wire.Start.ValueType(start), start_value=random.randint(0, 4) if start > 1 else 0)
+    if start == wire.START_AGE:
+        step.start_value = random.randint(0, 3_000)
     for name in random.sample(QUEUES, random.choice((1, 1, 2))):
         keys = random.choices(KEYS, k=random.choice((1, 2, 4)))
         if start == wire.START_OFFSET and keys[0] in world.node.owed.keys:
@@ -142,7 +144,7 @@ def ack_in_change(world: World, random: Random) -> None:
 
 def transaction(world: World, random: Random) -> None:
     """Asks for several steps, all or none."""
-    kinds = [one_ack, one_ack, one_publish, one_publish, one_bind, one_unbind, one_declare]
+    kinds = [one_ack, one_ack, one_publish, one_publish, one_bind, one_unbind, one_declare, one_configure]
     steps = [random.choice(kinds)(world, random) for _ in range(random.randint(1, 4))]
     world.change(random, *steps, atomic=True)
 

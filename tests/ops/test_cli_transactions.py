@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from shoal_contract.options import KeyOptions
 from shoal_ops import exits
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
 from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
@@ -19,6 +23,7 @@ bind {cli-room}bot {cli-room}talk {cli-room}votes
 publish {cli-room}talk "anna is here" --mandatory
 publish {cli-room}nobody -- -x
 unbind {cli-room}bot {cli-room}votes --discard
+configure {cli-room}talk {cli-room}votes --history-messages 3 --capacity-bytes 900
 """
 
 
@@ -31,7 +36,8 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
         "bound {cli-room}bot: {cli-room}talk from offset 1, {cli-room}votes from offset 1\n"
         "published to {cli-room}talk: offset 1, to 1 queue\n"
         "published to {cli-room}nobody: no queue is bound, the message is not kept\n"
-        "unbound {cli-room}bot: {cli-room}votes up to offset 1\n",
+        "unbound {cli-room}bot: {cli-room}votes up to offset 1\n"
+        "configured {cli-room}talk, {cli-room}votes\n",
         "",
     )
     file.write_text(
@@ -55,6 +61,11 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
             {"bound": {"queue": "{cli-room}a b", "offsets": {"{cli-room}talk": 2}}},
         ]
     }
+    _, told, _ = await shoal("describe", "--key", "{cli-room}votes", at=real_redirector)
+    assert re.search(r"history messages +3\n", told) and re.search(r"capacity bytes +900\n", told)
+    file.write_text("configure {cli-room}votes\n")
+    found = await shoal_json("transaction", str(file), at=real_redirector)
+    assert found["committed"] == [{"configured": ["{cli-room}votes"], "options": asdict(KeyOptions())}]
     file.write_text("publish {cli-room}talk y\nack {cli-room}bot {cli-room}talk 1-2\n")
     code, out, error = await shoal("transaction", str(file), at=real_redirector)
     assert (code, out) == (exits.BAD_CALL, "")
@@ -67,23 +78,57 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
     assert described["messages"] == 1
 
 
+async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirector: str) -> None:  # noqa: F811
+    file = tmp_path / "commands"
+    file.write_text(
+        "declare {cli-jobs}q --ack-timeout-ms 30000 --max-deliveries 5 --dead-letter {cli-jobs}failed"
+        " --exclusive oldest --expires-after-s 600\n"
+        "publish @{cli-jobs}q later --mandatory --not-before "
+        f"{time.time() + 86_400}\n"
+    )
+    code, out, _ = await shoal("transaction", str(file), at=real_redirector)
+    assert (code, out) == (
+        0,
+        "declared {cli-jobs}q\npublished to @{cli-jobs}q: kept until its time has come, it has no offset yet\n",
+    )
+    found = await shoal_json("describe", "{cli-jobs}q", at=real_redirector)
+    assert found["options"] == {
+        "expires_after_s": 600,
+        "ack_timeout_ms": 30_000,
+        "max_deliveries": 5,
+        "dead_letter": "{cli-jobs}failed",
+        "exclusive": "oldest",
+    }
+    assert found["messages"] == 0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "has no command"),
         ("# nothing\n\n", "has no command"),
-        ("publish a", "line 1: the following arguments are required: body"),
+        ("publish a", "line 1: Missing argument 'BODY'"),
         (
             "declare q\ndrop q",
-            "line 2: drop is no command of a transaction, which has declare, bind, unbind, publish, ack",
+            "line 2: drop is no command of a transaction, which has declare, configure, bind, unbind, publish, ack",
         ),
         ("publish a 'x", "line 1: it cannot be read: No closing quotation"),
-        ("bind q a --start never", "line 1: --start never is not one of now"),
+        ("bind q a --start never", "line 1: Invalid value for '--start': never is not one of now"),
         ("ack q a x", "line 1: x names no offsets"),
         ("ack q a 3-2", "line 1: offsets 3 to 3 hold none"),
         ("ack q a 0", "line 1: offsets 0 to 1 hold none"),
-        ("declare q --expires-after-s soon", "line 1: argument --expires-after-s: invalid int value"),
-        ("bind q a --what", "line 1: unrecognized arguments: --what"),
+        ("declare q --expires-after-s soon", "line 1: Invalid value for '--expires-after-s'"),
+        ("configure a --history-messages -1", "line 1: Invalid value for '--history-messages'"),
+        ("configure a --history-messages 9 --capacity-messages 9", "line 1: capacity_messages"),
+        ("configure", "line 1: Missing argument 'KEY'"),
+        ("bind q a --what", "line 1: No such option: --what"),
+        ("publish a b --live", "line 1: No such option: --live"),
+        ("publish a b --at localhost", "line 1: No such option: --at"),
+        ("publish a b --not-before soon", "line 1: Invalid value: 'soon' is no time"),
+        ("declare q --exclusive yes", "line 1: Invalid value for '--exclusive'"),
+        ("declare q --max-deliveries -1", "line 1: Invalid value for '--max-deliveries'"),
+        ("declare q --help", "line 1: No such option: --help"),
+        ("ack q a", "line 1: Missing argument"),
         ("x" * (TRANSACTION_FILE_BYTES_MAX + 1), "more than 4194304 bytes"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 from shoal_contract.errors import InvalidName, Malformed, NoSuchQueue, ShoalError, TooLarge
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import PARTITIONS_DEFAULT
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_contract.wire import slice_pb2
 from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
@@ -78,6 +80,26 @@ async def test_figures_say_who_and_what_and_a_unary_purge_drops_all(channel: grp
     assert (found.counters.publishes, found.counters.purges, found.counters.refusals) == (2, 2, 1)
     assert found.journal.applied_lsn == found.checkpoint.lag_records <= found.journal.lsn  # One may be under way.
     assert found.journal.segments == 1 and 0 < found.journal.bytes < found.disk_bytes
+
+
+async def test_figures_tell_what_came_back_and_what_waits_for_its_time(channel: grpc.aio.Channel) -> None:
+    admin: AdminServiceAsyncStub = AdminServiceStub(channel)
+    stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+    await stub.Declare(slice_pb2.DeclareRequest(queue=b"q", options=QueueOptions(max_deliveries=1).to_wire()))
+    await stub.Bind(slice_pb2.BindRequest(queue=b"q", keys=[b"k"]))
+    await stub.Publish(slice_pb2.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x", b"y", b"z"])))
+    later = int(time.time() * 1000) + 3_600_000
+    await stub.Publish(slice_pb2.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"1", b"23"]), not_before_ms=later))
+    await stub.Pull(slice_pb2.PullRequest(pull=slice_pb2.Pull(queue=b"q", lease_ms=600_000)))
+    back = slice_pb2.Ack(key=b"k", low=1, to=3, queues=[b"q"])
+    await stub.Nack(slice_pb2.NackRequest(nacks=slice_pb2.Nacks(messages=[back])))
+    async with asyncio.timeout(30):
+        while (found := await admin.Figures(wire.FiguresRequest())).counters.dead_nacked != 2:  # noqa: ASYNC110 - not signalled
+            await asyncio.sleep(0.01)
+    counters = found.counters
+    assert (counters.nacks, counters.ack_timeouts, counters.acks) == (2, 0, 0)
+    assert (counters.dead_nacked, counters.dead_timed_out, counters.dead_left) == (2, 0, 0)
+    assert (found.delayed_publishes, found.delayed_body_bytes, found.letters_waiting) == (1, 3, 0)
 
 
 def test_the_memory_of_a_process_that_is_gone_is_nothing() -> None:

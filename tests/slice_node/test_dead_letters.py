@@ -95,6 +95,8 @@ def test_a_message_that_comes_back_too_often_goes_to_the_dead_letter_key_once(co
         "shoal-hops": b"1",
     }
     assert core.copies() == [(b"bad", ours)]
+    counters = core.state.counters
+    assert (counters.nacks, counters.dead_nacked, counters.acks) == (2, 1, 2), "the good one and the copy are acked"
     core.settle()
     assert core.copies() == [] and core.counts() == [] and not list(core.tables.detail.scan())
     assert not list(core.tables.log.scan()), "all is done: nothing is kept"
@@ -169,6 +171,8 @@ def test_the_end_of_a_session_counts_and_its_reason_is_told(core: Driver) -> Non
         core.maintain()
     assert core.times(attached(core)) == []
     assert [headers["shoal-reason"] for _, headers in core.copies()] == [b"left"]
+    counters = core.state.counters
+    assert (counters.nacks, counters.ack_timeouts, counters.dead_left, counters.dead_nacked) == (0, 0, 1, 0)
 
 
 def test_an_ack_timeout_and_a_lease_count_too(core: Driver) -> None:
@@ -187,6 +191,8 @@ def test_an_ack_timeout_and_a_lease_count_too(core: Driver) -> None:
     core.wait(1500)
     reasons = [(headers["shoal-queue"], headers["shoal-reason"]) for _, headers in core.copies()]
     assert reasons == [(b"timed", b"left"), (b"q", b"timeout")]
+    counters = core.state.counters
+    assert (counters.ack_timeouts, counters.dead_timed_out, counters.dead_left, counters.dead_nacked) == (3, 1, 1, 0)
 
 
 def test_it_is_not_given_before_its_count_is_durable(core: Driver) -> None:
@@ -254,6 +260,19 @@ def test_a_queue_bound_to_its_own_dead_letter_key_does_not_send_round_for_ever(c
             core.again(session, one.low, one.to, key=one.key.decode())
     core.settle()
     assert core.times(session) == [] and core.tables.key.get(core.state.full_name(b"round")) is not None
+    core.check()
+
+
+def test_a_header_that_a_publisher_made_up_loses_no_message(core: Driver) -> None:
+    core.bounded("jobs", most=1, dead_letter="failed")
+    core.change(declare("dead"), bind("dead", "failed"), bind("jobs", "k"))
+    forged = encode_chunk([b"a"], [{"shoal-hops": b"8"}])
+    core.change(wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[forged])))
+    session, dead = attached(core, "jobs"), attached(core, "dead")
+    (one,) = core.deliveries(session)
+    core.again(session, one.low, one.to, key="k")
+    (letter,) = core.deliveries(dead)
+    assert parse_chunk(letter.chunk).headers[0].fields["shoal-hops"] == b"1"
     core.check()
 
 

@@ -17,6 +17,7 @@ from shoal_runtime.tasks import OnFailure
 from shoal_slice_node.adapters.http import watched_over
 from shoal_slice_node.adapters.metrics import (
     COUNTERS,
+    DEAD_LETTERS,
     GAUGES,
     MEMORY_LIMIT,
     MEMORY_USED,
@@ -31,7 +32,7 @@ from .node_process import NodeProcess
 
 _GAUGES = [name for name, _, _ in (*GAUGES, *NOW_GAUGES, *guard_metrics.GAUGES)]
 _GAUGES += [MEMORY_USED[0], MEMORY_LIMIT[0], ROLE[0]]
-_COUNTERS = [*(name for name, _, _ in (*COUNTERS, *guard_metrics.COUNTERS)), REFUSALS[0]]
+_COUNTERS = [*(name for name, _, _ in (*COUNTERS, *guard_metrics.COUNTERS)), REFUSALS[0], DEAD_LETTERS[0]]
 NAMES = {PREFIX + name for name in _GAUGES} | {f"{PREFIX}{name}_total" for name in _COUNTERS}
 
 

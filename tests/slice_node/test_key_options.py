@@ -11,6 +11,7 @@ from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, T
 from shoal_slice_node.core.background import history_walk
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
+from shoal_slice_node.core.read.reading import describe_key
 from shoal_slice_node.core.rows.key_row import ID, KeyRow, decode_key
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
@@ -296,6 +297,29 @@ def test_a_check_finds_a_key_that_nothing_looks_at() -> None:
     core.tables.history.delete(key_id)
     core.tables.history.put(b"12345678", row)
     assert {problem.table for problem in check_tables(core.tables)} == {"key", "history"}
+
+
+def test_a_transaction_configures_all_or_nothing(core: Driver) -> None:
+    core.change(bind("q", "k"), publish("k", b"1"))
+    before = list(checksums(core.tables))
+    steps = [configure("k", LAST_MINUTE), configure("new", LAST_3), publish("new", b"1"), publish("k", b"2")]
+    unroutable = wire.Change(steps=[*steps, publish("none", b"", mandatory=True)], atomic=True)
+    found = core.record(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), unroutable.SerializeToString()))
+    assert found.refused is not None and list(checksums(core.tables)) == before
+    atomic = wire.Change(steps=steps, atomic=True)
+    found = core.record(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), atomic.SerializeToString()))
+    assert found.refused is None
+    described = describe_key(core.state, b"k")
+    assert KeyOptions.of_wire(described.options) == LAST_MINUTE and described.head == 3
+    assert describe_key(core.state, b"new").head == 2, "its history alone keeps the message"
+    core.sound()
+
+
+def test_a_key_is_described_with_its_options(core: Driver) -> None:
+    core.change(configure("k", options := KeyOptions(1, 2, 3, 4)), bind("q", "plain"))
+    assert KeyOptions.of_wire(describe_key(core.state, b"k").options) == options
+    assert not describe_key(core.state, b"plain").HasField("options")
+    assert not describe_key(core.state, b"none").HasField("options")
 
 
 def test_a_transaction_sees_the_room_that_its_own_steps_leave(core: Driver) -> None:

@@ -16,12 +16,15 @@ from hypothesis.stateful import precondition, rule
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
+from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.rows.key_row import head_of
 from shoal_slice_node.core.tables.overlay import overlay
 from shoal_slice_node.core.verbs.engine import Engine
 
-from .core_driver import acks, bind, declare, publish, unbind
+from .core_driver import acks, bind, configure, declare, publish, unbind
 from .reference_model import ReferenceModel
 from .test_model import KEYS, PRODUCER, QUEUES, RUNS, DeltaMachine, bodies, keys, queues, small
 from .traces import traces_of
@@ -30,6 +33,7 @@ one_step = st.one_of(
     st.builds(declare, queues),
     st.builds(bind, queues, keys, keys),
     st.builds(lambda queue, key, discard: unbind(queue, key, discard=discard), queues, keys, st.booleans()),
+    st.builds(lambda key, history: configure(key, KeyOptions(history)), keys, st.integers(0, 3)),
     st.builds(lambda key, sent, must: publish(key, *sent, mandatory=must), keys, bodies, st.booleans()),
 )
 
@@ -86,17 +90,18 @@ class TransactionMachine(DeltaMachine):
     def tried(self, steps: list[wire.Step], flushed: bool) -> tuple[wire.Outcome, ReferenceModel]:
         """What comes of the steps if each request is refused or done by itself, and the model after them. The model is
         asked up to the first refusal."""
-        data = wire.Change(steps=steps).SerializeToString()
-        payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
-        state = self.core.state
-        record = Record(Kind.CHANGE, 0, state.lsn + 1, state.epoch, self.core.now_ms, payload)
-        found = Engine(overlay(self.core.tables)).apply(record).outcome
-        assert found is not None
-        outcome, model = wire.Outcome.FromString(found), deepcopy(self.model)
-        for step, answer in zip(steps, outcome.steps, strict=True):
-            follow(model, step, answer, flushed)
-            if answer.refusals:
-                break
+        state, outcome, model = self.core.state, wire.Outcome(), deepcopy(self.model)
+        engine, refused = Engine(overlay(self.core.tables)), False
+        for number, step in enumerate(steps):
+            data = wire.Change(steps=[step]).SerializeToString()
+            payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
+            record = Record(Kind.CHANGE, 0, state.lsn + 1 + number, state.epoch, self.core.now_ms, payload)
+            found = engine.apply(record).outcome
+            assert found is not None
+            outcome.steps.extend(wire.Outcome.FromString(found).steps)
+            if not refused:
+                follow(model, step, outcome.steps[-1], flushed, engine.state)
+            refused = refused or bool(outcome.steps[-1].refusals)
         return outcome, model
 
     @precondition(lambda self: self.model.queues)
@@ -122,9 +127,9 @@ class TransactionMachine(DeltaMachine):
         self.core.check_served()
 
 
-def follow(model: ReferenceModel, step: wire.Step, answer: wire.StepOutcome, flushed: bool) -> None:
+def follow(model: ReferenceModel, step: wire.Step, answer: wire.StepOutcome, flushed: bool, after: State) -> None:
     """The model takes a step of one request, or of acks, and agrees with what was refused. `flushed`: the tables have
-    all acks of sessions; else they may have more left than the model."""
+    all acks of sessions; else they may have more left than the model. `after`: the tables after the step."""
     refused = {refusal.request for refusal in answer.refusals}
     match step.WhichOneof("step"):
         case "declares":
@@ -140,6 +145,12 @@ def follow(model: ReferenceModel, step: wire.Step, answer: wire.StepOutcome, flu
             assert bool(refused) == (queue not in model.queues)
             if not refused:
                 model.unbind(queue, step.unbinds.keys[0].decode(), step.unbinds.discard, answer.offsets[0])
+        case "configures":
+            assert not refused
+            configured = step.configures.keys[0]
+            row = after.tables.key.get(after.full_name(configured))
+            history = step.configures.options.history_messages
+            model.configure(configured.decode(), history, 0 if row is None else head_of(row))
         case "publishes":
             sent_to = step.publishes.keys[0].decode()
             if refused:

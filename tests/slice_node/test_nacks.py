@@ -244,7 +244,7 @@ def test_a_consumer_that_nacks_all_with_delays_gets_no_more_than_done_ranges_all
 def test_too_many_delayed_messages_are_refused_and_nothing_is_lost(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returns, "DELAYED_MAX", 3)
+    monkeypatch.setattr(returns, "RESTING_MAX", 3)
     session = attached(core)
     core.change(*[publish("k", b"x")] * 5)
     core.take(session)
@@ -258,7 +258,7 @@ def test_too_many_delayed_messages_are_refused_and_nothing_is_lost(
 
 
 def test_delays_that_ended_early_take_no_memory(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(returns, "DELAYED_OVER_KEPT", 10)
+    monkeypatch.setattr(returns, "RESTING_OVER_KEPT", 10)
     core.restart()
     session = attached(core)
     for _ in range(100):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shoal.core.known_queues import same_life
 from shoal.messages import BindingDescription, KeyDescription, QueueDescription
 from shoal_contract.names import Name, text
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 
 
@@ -43,4 +43,5 @@ def _binding(binding: wire.BindingDescription) -> BindingDescription:
 
 def key_description(name: Name, key: wire.KeyDescription) -> KeyDescription:
     """Returns what applications get for a slice's description of a key."""
-    return KeyDescription(name, key.exists, key.head, key.low, key.queues, key.body_bytes)
+    options = KeyOptions.of_wire(key.options)
+    return KeyDescription(name, key.exists, key.head, key.low, key.queues, key.body_bytes, options)

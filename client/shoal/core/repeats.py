@@ -191,6 +191,14 @@ class Repeats:
         acked = sum(count(ranges) for (_, one), ranges in self._acked.items() if one == handle)
         return handed - acked - sum(block.end - block.first for block in self._pending() if handle in block.consumers)
 
+    def unacked_within(self, key: bytes, handle: int, first: int, end: int) -> Ranges:
+        """Returns the ranges of first <= offset < end that were handed out for a handle and not acked."""
+        left = _without(within(self._marks(key).get(handle, ()), first, end), self._acked.get((key, handle), ()))
+        for block in self._pending():
+            if block.key == key and handle in block.consumers:
+                left = without_range(left, block.first, block.end)
+        return left
+
     def unanswered(self, handles: Container[int]) -> Iterator[int]:
         """Yields numbers of messages, each above 0, that were handed out for these handles, of which the application
         gave no ack, or its ack is not answered yet. Their sum is the number of all. O(what is remembered)."""

@@ -16,7 +16,7 @@ from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, ShoalError
-from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
+from shoal_contract.limits import PULL_LEASE_MS_MAX, WINDOW_MESSAGES_DEFAULT
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.tasks import Tasks
@@ -71,6 +71,7 @@ class FakeSlice:
         self._sessions: list[FakeSession] = []
         self.watches = FakeWatches(self._members_of, lambda: list(self.state.keys))
         """What it tells watches."""
+        self.state.note_given = self._begin_ack_timeout
         self.state.used = lambda queue: any(queue in session.queues.values() for session in self._sessions)
 
     def go_away(self) -> None:
@@ -127,6 +128,44 @@ class FakeSlice:
         async for response in self.watches.stream(request):
             yield response
 
+    async def Pull(self, request: wire.PullRequest, context: object) -> wire.PullResponse:  # noqa: N802 - gRPC's name
+        """Takes messages for a lease. Raises NoSuchQueue; Conflict for an exclusive queue that a session consumes."""
+        pull, lease = request.pull, object()
+        self.state.queues.check(pull.queue)
+        if self.state.queues.parts[pull.queue].options.exclusive != "none" and self.state.used(pull.queue):
+            shown = show(pull.queue)
+            raise Conflict(f"queue {shown} is exclusive: a session consumes it", subject=shown)
+        gaps = [] if pull.peek else list(self.state.gaps(pull.queue))
+        taken = list(self.state.take(pull.queue, lease, pull.messages_max or 1, pull.peek, pull.bytes_max))
+        if not pull.peek:
+            lease_ms = pull.lease_ms or PULL_LEASE_MS_MAX
+            asyncio.get_running_loop().call_later(lease_ms / 1000, self._released, lease)
+        await self.answering.wait()
+        return wire.PullResponse(gaps=gaps, deliveries=[_delivery(given, []) for given in taken])
+
+    async def Ack(self, request: wire.AckRequest, context: object) -> wire.AckResponse:  # noqa: N802 - gRPC's name
+        """Acks messages, whoever was given them. Raises NotOwner."""
+        self.state.check_owner(*(ack.key for ack in request.acks))
+        for ack in request.acks:
+            for queue in ack.queues:
+                self.state.ack(queue, ack, None)
+        self.pump()
+        await self.answering.wait()
+        return wire.AckResponse()
+
+    async def Nack(self, request: wire.NackRequest, context: object) -> wire.NackResponse:  # noqa: N802 - gRPC's name
+        """Gives messages back, whoever was given them. Raises NotOwner."""
+        self.state.check_owner(*(nack.key for nack in request.nacks.messages))
+        self._nack(None, request.nacks)
+        self.pump()
+        await self.answering.wait()
+        return wire.NackResponse()
+
+    def _released(self, holder: object) -> None:
+        """Gives again what a lease or a delay has kept."""
+        self.state.release(holder, reason=b"timeout")
+        self.pump()
+
     def _members_of(self, name: bytes) -> dict[bytes, bool]:
         attached = {queue for session in self._sessions for queue in session.queues.values()}
         key = self.state.keys.get(name)
@@ -182,7 +221,9 @@ class FakeSlice:
             if pull.queue not in self.state.queues:
                 answer.error.CopyFrom(no_such_queue(pull.queue).to_wire())
                 return answer
-            taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek))
+            if not pull.peek:
+                answer.pulled.gaps.extend(self.state.gaps(pull.queue))
+            taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek, pull.bytes_max))
             answer.pulled.deliveries.extend(_delivery(given, []) for given in taken)
         elif kind == "describe":
             answer.description.CopyFrom(self.state.describe(request.describe))
@@ -227,21 +268,31 @@ class FakeSlice:
             for queue in (*ack.queues, *attached):
                 self.state.ack(queue, ack, session)
 
-    def _nack(self, session: FakeSession, nacks: wire.Nacks) -> None:
+    def _nack(self, session: FakeSession | None, nacks: wire.Nacks) -> None:
+        """Gives messages back that the session has; None: that anyone has."""
         delayed = object()
         for nack in nacks.messages:
-            attached = [session.queues[handle] for handle in nack.handles if handle in session.queues]
+            queues = {} if session is None else session.queues
+            attached = [queues[handle] for handle in nack.handles if handle in queues]
             for queue in (*nack.queues, *attached):
                 self.state.nack(queue, nack, session, delayed)
 
-        def over() -> None:
-            self.state.release(delayed)
-            self.pump()
-
         if nacks.delay_ms:
-            asyncio.get_running_loop().call_later(nacks.delay_ms / 1000, over)
+            asyncio.get_running_loop().call_later(nacks.delay_ms / 1000, self._released, delayed)
         else:
             self.state.release(delayed)
+
+    def _begin_ack_timeout(self, queue: bytes, key: bytes, first: int, end: int, session: object, times: int) -> None:
+        """Takes messages back when the queue's ack timeout is over. Its other sessions come first then."""
+        timeout_ms = self.state.queues.parts[queue].options.ack_timeout_ms
+
+        def over() -> None:
+            if self.state.time_out(queue, key, range(first, end), session, times):
+                self._sessions.sort(key=lambda one: one is session)
+                self.pump()
+
+        if timeout_ms and isinstance(session, FakeSession):  # A lease has a time of its own.
+            asyncio.get_running_loop().call_later(timeout_ms / 1000, over)
 
     def _unacked(self, session: FakeSession, acks: wire.Acks) -> list[int]:
         """Returns the places of what is still unacked; a handle that is not attached counts so."""
@@ -259,13 +310,17 @@ class FakeSlice:
         """Gives attached sessions what their windows allow: one delivery for all queues of a session that get it."""
         for session in self._sessions:
             together: dict[Any, list[int]] = {}
+            gaps: list[wire.Gap] = []
             for handle, queue in session.queues.items():
                 room = session.windows[handle] - self.state.unacked(queue, session)
+                for gap in self.state.gaps(queue) if room > 0 else ():
+                    gap.handles.append(handle)
+                    gaps.append(gap)
                 for given in self.state.take(queue, session, room):
                     together.setdefault(given, []).append(handle)
-            if together:
+            if together or gaps:
                 deliveries = [_delivery(given, handles) for given, handles in together.items()]
-                session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries))
+                session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries, gaps=gaps))
         for key, chunk, queues in self.state.take_live():
             self._give_live(key, chunk, queues)
         self.watches.tell()

@@ -27,7 +27,7 @@ from shoal_contract.wire import common_pb2 as shoal_dot_v1_dot_common__pb2
 from shoal_contract.wire import slice_pb2 as shoal_dot_v1_dot_slice__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14shoal/v1/admin.proto\x12\x08shoal.v1\x1a\x15shoal/v1/common.proto\x1a\x14shoal/v1/slice.proto\"\x10\n\x0e\x46iguresRequest\"\xfe\x05\n\x0f\x46iguresResponse\x12\r\n\x05slice\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x13\n\x0bmap_version\x18\x04 \x01(\x04\x12\x12\n\npartitions\x18\x05 \x01(\r\x12\x0f\n\x07time_ms\x18\x06 \x01(\x04\x12\x11\n\tuptime_ms\x18\x07 \x01(\x04\x12\x0e\n\x06queues\x18\x08 \x01(\x04\x12\x0c\n\x04keys\x18\t \x01(\x04\x12\x10\n\x08\x62indings\x18\n \x01(\x04\x12\x10\n\x08messages\x18\x0b \x01(\x04\x12\x12\n\nbody_bytes\x18\x0c \x01(\x04\x12\x10\n\x08sessions\x18\r \x01(\r\x12\x17\n\x0f\x61ttached_queues\x18\x0e \x01(\r\x12)\n\x07journal\x18\x0f \x01(\x0b\x32\x18.shoal.v1.JournalFigures\x12/\n\ncheckpoint\x18\x10 \x01(\x0b\x32\x1b.shoal.v1.CheckpointFigures\x12\x16\n\x0eresident_bytes\x18\x11 \x01(\x04\x12#\n\x1b\x63heckpointer_resident_bytes\x18\x12 \x01(\x04\x12\x12\n\ndisk_bytes\x18\x13 \x01(\x04\x12$\n\x08\x63ounters\x18\x14 \x01(\x0b\x32\x12.shoal.v1.Counters\x12\x1c\n\x14loop_longest_step_us\x18\x15 \x01(\x04\x12\x1a\n\x12lease_remaining_ms\x18\x16 \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\x17 \x01(\x04\x12%\n\x06memory\x18\x18 \x03(\x0b\x32\x15.shoal.v1.MemoryShare\x12\x17\n\x0fsilent_bindings\x18\x19 \x01(\x04\x12\x0f\n\x07trouble\x18\x1a \x01(\t\x12\'\n\x07refused\x18\x1b \x03(\x0b\x32\x16.shoal.v1.RefusalCount\x12\x1d\n\x15\x63heckpointer_restarts\x18\x1c \x01(\x04\x12\x0f\n\x07version\x18\x1d \x01(\t\x12\x13\n\x0bincarnation\x18\x1e \x01(\t\x12\x0c\n\x04\x63ore\x18\x1f \x01(\t\"D\n\x0bMemoryShare\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nused_bytes\x18\x02 \x01(\x04\x12\x13\n\x0blimit_bytes\x18\x03 \x01(\x04\"@\n\x0cRefusalCount\x12!\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x13.shoal.v1.ErrorCode\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"S\n\x0eJournalFigures\x12\x0b\n\x03lsn\x18\x01 \x01(\x04\x12\x13\n\x0b\x61pplied_lsn\x18\x02 \x01(\x04\x12\x10\n\x08segments\x18\x03 \x01(\r\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\"n\n\x11\x43heckpointFigures\x12\x0b\n\x03lsn\x18\x01 \x01(\x04\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\x13\n\x0blag_records\x18\x03 \x01(\x04\x12\x12\n\ndelta_rows\x18\x04 \x01(\x04\x12\x13\n\x0b\x64\x65lta_bytes\x18\x05 \x01(\x04\"\xc3\x01\n\x08\x43ounters\x12\x10\n\x08\x64\x65\x63lares\x18\x01 \x01(\x04\x12\r\n\x05\x62inds\x18\x02 \x01(\x04\x12\x0f\n\x07unbinds\x18\x03 \x01(\x04\x12\x11\n\tpublishes\x18\x04 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x05 \x01(\x04\x12\x12\n\ndeliveries\x18\x06 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x07 \x01(\x04\x12\r\n\x05\x64rops\x18\x08 \x01(\x04\x12\x0e\n\x06purges\x18\t \x01(\x04\x12\x10\n\x08refusals\x18\n \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x0b \x01(\x04\"A\n\x11ListQueuesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"2\n\x12ListQueuesResponse\x12\x0e\n\x06queues\x18\x01 \x03(\x0c\x12\x0c\n\x04next\x18\x02 \x01(\x0c\"?\n\x0fListKeysRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\">\n\x10ListKeysResponse\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06queues\x18\x02 \x03(\x04\x12\x0c\n\x04next\x18\x03 \x01(\x0c\"?\n\x12ListMembersRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"3\n\x13ListMembersResponse\x12\x0e\n\x06queues\x18\x01 \x03(\x0c\x12\x0c\n\x04next\x18\x02 \x01(\x0c\"B\n\x13ListBindingsRequest\x12\r\n\x05queue\x18\x01 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"O\n\x14ListBindingsResponse\x12)\n\x08\x62indings\x18\x01 \x03(\x0b\x32\x17.shoal.v1.ListedBinding\x12\x0c\n\x04next\x18\x02 \x01(\x0c\"L\n\rListedBinding\x12-\n\x07\x62inding\x18\x01 \x01(\x0b\x32\x1c.shoal.v1.BindingDescription\x12\x0c\n\x04head\x18\x02 \x01(\x04\x32\xf5\x02\n\x0c\x41\x64minService\x12>\n\x07\x46igures\x12\x18.shoal.v1.FiguresRequest\x1a\x19.shoal.v1.FiguresResponse\x12G\n\nListQueues\x12\x1b.shoal.v1.ListQueuesRequest\x1a\x1c.shoal.v1.ListQueuesResponse\x12\x41\n\x08ListKeys\x12\x19.shoal.v1.ListKeysRequest\x1a\x1a.shoal.v1.ListKeysResponse\x12J\n\x0bListMembers\x12\x1c.shoal.v1.ListMembersRequest\x1a\x1d.shoal.v1.ListMembersResponse\x12M\n\x0cListBindings\x12\x1d.shoal.v1.ListBindingsRequest\x1a\x1e.shoal.v1.ListBindingsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14shoal/v1/admin.proto\x12\x08shoal.v1\x1a\x15shoal/v1/common.proto\x1a\x14shoal/v1/slice.proto\"\x10\n\x0e\x46iguresRequest\"\xce\x06\n\x0f\x46iguresResponse\x12\r\n\x05slice\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x13\n\x0bmap_version\x18\x04 \x01(\x04\x12\x12\n\npartitions\x18\x05 \x01(\r\x12\x0f\n\x07time_ms\x18\x06 \x01(\x04\x12\x11\n\tuptime_ms\x18\x07 \x01(\x04\x12\x0e\n\x06queues\x18\x08 \x01(\x04\x12\x0c\n\x04keys\x18\t \x01(\x04\x12\x10\n\x08\x62indings\x18\n \x01(\x04\x12\x10\n\x08messages\x18\x0b \x01(\x04\x12\x12\n\nbody_bytes\x18\x0c \x01(\x04\x12\x10\n\x08sessions\x18\r \x01(\r\x12\x17\n\x0f\x61ttached_queues\x18\x0e \x01(\r\x12)\n\x07journal\x18\x0f \x01(\x0b\x32\x18.shoal.v1.JournalFigures\x12/\n\ncheckpoint\x18\x10 \x01(\x0b\x32\x1b.shoal.v1.CheckpointFigures\x12\x16\n\x0eresident_bytes\x18\x11 \x01(\x04\x12#\n\x1b\x63heckpointer_resident_bytes\x18\x12 \x01(\x04\x12\x12\n\ndisk_bytes\x18\x13 \x01(\x04\x12$\n\x08\x63ounters\x18\x14 \x01(\x0b\x32\x12.shoal.v1.Counters\x12\x1c\n\x14loop_longest_step_us\x18\x15 \x01(\x04\x12\x1a\n\x12lease_remaining_ms\x18\x16 \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\x17 \x01(\x04\x12%\n\x06memory\x18\x18 \x03(\x0b\x32\x15.shoal.v1.MemoryShare\x12\x17\n\x0fsilent_bindings\x18\x19 \x01(\x04\x12\x0f\n\x07trouble\x18\x1a \x01(\t\x12\'\n\x07refused\x18\x1b \x03(\x0b\x32\x16.shoal.v1.RefusalCount\x12\x1d\n\x15\x63heckpointer_restarts\x18\x1c \x01(\x04\x12\x0f\n\x07version\x18\x1d \x01(\t\x12\x13\n\x0bincarnation\x18\x1e \x01(\t\x12\x0c\n\x04\x63ore\x18\x1f \x01(\t\x12\x17\n\x0fletters_waiting\x18  \x01(\x04\x12\x19\n\x11\x64\x65layed_publishes\x18! \x01(\x04\x12\x1a\n\x12\x64\x65layed_body_bytes\x18\" \x01(\x04\"D\n\x0bMemoryShare\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nused_bytes\x18\x02 \x01(\x04\x12\x13\n\x0blimit_bytes\x18\x03 \x01(\x04\"@\n\x0cRefusalCount\x12!\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x13.shoal.v1.ErrorCode\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"S\n\x0eJournalFigures\x12\x0b\n\x03lsn\x18\x01 \x01(\x04\x12\x13\n\x0b\x61pplied_lsn\x18\x02 \x01(\x04\x12\x10\n\x08segments\x18\x03 \x01(\r\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\"n\n\x11\x43heckpointFigures\x12\x0b\n\x03lsn\x18\x01 \x01(\x04\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\x13\n\x0blag_records\x18\x03 \x01(\x04\x12\x12\n\ndelta_rows\x18\x04 \x01(\x04\x12\x13\n\x0b\x64\x65lta_bytes\x18\x05 \x01(\x04\"\xa8\x02\n\x08\x43ounters\x12\x10\n\x08\x64\x65\x63lares\x18\x01 \x01(\x04\x12\r\n\x05\x62inds\x18\x02 \x01(\x04\x12\x0f\n\x07unbinds\x18\x03 \x01(\x04\x12\x11\n\tpublishes\x18\x04 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x05 \x01(\x04\x12\x12\n\ndeliveries\x18\x06 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x07 \x01(\x04\x12\r\n\x05\x64rops\x18\x08 \x01(\x04\x12\x0e\n\x06purges\x18\t \x01(\x04\x12\x10\n\x08refusals\x18\n \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x0b \x01(\x04\x12\r\n\x05nacks\x18\x0c \x01(\x04\x12\x14\n\x0c\x61\x63k_timeouts\x18\r \x01(\x04\x12\x13\n\x0b\x64\x65\x61\x64_nacked\x18\x0e \x01(\x04\x12\x16\n\x0e\x64\x65\x61\x64_timed_out\x18\x0f \x01(\x04\x12\x11\n\tdead_left\x18\x10 \x01(\x04\"A\n\x11ListQueuesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"2\n\x12ListQueuesResponse\x12\x0e\n\x06queues\x18\x01 \x03(\x0c\x12\x0c\n\x04next\x18\x02 \x01(\x0c\"?\n\x0fListKeysRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\">\n\x10ListKeysResponse\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06queues\x18\x02 \x03(\x04\x12\x0c\n\x04next\x18\x03 \x01(\x0c\"?\n\x12ListMembersRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"3\n\x13ListMembersResponse\x12\x0e\n\x06queues\x18\x01 \x03(\x0c\x12\x0c\n\x04next\x18\x02 \x01(\x0c\"B\n\x13ListBindingsRequest\x12\r\n\x05queue\x18\x01 \x01(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"O\n\x14ListBindingsResponse\x12)\n\x08\x62indings\x18\x01 \x03(\x0b\x32\x17.shoal.v1.ListedBinding\x12\x0c\n\x04next\x18\x02 \x01(\x0c\"L\n\rListedBinding\x12-\n\x07\x62inding\x18\x01 \x01(\x0b\x32\x1c.shoal.v1.BindingDescription\x12\x0c\n\x04head\x18\x02 \x01(\x04\x32\xf5\x02\n\x0c\x41\x64minService\x12>\n\x07\x46igures\x12\x18.shoal.v1.FiguresRequest\x1a\x19.shoal.v1.FiguresResponse\x12G\n\nListQueues\x12\x1b.shoal.v1.ListQueuesRequest\x1a\x1c.shoal.v1.ListQueuesResponse\x12\x41\n\x08ListKeys\x12\x19.shoal.v1.ListKeysRequest\x1a\x1a.shoal.v1.ListKeysResponse\x12J\n\x0bListMembers\x12\x1c.shoal.v1.ListMembersRequest\x1a\x1d.shoal.v1.ListMembersResponse\x12M\n\x0cListBindings\x12\x1d.shoal.v1.ListBindingsRequest\x1a\x1e.shoal.v1.ListBindingsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,35 +37,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FIGURESREQUEST']._serialized_start=79
   _globals['_FIGURESREQUEST']._serialized_end=95
   _globals['_FIGURESRESPONSE']._serialized_start=98
-  _globals['_FIGURESRESPONSE']._serialized_end=864
-  _globals['_MEMORYSHARE']._serialized_start=866
-  _globals['_MEMORYSHARE']._serialized_end=934
-  _globals['_REFUSALCOUNT']._serialized_start=936
-  _globals['_REFUSALCOUNT']._serialized_end=1000
-  _globals['_JOURNALFIGURES']._serialized_start=1002
-  _globals['_JOURNALFIGURES']._serialized_end=1085
-  _globals['_CHECKPOINTFIGURES']._serialized_start=1087
-  _globals['_CHECKPOINTFIGURES']._serialized_end=1197
-  _globals['_COUNTERS']._serialized_start=1200
-  _globals['_COUNTERS']._serialized_end=1395
-  _globals['_LISTQUEUESREQUEST']._serialized_start=1397
-  _globals['_LISTQUEUESREQUEST']._serialized_end=1462
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=1464
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=1514
-  _globals['_LISTKEYSREQUEST']._serialized_start=1516
-  _globals['_LISTKEYSREQUEST']._serialized_end=1579
-  _globals['_LISTKEYSRESPONSE']._serialized_start=1581
-  _globals['_LISTKEYSRESPONSE']._serialized_end=1643
-  _globals['_LISTMEMBERSREQUEST']._serialized_start=1645
-  _globals['_LISTMEMBERSREQUEST']._serialized_end=1708
-  _globals['_LISTMEMBERSRESPONSE']._serialized_start=1710
-  _globals['_LISTMEMBERSRESPONSE']._serialized_end=1761
-  _globals['_LISTBINDINGSREQUEST']._serialized_start=1763
-  _globals['_LISTBINDINGSREQUEST']._serialized_end=1829
-  _globals['_LISTBINDINGSRESPONSE']._serialized_start=1831
-  _globals['_LISTBINDINGSRESPONSE']._serialized_end=1910
-  _globals['_LISTEDBINDING']._serialized_start=1912
-  _globals['_LISTEDBINDING']._serialized_end=1988
-  _globals['_ADMINSERVICE']._serialized_start=1991
-  _globals['_ADMINSERVICE']._serialized_end=2364
+  _globals['_FIGURESRESPONSE']._serialized_end=944
+  _globals['_MEMORYSHARE']._serialized_start=946
+  _globals['_MEMORYSHARE']._serialized_end=1014
+  _globals['_REFUSALCOUNT']._serialized_start=1016
+  _globals['_REFUSALCOUNT']._serialized_end=1080
+  _globals['_JOURNALFIGURES']._serialized_start=1082
+  _globals['_JOURNALFIGURES']._serialized_end=1165
+  _globals['_CHECKPOINTFIGURES']._serialized_start=1167
+  _globals['_CHECKPOINTFIGURES']._serialized_end=1277
+  _globals['_COUNTERS']._serialized_start=1280
+  _globals['_COUNTERS']._serialized_end=1576
+  _globals['_LISTQUEUESREQUEST']._serialized_start=1578
+  _globals['_LISTQUEUESREQUEST']._serialized_end=1643
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=1645
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=1695
+  _globals['_LISTKEYSREQUEST']._serialized_start=1697
+  _globals['_LISTKEYSREQUEST']._serialized_end=1760
+  _globals['_LISTKEYSRESPONSE']._serialized_start=1762
+  _globals['_LISTKEYSRESPONSE']._serialized_end=1824
+  _globals['_LISTMEMBERSREQUEST']._serialized_start=1826
+  _globals['_LISTMEMBERSREQUEST']._serialized_end=1889
+  _globals['_LISTMEMBERSRESPONSE']._serialized_start=1891
+  _globals['_LISTMEMBERSRESPONSE']._serialized_end=1942
+  _globals['_LISTBINDINGSREQUEST']._serialized_start=1944
+  _globals['_LISTBINDINGSREQUEST']._serialized_end=2010
+  _globals['_LISTBINDINGSRESPONSE']._serialized_start=2012
+  _globals['_LISTBINDINGSRESPONSE']._serialized_end=2091
+  _globals['_LISTEDBINDING']._serialized_start=2093
+  _globals['_LISTEDBINDING']._serialized_end=2169
+  _globals['_ADMINSERVICE']._serialized_start=2172
+  _globals['_ADMINSERVICE']._serialized_end=2545
 # @@protoc_insertion_point(module_scope)

@@ -75,6 +75,9 @@ class FiguresResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     CORE_FIELD_NUMBER: _builtins.int
+    LETTERS_WAITING_FIELD_NUMBER: _builtins.int
+    DELAYED_PUBLISHES_FIELD_NUMBER: _builtins.int
+    DELAYED_BODY_BYTES_FIELD_NUMBER: _builtins.int
     slice: _builtins.str
     node: _builtins.str
     epoch: _builtins.int
@@ -117,6 +120,11 @@ class FiguresResponse(_message.Message):
     """The life of the slice's data, as its record in etcd names it."""
     core: _builtins.str
     """Which form of the core runs: "python" or "compiled"."""
+    letters_waiting: _builtins.int
+    """Copies of messages for dead-letter keys of other slices that are not known to be there yet."""
+    delayed_publishes: _builtins.int
+    """Publishes that wait for their time, and the bytes of their bodies."""
+    delayed_body_bytes: _builtins.int
     @_builtins.property
     def journal(self) -> Global___JournalFigures: ...
     @_builtins.property
@@ -165,10 +173,13 @@ class FiguresResponse(_message.Message):
         version: _builtins.str = ...,
         incarnation: _builtins.str = ...,
         core: _builtins.str = ...,
+        letters_waiting: _builtins.int = ...,
+        delayed_publishes: _builtins.int = ...,
+        delayed_body_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "counters", b"counters", "journal", b"journal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "checkpointer_restarts", b"checkpointer_restarts", "core", b"core", "counters", b"counters", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "epoch", b"epoch", "incarnation", b"incarnation", "journal", b"journal", "keys", b"keys", "lease_remaining_ms", b"lease_remaining_ms", "loop_longest_step_us", b"loop_longest_step_us", "map_version", b"map_version", "memory", b"memory", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "refused", b"refused", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "silent_bindings", b"silent_bindings", "slice", b"slice", "time_ms", b"time_ms", "trouble", b"trouble", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "checkpointer_restarts", b"checkpointer_restarts", "core", b"core", "counters", b"counters", "delayed_body_bytes", b"delayed_body_bytes", "delayed_publishes", b"delayed_publishes", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "epoch", b"epoch", "incarnation", b"incarnation", "journal", b"journal", "keys", b"keys", "lease_remaining_ms", b"lease_remaining_ms", "letters_waiting", b"letters_waiting", "loop_longest_step_us", b"loop_longest_step_us", "map_version", b"map_version", "memory", b"memory", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "refused", b"refused", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "silent_bindings", b"silent_bindings", "slice", b"slice", "time_ms", b"time_ms", "trouble", b"trouble", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -302,6 +313,11 @@ class Counters(_message.Message):
     PURGES_FIELD_NUMBER: _builtins.int
     REFUSALS_FIELD_NUMBER: _builtins.int
     EXPIRED_FIELD_NUMBER: _builtins.int
+    NACKS_FIELD_NUMBER: _builtins.int
+    ACK_TIMEOUTS_FIELD_NUMBER: _builtins.int
+    DEAD_NACKED_FIELD_NUMBER: _builtins.int
+    DEAD_TIMED_OUT_FIELD_NUMBER: _builtins.int
+    DEAD_LEFT_FIELD_NUMBER: _builtins.int
     declares: _builtins.int
     binds: _builtins.int
     """Keys bound and unbound, repeats included."""
@@ -319,6 +335,15 @@ class Counters(_message.Message):
     """Requests refused, whatever the error."""
     expired: _builtins.int
     """Transient queues dropped because no session consumed them."""
+    nacks: _builtins.int
+    """Messages that a consumer gave back, and those that it did not ack in time: once for each queue and time."""
+    ack_timeouts: _builtins.int
+    dead_nacked: _builtins.int
+    """Messages delivered as often as their queue allows, once for each queue, by how they came back last: a nack, an ack
+    timeout, the end of their session. A copy of each went to the dead-letter key, if the queue has one.
+    """
+    dead_timed_out: _builtins.int
+    dead_left: _builtins.int
     def __init__(
         self,
         *,
@@ -333,10 +358,15 @@ class Counters(_message.Message):
         purges: _builtins.int = ...,
         refusals: _builtins.int = ...,
         expired: _builtins.int = ...,
+        nacks: _builtins.int = ...,
+        ack_timeouts: _builtins.int = ...,
+        dead_nacked: _builtins.int = ...,
+        dead_timed_out: _builtins.int = ...,
+        dead_left: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "chunks", b"chunks", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "expired", b"expired", "publishes", b"publishes", "purges", b"purges", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeouts", b"ack_timeouts", "acks", b"acks", "binds", b"binds", "chunks", b"chunks", "dead_left", b"dead_left", "dead_nacked", b"dead_nacked", "dead_timed_out", b"dead_timed_out", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "expired", b"expired", "nacks", b"nacks", "publishes", b"publishes", "purges", b"purges", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

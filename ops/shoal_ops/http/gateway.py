@@ -98,7 +98,13 @@ async def open_gateway(
     redirectors: list[str], metrics: Metrics, deadline_s: float, tasks: Tasks
 ) -> AsyncIterator[Gateway]:
     """Opens the gateway, and closes it at the end. Raises Unavailable where no redirector answers."""
-    async with shoal.connect(*redirectors, deadline_s=deadline_s) as broker:
+    gateway: Gateway | None = None
+
+    def told(error: Exception) -> None:
+        if gateway is not None:
+            gateway.push.told(error)
+
+    async with shoal.connect(*redirectors, deadline_s=deadline_s, on_error=told) as broker:
         gateway = Gateway(broker, metrics, tasks)
         try:
             yield gateway

@@ -241,6 +241,11 @@ FIGURES_EXAMPLE: Final = {
         "purges": 0,
         "refusals": 12,
         "expired": 0,
+        "nacks": 40,
+        "ack_timeouts": 3,
+        "dead_nacked": 2,
+        "dead_timed_out": 0,
+        "dead_left": 0,
     },
     "trouble": "",
     "version": "0.1.0",
@@ -251,5 +256,8 @@ FIGURES_EXAMPLE: Final = {
     "silent_bindings": 0,
     "refused": {"NO_SUCH_QUEUE": 12},
     "checkpointer_restarts": 0,
+    "letters_waiting": 0,
+    "delayed_publishes": 5,
+    "delayed_body_bytes": 1000,
 }
 """An example of `shoal.SliceFigures`, whose form the client defines."""

@@ -15,8 +15,19 @@ class QueueOfStep(BaseModel):
     queue_encoded: Annotated[NameEncoded | None, Field(description="percent-encoded name")] = None
 
 
+class NameKeys(BaseModel):
+    keys: Annotated[list[NameText], Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
+    keys_encoded: Annotated[
+        list[NameEncoded], Field(max_length=limits.KEYS_PER_CALL_MAX, description="percent-encoded names")
+    ] = []
+
+
 class BindStep(models.BindKeys, QueueOfStep):
     model_config = example(queue="inbox-anna", keys=["{room-7}talk"], start="now")
+
+
+class ConfigureStep(models.KeyOptions, NameKeys):
+    model_config = example(keys=["{room-7}talk"], history_messages=50)
 
 
 class UnbindStep(models.UnbindKeys, QueueOfStep):
@@ -27,14 +38,19 @@ class AckStep(models.Acks, QueueOfStep):
     model_config = example(queue="inbox-anna", ids=["%7Broom-7%7Dtalk+42"])
 
 
+class PublishStep(models.DelayedMessage, models.KeyFields):
+    model_config = example(key="{room-7}talk", body="hello")
+
+
 class Step(BaseModel):
     """Describes one step: exactly one of its fields is given."""
 
     model_config = example(publish={"key": "{room-7}talk", "body": "hello"})
     declare: Annotated[models.DeclareQueues | None, Field(description="as POST /v1/queues")] = None
+    configure: Annotated[ConfigureStep | None, Field(description="as PUT /v1/keys/{key}")] = None
     bind: Annotated[BindStep | None, Field(description="as POST /v1/queues/{queue}/bindings")] = None
     unbind: Annotated[UnbindStep | None, Field(description="as POST /v1/queues/{queue}/unbind")] = None
-    publish: Annotated[models.KeyedMessage | None, Field(description="as POST /v1/keys/{key}/messages")] = None
+    publish: Annotated[PublishStep | None, Field(description="as POST /v1/keys/{key}/messages, and never live")] = None
     ack: Annotated[AckStep | None, Field(description="of messages that are not acked yet; a Conflict if they are")] = (
         None
     )
@@ -54,6 +70,7 @@ class Done(BaseModel):
     """Answers one step: what the call by itself would have answered."""
 
     declared: int | None = None
+    configured: Annotated[int | None, Field(description="keys")] = None
     offsets: Annotated[list[models.KeyOffset] | None, Field(description="for a bind or an unbind")] = None
     receipt: models.Receipt | None = None
     acked: Annotated[int | None, Field(description="messages")] = None
@@ -68,7 +85,16 @@ class Committed(BaseModel):
                 {
                     "steps": [
                         {"offsets": [{"key": "{room-7}talk", "offset": 42}]},
-                        {"receipt": {"key": "{room-7}talk", "offset": 42, "queues": 3, "live": 1, "messages": 1}},
+                        {
+                            "receipt": {
+                                "key": "{room-7}talk",
+                                "offset": 42,
+                                "queues": 3,
+                                "live": 1,
+                                "messages": 1,
+                                "delayed": False,
+                            }
+                        },
                     ]
                 }
             ]

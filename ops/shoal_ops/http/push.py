@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 
 import shoal
-from shoal_contract.errors import Conflict, ShoalError, exhausted
+from shoal_contract.errors import Conflict, NoSuchQueue, ShoalError, exhausted
 from shoal_contract.names import show
 from shoal_ops.http import limits
 from shoal_runtime.tasks import Tasks
@@ -23,8 +23,12 @@ from shoal_runtime.tasks import Tasks
 _log = logging.getLogger(__name__)
 
 
+Item = shoal.Message | shoal.Gap
+
+
 class Stream:
-    """Holds the messages for one reader of one queue. `ended`: why it was ended from this side, else "".
+    """Holds the messages for one reader of one queue. `ended`: why it was ended from this side, else "". `problem`: the
+    error that ended it, for its reader.
 
     `held_bytes`: the messages that wait, and those that `next` returned and `written` has not taken back.
     """
@@ -32,26 +36,28 @@ class Stream:
     def __init__(self, queue: bytes, push: Push) -> None:
         self.queue = queue
         self.ended = ""
+        self.problem: ShoalError | None = None
         self.held_bytes = 0
         self._lent_bytes = 0
         """The part of `held_bytes` that `next` returned."""
         self._push = push
-        self._held: deque[shoal.Message] = deque()
+        self._held: deque[Item] = deque()
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
 
-    def put(self, message: shoal.Message) -> None:
-        """Adds a message. No window bounds live ones: a reader that is behind loses them."""
-        if message.live and self.held_bytes >= limits.WINDOW_BYTES:
+    def put(self, message: Item) -> None:
+        """Adds a message, or a gap. No window bounds live messages: a reader that is behind loses them."""
+        if not isinstance(message, shoal.Gap) and message.live and self.held_bytes >= limits.WINDOW_BYTES:
             return
         self._held.append(message)
         self._count(size_of(message))
         self._changed.set()
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, problem: ShoalError | None = None) -> None:
         """Ends the stream. Its waiting messages are freed at once, to be delivered again: its writer may hang on a
         reader that never reads."""
-        self.ended = self.ended or reason
+        if not self.ended:
+            self.ended, self.problem = reason, problem
         self._held.clear()
         self._count(self._lent_bytes - self.held_bytes)
         self._changed.set()
@@ -60,7 +66,7 @@ class Stream:
     async def until_ended(self) -> None:
         await self._over.wait()
 
-    async def next(self, wait_s: float) -> list[shoal.Message]:
+    async def next(self, wait_s: float) -> list[Item]:
         """Returns the messages that came, at most about EVENT_BATCH_BYTES; [] after `wait_s` seconds without any, or
         once ended.
 
@@ -73,7 +79,7 @@ class Stream:
                     await self._changed.wait()
             except TimeoutError:
                 return []
-        batch: list[shoal.Message] = []
+        batch: list[Item] = []
         batch_bytes = 0
         while self._held and not self.ended and batch_bytes < limits.EVENT_BATCH_BYTES:
             message = self._held.popleft()
@@ -82,7 +88,7 @@ class Stream:
         self._lent_bytes += batch_bytes
         return batch
 
-    def written(self, messages: Iterable[shoal.Message]) -> None:
+    def written(self, messages: Iterable[Item]) -> None:
         """Takes back messages that `next` returned."""
         given_bytes = sum(map(size_of, messages))
         self._lent_bytes -= given_bytes
@@ -99,10 +105,16 @@ class Stream:
 
 
 class _Lane:
-    def __init__(self, inbox: shoal.Inbox) -> None:
-        self.inbox = inbox
+    def __init__(self) -> None:
+        self.inbox: shoal.Inbox
         self.streams: dict[bytes, Stream | None] = {}
         """The stream of each queue; None while the queue is being attached or detached."""
+
+    def hand_out(self, queue: bytes, item: Item) -> None:
+        """Gives a message, or a gap, to the queue's stream, if there is one."""
+        stream = self.streams.get(queue)
+        if stream is not None and not stream.ended:
+            stream.put(item)
 
 
 class Push:
@@ -166,6 +178,14 @@ class Push:
         for stream in self._streams:
             stream.end(reason)
 
+    def told(self, error: Exception) -> None:
+        """Is told the connection's errors that no call raises. Ends the streams of a queue that was dropped."""
+        if not isinstance(error, NoSuchQueue):
+            return
+        for stream in self._streams:
+            if show(stream.queue) == error.subject:
+                stream.end("dropped", error)
+
     async def stop(self) -> None:
         self.end_all("stopping")
         for lane in list(self._lanes):
@@ -195,22 +215,26 @@ class Push:
             return lane
 
     async def _new_lane(self) -> _Lane:
+        lane = _Lane()
         inbox = self._broker.consume(
             (),
+            on_gap=lambda gap: lane.hand_out(gap.queue_bytes, gap),
             window_messages=limits.WINDOW_MESSAGES,
             window_bytes=limits.WINDOW_BYTES,
             deadline_s=limits.DEADLINE_S,
         )
-        lane = _Lane(await inbox.__aenter__())
+        lane.inbox = await inbox.__aenter__()
         self._lanes.append(lane)
         self._tasks.start(f"push {len(self._lanes)}", self._hand_out(lane))
         return lane
 
     async def _hand_out(self, lane: _Lane) -> None:
+        refused: ShoalError | None = None
         try:
             while await self._hand_out_until_taken_over(lane):
                 pass
         except ShoalError as error:
+            refused = error
             _log.error(
                 "a slice sends no more messages to event streams: %s. Those streams end; their readers may connect"
                 " again",
@@ -220,7 +244,7 @@ class Push:
             self._lanes.remove(lane)
             for stream in lane.streams.values():
                 if stream is not None:
-                    stream.end("refused")
+                    stream.end("refused", refused)
             await lane.inbox.close()
 
     async def _hand_out_until_taken_over(self, lane: _Lane) -> bool:
@@ -229,18 +253,16 @@ class Push:
         try:
             async for delivery in lane.inbox.deliveries():
                 for message in delivery.messages():
-                    stream = lane.streams.get(message.queue_bytes)
-                    if stream is not None and not stream.ended:
-                        stream.put(message)
+                    lane.hand_out(message.queue_bytes, message)
                 self._end_largest()
         except Conflict as error:
             for queue, stream in lane.streams.items():
                 if stream is not None and show(queue) == error.subject:
-                    stream.end("taken over")
+                    stream.end("taken over", error)
             return True
         return False
 
 
-def size_of(message: shoal.Message) -> int:
-    """Returns about how many bytes a message takes in memory."""
-    return len(message.body) + 200
+def size_of(message: Item) -> int:
+    """Returns about how many bytes a message, or a gap, takes in memory."""
+    return (0 if isinstance(message, shoal.Gap) else len(message.body)) + 200

@@ -124,6 +124,7 @@ async def describe_key(gateway: TheGateway, key: KeyName) -> models.Key:
         body_bytes=found.body_bytes,
         partition=partition,
         slice=owner,
+        options=models.KeyOptions.of(found.options),
     )
 
 

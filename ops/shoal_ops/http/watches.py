@@ -16,9 +16,8 @@ from starlette.types import Receive, Scope, Send
 import shoal
 from shoal_contract.errors import ShoalError, exhausted
 from shoal_ops.http import limits, names
-from shoal_ops.http.events import MEDIA_TYPE, until_gone
+from shoal_ops.http.events import MEDIA_TYPE, problem_event, until_gone
 from shoal_ops.http.metrics import Metrics
-from shoal_runtime.http import problem
 from shoal_runtime.tasks import Tasks
 
 _HEARTBEAT: Final = b": nothing new\n\n"
@@ -98,7 +97,7 @@ class WatchResponse(Response):
         except OSError:
             return
         except ShoalError as error:
-            await send({"type": "http.response.body", "body": _problem(error), "more_body": True})
+            await send({"type": "http.response.body", "body": problem_event(error), "more_body": True})
         await send({"type": "http.response.body", "body": b": ended\n\n"})
 
     async def _next(self) -> bytes | None:
@@ -135,7 +134,3 @@ def shown(found: shoal.MemberEvent | shoal.CountEvent) -> tuple[str, dict[str, A
     if isinstance(found, shoal.Joined):
         data["online"] = found.online
     return _OF_ONE[type(found)], data
-
-
-def _problem(error: ShoalError) -> bytes:
-    return f"event: problem\ndata: {json.dumps(problem.body_of(error))}\n\n".encode()

@@ -21,6 +21,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_coordination.cluster_view import ClusterView
+from shoal_runtime.channels import open_channel
 from shoal_slice_node.adapters.commit_loop import WholeRecords
 from shoal_slice_node.adapters.limits import COURIER_AGAIN_S, COURIER_CALL_S, COURIER_LETTERS
 from shoal_slice_node.core.dispatch.letters import SEQUENCE, Letter, Letters
@@ -110,7 +111,7 @@ class Courier:
             raise Unavailable(f"slice {owner}, which owns key {show(key)}, has no leader", subject=owner)
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
+            channel = self._channels[address] = open_channel(address, _OPTIONS)
         return channel
 
     async def _close_unused(self) -> None:

@@ -18,6 +18,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import now_ms
 from shoal_slice_node.adapters.limits import FIGURES_KEPT_S
 from shoal_slice_node.core.apply.counters import Counters
+from shoal_slice_node.core.rows.due_row import DELAYED, decode_counts
 from shoal_slice_node.core_choice import running_core
 from shoal_slice_node.storage.mapped_memory import resident_bytes
 
@@ -71,6 +72,7 @@ class Figures:
         broker = self._broker
         state, store, journal = broker.state, broker.store, broker.journal
         tables = state.tables
+        delayed = decode_counts(tables.meta.get(DELAYED))
         return wire.FiguresResponse(
             slice=self._slice,
             node=self._node,
@@ -114,6 +116,9 @@ class Figures:
             version=version(),
             incarnation=self._incarnation,
             core=running_core(),
+            letters_waiting=broker.dispatcher.registry.returns.letters.unsent,
+            delayed_publishes=delayed.chunks,
+            delayed_body_bytes=delayed.body_bytes,
         )
 
     def _memory(self) -> list[wire.MemoryShare]:

@@ -38,6 +38,9 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("log_body_bytes", "Bytes of their bodies.", lambda f: f.body_bytes),
     ("sessions", "Client connections.", lambda f: f.sessions),
     ("attached_queues", "Queues that sessions consume or pull from.", lambda f: f.attached_queues),
+    ("letters_waiting", "Dead letters not yet known to be on the slice of their key.", lambda f: f.letters_waiting),
+    ("delayed_publishes", "Publishes that wait for their time, in chunks.", lambda f: f.delayed_publishes),
+    ("delayed_body_bytes", "Bytes of their bodies.", lambda f: f.delayed_body_bytes),
     ("journal_lsn", "LSN of the last durable record.", lambda f: f.journal.lsn),
     ("journal_applied_lsn", "LSN of the last applied record.", lambda f: f.journal.applied_lsn),
     ("journal_segments", "Segments kept.", lambda f: f.journal.segments),
@@ -69,6 +72,8 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("chunks", "Chunks that they came in.", lambda f: f.counters.chunks),
     ("deliveries", "Messages given, once for each queue.", lambda f: f.counters.deliveries),
     ("acks", "Messages acked, once for each queue.", lambda f: f.counters.acks),
+    ("nacks", "Messages given back by a nack.", lambda f: f.counters.nacks),
+    ("ack_timeouts", "Messages not acked in time, and given again.", lambda f: f.counters.ack_timeouts),
     ("drops", "Queues dropped.", lambda f: f.counters.drops),
     ("purges", "Queues purged.", lambda f: f.counters.purges),
     ("expired", "Transient queues dropped because no session consumed them.", lambda f: f.counters.expired),
@@ -78,6 +83,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
 
 ROLE = ("role", "1 for the process's role: opening, following, leading or closing.")
 REFUSALS = ("refusals", "Requests refused, by error.")
+DEAD_LETTERS = ("dead_letters", "Messages delivered as often as their queue allows, by how they came back last.")
 CORE = ("shoal_core_info", "Form of the core that runs, compiled or python, as a label.")
 MEMORY_USED = ("memory_used_bytes", "Of a share of the memory budget.")
 MEMORY_LIMIT = ("memory_limit_bytes", "A share of the memory budget.")
@@ -129,6 +135,7 @@ class SliceMetrics(Collector):
         yield from _metrics(labels, self.figures.guard, guard_metrics.GAUGES, guard_metrics.COUNTERS)
         yield from _shares(labels, found)
         yield _refusals(labels, found)
+        yield _dead_letters(labels, found)
         core = GaugeMetricFamily(CORE[0], CORE[1], labels=("slice", "node", "core"))
         core.add_metric((*labels, found.core), 1)
         yield core
@@ -168,3 +175,15 @@ def _refusals(labels: tuple[str, str], found: FiguresResponse) -> Metric:
         name = ErrorCode.Name(code).removeprefix("ERROR_CODE_").lower()
         refusals.add_metric((*labels, name), count)
     return refusals
+
+
+def _dead_letters(labels: tuple[str, str], found: FiguresResponse) -> Metric:
+    dead = CounterMetricFamily(PREFIX + DEAD_LETTERS[0], DEAD_LETTERS[1], labels=("slice", "node", "reason"))
+    counters = found.counters
+    for reason, count in (
+        ("nack", counters.dead_nacked),
+        ("timeout", counters.dead_timed_out),
+        ("left", counters.dead_left),
+    ):
+        dead.add_metric((*labels, reason), count)
+    return dead

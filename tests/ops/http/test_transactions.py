@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import httpx
@@ -26,6 +27,7 @@ def test_all_steps_are_done_and_answered(http: httpx.Client) -> None:
             {"publish": {"key": "{tx-1}talk", "body": "hello", "headers": {"from": "anna"}, "mandatory": True}},
             {"publish": {"key_encoded": "%7Btx-1%7Dtalk", "body_base64": base64.b64encode(b"\xff").decode()}},
             {"unbind": {"queue": "{tx-1}bot", "keys": ["{tx-1}votes"], "discard": True}},
+            {"configure": {"keys": ["{tx-1}votes"], "keys_encoded": ["%7Btx-1%7D%FF"], "history_messages": 7}},
         )
     )
     receipt = {"key": "{tx-1}talk", "offset": 1, "queues": 2, "live": 0, "messages": 1, "delayed": False}
@@ -36,7 +38,10 @@ def test_all_steps_are_done_and_answered(http: httpx.Client) -> None:
         {"receipt": receipt},
         {"receipt": receipt | {"offset": 2}},
         {"offsets": [{"key": "{tx-1}votes", "offset": 1}]},
+        {"configured": 2},
     ]
+    options = {"history_messages": 7, "history_age_s": 0, "capacity_messages": 0, "capacity_bytes": 0}
+    assert ok(http.get("/v1/keys/%7Btx-1%7D%FF"))["options"] == options
     ids = [one["id"] for one in pull(http, "tx-anna")]
     answer = {"publish": {"key": "{tx-1}talk", "body": "done"}}
     acked = ok(transact(http, answer, {"ack": {"queue": "tx-anna", "ids": ids}}))
@@ -44,6 +49,26 @@ def test_all_steps_are_done_and_answered(http: httpx.Client) -> None:
     again = transact(http, answer, {"ack": {"queue": "tx-anna", "ids": ids[:1]}})
     assert (again.status_code, again.json()["type"]) == (409, "urn:shoal:error:Conflict")
     assert [one["body"] for one in pull(http, "tx-anna")] == ["done"]
+
+
+def test_a_publish_waits_for_its_time(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/%7Btx-3%7Dq"))
+    ok(http.put("/v1/queues/%7Btx-3%7Dq/bindings/%7Btx-3%7Dtalk"))
+    in_a_year, in_a_moment = [int(time.time() * 1000) + ms for ms in (31_536_000_000, 300)]
+    found = ok(
+        transact(
+            http,
+            {"publish": {"key": "{tx-3}talk", "body": "later", "not_before_ms": in_a_year}},
+            {"publish": {"key": "{tx-3}talk", "body": "soon", "not_before_ms": in_a_moment}},
+            {"publish": {"key": "{tx-3}talk", "body": "now"}},
+        )
+    )
+    receipts = [one["receipt"] for one in found["steps"]]
+    assert [(one["offset"], one["delayed"]) for one in receipts] == [(0, True), (0, True), (1, False)]
+    assert [one["body"] for one in pull(http, "{tx-3}q")] == ["now"]
+    soon = pull(http, "{tx-3}q", wait_s=20)
+    assert [one["body"] for one in soon] == ["soon"]
+    assert soon[0]["time_ms"] >= in_a_moment
 
 
 REFUSED = {
@@ -58,8 +83,21 @@ REFUSED = {
     "no queue": ([{"bind": {"keys": ["a"]}}], 400, "Malformed"),
     "no keys": ([{"bind": {"queue": "q"}}], 400, "Malformed"),
     "drop": ([{"drop": {"queue": "q"}}], 400, "Malformed"),
+    "live": ([{"publish": {"key": "{tx-2}a", "body": "", "live": True}}], 400, "Malformed"),
+    "not live": ([{"publish": {"key": "{tx-2}a", "body": "", "live": False}}], 400, "Malformed"),
+    "a time too far ahead": (
+        [{"publish": {"key": "{tx-2}a", "body": "", "not_before_ms": 10**14}}],
+        400,
+        "OutOfRange",
+    ),
+    "no key to configure": ([{"configure": {"history_messages": 7}}], 400, "Malformed"),
+    "capacity below the history": (
+        [{"configure": {"keys": ["a"], "history_messages": 7, "capacity_messages": 7}}],
+        400,
+        "OutOfRange",
+    ),
+    "a direct key": ([{"configure": {"keys": ["@a"], "history_messages": 7}}], 400, "InvalidName"),
     "no body": ([{"publish": {"key": "a"}}], 400, "Malformed"),
-    "too many": ([{"bind": {"queue": "q", "keys": ["{tx-2}a"] * 600}}] * 2, 400, "NoSuchQueue"),
     "far too many": ([{"publish": {"key": "a", "body": ""}}] * 1001, 400, "Malformed"),
 }
 REFUSED["too many"] = (

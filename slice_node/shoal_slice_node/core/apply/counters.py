@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal_contract.wire.common_pb2 import ErrorCode
+from shoal_slice_node.core.apply.records import Reason
 
 
 class Counters:
@@ -10,13 +11,18 @@ class Counters:
     `shoal.v1.Counters`."""
 
     __slots__ = (
+        "ack_timeouts",
         "acks",
         "binds",
         "chunks",
+        "dead_left",
+        "dead_nacked",
+        "dead_timed_out",
         "declares",
         "deliveries",
         "drops",
         "expired",
+        "nacks",
         "publishes",
         "purges",
         "refused",
@@ -31,6 +37,11 @@ class Counters:
         self.chunks = 0
         self.deliveries = 0
         self.acks = 0
+        self.nacks = 0
+        self.ack_timeouts = 0
+        self.dead_nacked = 0
+        self.dead_timed_out = 0
+        self.dead_left = 0
         self.drops = 0
         self.expired = 0
         self.purges = 0
@@ -49,6 +60,22 @@ class Counters:
         self.publishes += messages
         self.chunks += 1
 
+    def count_back(self, reason: Reason, messages: int) -> None:
+        """Counts messages that came back to their queue. Those that a session leaves behind are no figure."""
+        if reason == Reason.NACK:
+            self.nacks += messages
+        elif reason == Reason.TIMEOUT:
+            self.ack_timeouts += messages
+
+    def count_dead(self, reason: int, messages: int) -> None:
+        """Counts messages that were delivered as often as may be."""
+        if reason == Reason.NACK:
+            self.dead_nacked += messages
+        elif reason == Reason.TIMEOUT:
+            self.dead_timed_out += messages
+        else:
+            self.dead_left += messages
+
     def add(self, other: Counters) -> None:
         """Adds what one record did."""
         self.declares += other.declares
@@ -57,6 +84,9 @@ class Counters:
         self.publishes += other.publishes
         self.chunks += other.chunks
         self.acks += other.acks
+        self.dead_nacked += other.dead_nacked
+        self.dead_timed_out += other.dead_timed_out
+        self.dead_left += other.dead_left
         self.drops += other.drops
         self.expired += other.expired
         self.purges += other.purges

@@ -42,7 +42,8 @@ def copy_of(chunk: Chunk, index: int, death: Death) -> bytes | None:
     """Returns the copy, a serialized chunk of one message; None if it has come to DEAD_LETTER_HOPS_MAX dead-letter keys
     already. The message's own headers go with it, unless they and these are more than a chunk may hold."""
     own: Mapping[str, bytes] = chunk.headers[index].fields if chunk.headers else {}
-    hops = own.get(HOPS, b"")
+    is_copy = "shoal-queue" in own and "shoal-key" in own  # Else a publisher that speaks gRPC itself made it up.
+    hops = own.get(HOPS, b"") if is_copy else b""
     number = 1 + (int(hops) if len(hops) <= 3 and hops.isdigit() else 0)
     if number > DEAD_LETTER_HOPS_MAX:
         return None

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of
+from shoal_slice_node.core.apply.expiry import is_over
 from shoal_slice_node.core.apply.log_rows import LogRows, StoredChunk
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -22,7 +23,7 @@ from shoal_slice_node.core.rows.key_row import KeyRow
 
 SEQUENCE: Final = 1
 """The number of a letter's only publish."""
-_NUMBERS = Struct(">QQ")
+_NUMBERS = Struct(">QQH")
 
 
 class Letter(NamedTuple):
@@ -44,6 +45,15 @@ class Letters:
         self._waiting: deque[tuple[Stream, Resting]] = deque()
         self._last: tuple[bytes, StoredChunk] | None = None
         """The key and the chunk of the last letter, while more letters wait."""
+        self._unsent = 0
+        """The messages in `_waiting`."""
+        self._under_way = 0
+        """Letters that `take` returned, and that are neither sent nor back."""
+
+    @property
+    def unsent(self) -> int:
+        """Returns how many letters wait, or are on their way; of some that wait the messages may be gone."""
+        return self._unsent + self._under_way
 
     def __bool__(self) -> bool:
         """Returns whether letters wait to be sent."""
@@ -52,6 +62,7 @@ class Letters:
     def add(self, stream: Stream, resting: Resting) -> None:
         """Takes messages whose copies belong on another slice: one letter each."""
         self._waiting.append((stream, resting))
+        self._unsent += resting.to - resting.first
 
     def _first_of(self, stream: Stream, resting: Resting) -> Resting:
         """Returns the first message of a stretch, for a letter; the others wait."""
@@ -62,6 +73,7 @@ class Letters:
             stream.rest_on(one)
             stream.rest_on(rest)
             self._waiting.appendleft((stream, rest))
+            self._unsent += rest.to - rest.first
             return one
         return resting
 
@@ -69,12 +81,14 @@ class Letters:
         """Returns the next letter to send; None: there is none. `sent` or `not_sent` must be called for it."""
         while self._waiting:
             stream, resting = self._waiting.popleft()
+            self._unsent -= resting.to - resting.first
             if resting.over or stream.feed.gone:
                 continue
             letter = self._letter(stream, self._first_of(stream, resting))
             if not self._waiting:
                 self._last = None
             if letter is not None:
+                self._under_way += 1
                 return letter
         return None
 
@@ -87,12 +101,14 @@ class Letters:
         if queue is None or stored is None or not stored.first <= offset:
             return None
         death = Death(feed.name, stream.key, offset, resting.times, resting.reason)
-        copy = copy_of(stored.opened(), offset - stored.first, death)
+        over = is_over(stored.header, self._state.time_ms)
+        copy = None if over else copy_of(stored.opened(), offset - stored.first, death)
         if copy is None:
             self._done(stream, resting)
             return None
-        of = _NUMBERS.pack(queue.incarnation, offset)
-        hashed = b"".join((b"dead letter|", of, feed.queue_id, stream.key_id, feed.name, b"|", stream.key))
+        # Names and numbers that stay the same if the key moves to another slice: ids are each slice's own.
+        of = _NUMBERS.pack(queue.incarnation, offset, len(feed.name))
+        hashed = b"".join((b"dead letter|", of, feed.name, stream.key))
         assert isinstance(feed.dead_letter, bytes)
         return Letter(feed.dead_letter, sha256(hashed).digest()[:PRODUCER_BYTES], copy, stream, resting)
 
@@ -108,11 +124,13 @@ class Letters:
 
     def sent(self, letter: Letter) -> None:
         """Notes that the copy is on the slice that owns its key."""
+        self._under_way -= 1
         self._done(letter.stream, letter.resting)
 
     def not_sent(self, letter: Letter) -> None:
         """Notes that it is not known to be there: it waits again, behind the others."""
-        self._waiting.append((letter.stream, letter.resting))
+        self._under_way -= 1
+        self.add(letter.stream, letter.resting)
 
     def _done(self, stream: Stream, resting: Resting) -> None:
         resting.note_sent()

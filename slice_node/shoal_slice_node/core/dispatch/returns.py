@@ -28,10 +28,10 @@ from shoal_slice_node.core.limits import (
     DEAD_BYTES_PER_RECORD_MAX,
     DEAD_COST,
     DEAD_PER_RECORD_MAX,
-    DELAYED_MAX,
-    DELAYED_OVER_KEPT,
-    DELAYED_PER_TURN,
     DONE_RANGES_PER_APPLIED,
+    RESTING_ENDED_PER_TURN,
+    RESTING_MAX,
+    RESTING_OVER_KEPT,
     RETRIES_COST_PER_RECORD,
     RETRIES_PER_RECORD_MAX,
     RETRY_LOOKS_MAX,
@@ -47,7 +47,7 @@ _Delayed = tuple[int, int, Stream, Resting]
 
 class Returns:
     """Keeps what came back and is not to be given yet. Memory holds at most twice the stretches that are delayed, plus
-    DELAYED_OVER_KEPT, and what each binding may have out."""
+    RESTING_OVER_KEPT, and what each binding may have out."""
 
     def __init__(self, state: State, registry: Registry) -> None:
         self.letters = Letters(state, self._retry)
@@ -57,7 +57,7 @@ class Returns:
         """Delayed since the last tick, which tells the time."""
         self._delayed: list[_Delayed] = []
         self._serial = count()
-        self._rebuild_at = DELAYED_OVER_KEPT
+        self._rebuild_at = RESTING_OVER_KEPT
         self._undecided: OrderedDict[Stream, list[Resting]] = OrderedDict()
         """For the next RETRY records, by binding: a record reads and writes the counts of each once."""
         self._under_way: list[tuple[Stream, Resting, Retry]] = []
@@ -66,12 +66,12 @@ class Returns:
     def check_room(self, delay_ms: int) -> None:
         """Raises ResourceExhausted if no more messages can be delayed."""
         delayed = len(self._fresh) + len(self._delayed)
-        if delay_ms and delayed >= DELAYED_MAX:
+        if delay_ms and delayed >= RESTING_MAX:
             raise ResourceExhausted(
-                f"stretches of messages that wait for the delay of a nack: {delayed}; the limit is {DELAYED_MAX}: nack"
+                f"stretches of messages that wait for the delay of a nack: {delayed}; the limit is {RESTING_MAX}: nack"
                 " without a delay, or keep the messages until then",
                 subject="delayed messages",
-                limit=DELAYED_MAX,
+                limit=RESTING_MAX,
                 value=delayed + 1,
             )
 
@@ -94,6 +94,7 @@ class Returns:
         if feed.gone:
             return
         back = [one._replace(times=one.times + 1) for one in back]
+        self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
         if feed.max_deliveries:
             for one in back:
                 self._retry(stream, stream.rest(one, reason, delay_ms))
@@ -131,9 +132,9 @@ class Returns:
         if len(self._delayed) > self._rebuild_at:
             self._delayed = [entry for entry in self._delayed if not entry[3].over]
             heapify(self._delayed)
-            self._rebuild_at = 2 * len(self._delayed) + DELAYED_OVER_KEPT
+            self._rebuild_at = 2 * len(self._delayed) + RESTING_OVER_KEPT
         delayed = self._delayed
-        for _ in range(DELAYED_PER_TURN):
+        for _ in range(RESTING_ENDED_PER_TURN):
             if not delayed or delayed[0][0] > now_ms:
                 break
             _, _, stream, resting = heappop(delayed)

@@ -1,4 +1,5 @@
-"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, pull, describe.
+"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, nack,
+pull, describe.
 
 A request is checked at once, before its work is queued. Not here: changes, and room for answers (adapters/requests).
 """
@@ -6,11 +7,11 @@ A request is checked at once, before its work is queued. Not here: changes, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
-from shoal_contract.limits import WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX
+from shoal_contract.limits import WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX
 from shoal_contract.names import check_name, show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.checking.session_frames import (
@@ -32,7 +33,6 @@ from shoal_slice_node.core.limits import (
     PULL_BYTES_MAX,
     PULL_MESSAGES_MAX,
     PULL_ROWS_PER_STEP,
-    WINDOW_BYTES_DEFAULT,
 )
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.read.reading import describe as describe_work
@@ -243,15 +243,19 @@ def pull(
         feed = node.dispatcher.feeds.get(queue_id)
         if feed is not None and feed.exclusive is not None and not request.peek:
             check_not_held(feed, session)
-        if request.peek:
-            deliveries: Iterable[wire.Delivery] = yield from peek(node.state, queue_id, messages, body_bytes)
-        else:
-            ends = node.dispatcher.registry.part_here(request.queue) is None
-            parcels = [] if ends else (yield from node.puller.pull(session, queue_id, terms, node.now_ms))
-            deliveries = map(Parcel.to_wire, parcels)
         answer = wire.Answer(pulled=wire.Deliveries())
-        for number, delivery in enumerate(deliveries, 1):
-            answer.pulled.deliveries.append(delivery)
+        found: Sequence[wire.Delivery | Parcel] = ()
+        if request.peek:
+            found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.registry.time_ms)
+        elif node.dispatcher.registry.part_here(request.queue) is not None:
+            found = yield from node.puller.pull(session, queue_id, terms, node.now_ms)
+        for number, one in enumerate(found, 1):
+            if isinstance(one, wire.Delivery):
+                answer.pulled.deliveries.append(one)
+            elif one.is_gap:
+                answer.pulled.gaps.append(one.to_gap())
+            else:
+                answer.pulled.deliveries.append(one.to_wire())
             if number % PULL_ROWS_PER_STEP == 0:
                 yield
         return answer

@@ -37,4 +37,4 @@ def _columns(step: wire.Configures) -> Columns:
     return Columns(keys=step.keys)
 
 
-CONFIGURE: Final = Verb("configure", _check, _apply, _columns, {})
+CONFIGURE: Final = Verb("configure", _check, _apply, _columns, {}, atomic=True)
